@@ -1,0 +1,27 @@
+"""The life of one model as a table of states (document 004, Model Lifecycle; its Switching is WAITING)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ModelState(StrEnum):
+    """Where a model stands."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    LOADING = "loading"
+    READY = "ready"
+    UNLOADING = "unloading"
+    ERROR = "error"
+
+
+TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
+    ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING}),
+    ModelState.WAITING: frozenset({ModelState.LOADING, ModelState.IDLE, ModelState.ERROR}),
+    ModelState.LOADING: frozenset({ModelState.READY, ModelState.UNLOADING, ModelState.ERROR}),
+    ModelState.READY: frozenset({ModelState.UNLOADING, ModelState.ERROR}),
+    ModelState.UNLOADING: frozenset({ModelState.IDLE, ModelState.ERROR}),
+    ModelState.ERROR: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.IDLE}),
+}
+"""From each state to the states that may follow it."""

@@ -1,0 +1,92 @@
+"""A conversation in no protocol's dialect: messages, their parts, tools and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+Role = Literal["system", "user", "assistant", "tool"]
+"""`developer` is mapped to `system` at the border (reference: OpenAI chat, roles)."""
+
+JsonObject = Mapping[str, Any]
+"""A decoded JSON object; its values are whatever JSON can hold."""
+
+
+@attrs.frozen
+class TextPart:
+    """Plain text inside a message."""
+
+    text: str
+
+
+ContentPart = TextPart
+"""Union of everything a message can hold. Images and audio join it here."""
+
+
+@attrs.frozen
+class ToolCall:
+    """A call that the assistant made.
+
+    Args:
+        id: The id on the wire (`call_…`); adapters map it where a template is pickier.
+        name: Name of the function.
+        arguments: JSON text of one object, exactly as the model (or the client's history) wrote it.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@attrs.frozen
+class Tool:
+    """A function that the model may call.
+
+    Args:
+        parameters: JSON Schema of the arguments.
+        strict: The arguments must validate against `parameters`.
+    """
+
+    name: str
+    description: str = ""
+    parameters: JsonObject = attrs.field(factory=dict)
+    strict: bool = False
+
+
+@attrs.frozen
+class ToolChoice:
+    """Whether tools may, must or must not be called.
+
+    Args:
+        mode: `named` forces the function `name`.
+    """
+
+    mode: Literal["none", "auto", "required", "named"] = "auto"
+    name: str | None = None
+
+
+@attrs.frozen
+class Message:
+    """One message of a conversation, with everything that must reach the template.
+
+    Args:
+        content: Parts in order; empty for an assistant turn that only calls tools.
+        reasoning: The thought that came before an assistant's answer, if the client sent it back.
+        tool_calls: Calls of an assistant turn.
+        tool_call_id: Which call a `tool` message answers.
+        name: Name of the participant or of the tool.
+    """
+
+    role: Role
+    content: tuple[ContentPart, ...] = ()
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined without a separator."""
+        return "".join(part.text for part in self.content)

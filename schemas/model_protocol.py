@@ -1,0 +1,118 @@
+"""The one contract between the pool, its callers and whatever answers for a model.
+
+A model that lives on another machine, or in a cloud, is an actor that understands `ModelMessage`. Replies
+travel on the stream that accompanies a message (`greenroom.actors.ref`).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import GenerationRequest, PreparedInput
+
+
+@attrs.frozen
+class Prepare:
+    """Tokenise a request and check that it fits; needs no weights. Reply: Prepared or Failed."""
+
+    request: GenerationRequest
+
+
+@attrs.frozen
+class Prepared:
+    """The request is ready to be generated for."""
+
+    input: PreparedInput
+
+
+@attrs.frozen
+class Generate:
+    """Generate for a prepared request, under a lease. Reply: generation events up to Finished or Failed.
+
+    Dropping the reply cancels the generation at the next step.
+    """
+
+    request: GenerationRequest
+    prepared: PreparedInput
+
+
+@attrs.frozen
+class DescribeModel:
+    """Reply: ModelStatus."""
+
+
+ModelMessage = Prepare | Generate | DescribeModel
+
+
+@attrs.frozen
+class ModelStatus:
+    """What operators see of one model.
+
+    Args:
+        running: Requests it generates for.
+        waiting: Requests that wait for a slot.
+        problem: Why it is in ERROR.
+        load_progress: Fraction of the weights that are loaded, 0 to 1.
+    """
+
+    key: ModelKey
+    state: ModelState
+    running: int = 0
+    waiting: int = 0
+    problem: str | None = None
+    load_progress: float = 0.0
+
+
+@attrs.frozen
+class Acquire:
+    """Ask for a slot in a model that is ready, loading it if need be.
+
+    Reply: Found, then QueueStatus any number of times, then Granted; or Failed at any point.
+    """
+
+    key: ModelKey
+    request_id: str = ""
+
+
+@attrs.frozen
+class ListModels:
+    """Reply: ModelList."""
+
+
+@attrs.frozen
+class ModelCard:
+    """One entry of `GET /v1/models`. `created` is a Unix time in seconds."""
+
+    id: str
+    created: int
+    owned_by: str
+
+
+@attrs.frozen
+class ModelList:
+    """The models that can be asked for, those of the command line first."""
+
+    models: tuple[ModelCard, ...]
+
+
+@attrs.frozen
+class DescribePool:
+    """Reply: PoolStatus."""
+
+
+@attrs.frozen
+class PoolStatus:
+    """What operators see of the pool: the models that are known to it, and whether it takes requests."""
+
+    models: tuple[ModelStatus, ...]
+    draining: bool = False
+
+
+@attrs.frozen
+class Drain:
+    """Take no new requests; what was accepted is finished."""
+
+
+PoolMessage = Acquire | ListModels | DescribePool | Drain

@@ -1,0 +1,73 @@
+"""What went wrong, as a value: one problem document for every protocol (RFC 7807)."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Problem:
+    """An error that a caller is told about.
+
+    Args:
+        status: HTTP status that fits (400, 404, 413, 501, 503, 504, 507, 500).
+        code: Stable machine-readable name, e.g. `model_not_found`, `context_length_exceeded`.
+        detail: One sentence for people: what is wrong and what would be right.
+        param: Path of the offending field (`messages[2].content`), if there is one.
+        retry_after: Seconds after which a retry may succeed.
+    """
+
+    status: int
+    code: str
+    detail: str
+    param: str | None = None
+    retry_after: int | None = None
+
+
+class ProblemError(Exception):
+    """Carries a problem through synchronous code up to the border that reports it as a value."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def invalid(detail: str, param: str | None = None, code: str = "invalid_value") -> ProblemError:
+    """A request that names something impossible: always a 400."""
+    return ProblemError(Problem(400, code, detail, param))
+
+
+def model_not_found(model: str, near: tuple[str, ...] = ()) -> Problem:
+    """No model answers to that name; `near` are the closest names that exist."""
+    hint = f" Did you mean {', '.join(near)}?" if near else ""
+    return Problem(404, "model_not_found", f"The model '{model}' does not exist here.{hint}", "model")
+
+
+def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
+    """The prompt does not fit; the wording is what editors look for."""
+    detail = (
+        f"This model's maximum context length is {context} tokens. However, your messages "
+        f"resulted in {prompt_tokens} tokens. Please reduce the length of the messages."
+    )
+    return Problem(400, "context_length_exceeded", detail, "messages")
+
+
+def load_failed(model: str, detail: str) -> Problem:
+    """The model's files could not be turned into a working model."""
+    return Problem(503, "load_failed", f"The model '{model}' could not be loaded: {detail}", retry_after=30)
+
+
+def model_crashed(model: str) -> Problem:
+    """The model's worker raised; the next request loads the model again."""
+    detail = f"The model '{model}' failed while it was generating and is loaded again on the next request."
+    return Problem(500, "model_crashed", detail)
+
+
+def draining() -> Problem:
+    """The server is shutting down."""
+    return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)
+
+
+def queue_full(model: str, waiting: int) -> Problem:
+    """Too many requests are waiting for this model already."""
+    return Problem(503, "queue_full", f"{waiting} requests are already waiting for '{model}'.", retry_after=2)

@@ -1,0 +1,70 @@
+"""A request for generated text, in no protocol's dialect."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.generation import Overrides
+from greenroom.schemas.messages import JsonObject, Message, Tool, ToolChoice
+from greenroom.schemas.model_key import ModelKey
+
+
+@attrs.frozen
+class ChatInput:
+    """A conversation that goes through the model's template.
+
+    Args:
+        template_options: Extra variables for the template, e.g. `{"enable_thinking": False}`.
+        continue_final_message: The last message is an assistant's beginning, to be continued.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    template_options: JsonObject = attrs.field(factory=dict)
+    continue_final_message: bool = False
+
+
+@attrs.frozen
+class RawInput:
+    """Text or token ids that are continued as they stand: no template, no parsing."""
+
+    prompt: str | tuple[int, ...]
+
+
+@attrs.frozen
+class GenerationRequest:
+    """One request on its way to a model.
+
+    Args:
+        id: Request id, as in the logs and in `x-request-id`.
+        overrides: Parameters that the client set, already checked.
+        client: Who asks (an API key's name, an address), for fairness; empty if unknown.
+    """
+
+    id: str
+    key: ModelKey
+    input: ChatInput | RawInput
+    overrides: Overrides = attrs.field(factory=dict)
+    client: str = ""
+
+
+@attrs.frozen
+class PreparedInput:
+    """A request that its adapter has made ready for the model: plain data, any thread may hold it.
+
+    Args:
+        tokens: Prompt as token ids, `[prompt]`.
+        stop_token_ids: Tokens that end a turn in this family, with those of the request.
+        starts_in_thinking: The template has opened the thought itself.
+        tools: Tools that were offered; a call to any other is plain text.
+        parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
+        max_tokens: Resolved and clamped to the room that is left in the context.
+    """
+
+    tokens: tuple[int, ...]
+    stop_token_ids: frozenset[int]
+    max_tokens: int
+    starts_in_thinking: bool = False
+    tools: tuple[Tool, ...] = ()
+    parse: bool = True
