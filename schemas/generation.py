@@ -55,11 +55,8 @@ def check(name: str, value: Any, field: str | None = None) -> Any:
     """
     bounds = attrs.fields_dict(GenerationParameters)[name].metadata
     low, high, above = bounds.get("low"), bounds.get("high"), bounds.get("above")
-    if (
-        (low is not None and value < low)
-        or (high is not None and value > high)
-        or (above is not None and value <= above)
-    ):
+    too_low = (low is not None and value < low) or (above is not None and value <= above)
+    if too_low or (high is not None and value > high):
         raise invalid(f"{field or name} is out of range", field or name)
     return value
 
