@@ -1,65 +1,121 @@
-"""Everything an operator can set, with its default, in this one place.
+"""Everything an operator can set: its type, range, default and meaning, in this one place.
 
-Read from a TOML file, `GREENROOM_*` variables and command-line flags by `greenroom.http.settings_sources`.
+Read from a TOML file, `GREENROOM_*` variables and command-line flags by `greenroom.http.settings_sources`,
+which also takes the help text from here.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import attrs
+
+from greenroom.schemas.generation import GenerationParameters
 
 MEGABYTE = 1024 * 1024
 
 
+def _check_range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    """Both ends are part of the range, except `above`; written so that NaN is outside."""
+    if value is None:
+        return
+    low, high, above = (attribute.metadata[end] for end in ("low", "high", "above"))
+    if not (
+        (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
+    ):
+        raise ValueError(f"must be {range_of(attribute)}")
+
+
+def range_of(attribute: attrs.Attribute[Any]) -> str:
+    """The values that a numeric setting takes, in words; empty if any will do."""
+    low, high, above = (attribute.metadata[end] for end in ("low", "high", "above"))
+    lower = f"above {above:g}" if above is not None else f"at least {low:g}" if low is not None else ""
+    upper = f"at most {high:g}" if high is not None else ""
+    return f"{low:g} to {high:g}" if low is not None and upper else " and ".join(filter(None, (lower, upper)))
+
+
+def _setting(
+    default: Any,
+    meaning: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    one_of: tuple[str, ...] = (),
+) -> Any:
+    return attrs.field(
+        default=default,
+        validator=attrs.validators.in_(one_of) if one_of else _check_range,
+        metadata={"low": low, "high": high, "above": above, "typed-settings": {"help": meaning}},
+    )
+
+
+def _generation_default(name: str, meaning: str) -> Any:
+    """A default for requests; its range is the parameter's own."""
+    bounds = attrs.fields_dict(GenerationParameters)[name].metadata
+    return _setting(None, meaning, low=bounds.get("low"), high=bounds.get("high"), above=bounds.get("above"))
+
+
+Device = Literal["auto", "cpu", "gpu"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
 @attrs.frozen
 class Settings:
-    """How a Greenroom system runs.
+    """How a Greenroom system runs."""
 
-    Args:
-        models: Hub ids or local folders, in the order in which they are listed; the first is `default`.
-        host: Address to listen on.
-        port: TCP port; 0 picks a free one.
-        max_models: Models kept loaded at once.
-        max_batch: Requests that one model generates for at once.
-        max_queue: Requests that may wait for one model before the next is refused.
-        device: Where models compute.
-        dtype: Type of unquantised weights; `auto` keeps the file's.
-        max_context: Upper bound on every model's context, in tokens.
-        tool_injection: Describe tools in the prompt when a model's template cannot; off means 400.
-        trust_remote_code: Let a model's folder run its own Python code.
-        grace: Seconds that a shutdown may take, whatever hangs.
-        log_format: `console` for people, `json` for machines.
-        log_level: Least severe level that is logged; prompts and answers appear at debug only.
-        allowed_hosts: Host names that requests may be addressed to, besides this machine's own.
-        allowed_origins: Web origins whose pages may call the server.
-        max_body: Largest request body, in bytes.
-        max_connections: Connections open at once.
-        keep_alive: Seconds after which an idle connection is closed.
-        temperature, top_p, top_k, min_p, max_tokens: Generation defaults above the model's own.
-    """
-
-    models: tuple[str, ...] = ()
-    host: str = "127.0.0.1"
-    port: int = 8000
-    max_models: int = 2
-    max_batch: int = 32
-    max_queue: int = 256
-    device: Literal["auto", "cpu", "gpu"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    max_context: int | None = None
-    tool_injection: bool = True
-    trust_remote_code: bool = False
-    grace: float = 30.0
-    log_format: Literal["console", "json"] = "console"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
-    max_body: int = 32 * MEGABYTE
-    max_connections: int = 1024
-    keep_alive: float = 60.0
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    max_tokens: int | None = None
+    models: tuple[str, ...] = _setting(
+        (), "Hub ids or local folders of the models to serve; the first is also called `default`."
+    )
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
+    max_models: int = _setting(2, "Models kept loaded at once.", low=1)
+    max_batch: int = _setting(32, "Requests that one model generates for at once.", low=1)
+    max_queue: int = _setting(256, "Requests that may wait for one model before the next is refused.", low=0)
+    device: Device = _setting("auto", "Where models compute.", one_of=get_args(Device))
+    dtype: Dtype = _setting(
+        "auto",
+        "Type of unquantised weights; `auto` keeps the file's.",
+        one_of=get_args(Dtype),
+    )
+    max_context: int | None = _setting(
+        None, "Upper bound on every model's context, in tokens (default: the model's own).", low=16
+    )
+    tool_injection: bool = _setting(
+        True, "Describe tools in the prompt where a model's template cannot; off means 400."
+    )
+    trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
+    grace: float = _setting(30.0, "Seconds that a shutdown may take, whatever hangs.", low=0, high=86400)
+    log_format: LogFormat = _setting(
+        "console", "`console` for people, `json` for machines.", one_of=get_args(LogFormat)
+    )
+    log_level: LogLevel = _setting(
+        "info",
+        "Least severe level that is logged; prompts and answers appear at debug only.",
+        one_of=get_args(LogLevel),
+    )
+    allowed_hosts: tuple[str, ...] = _setting(
+        (), "Host names that requests may be addressed to, besides this machine's own."
+    )
+    allowed_origins: tuple[str, ...] = _setting((), "Web origins whose pages may call the server.")
+    max_body: int = _setting(32 * MEGABYTE, "Largest request body, in bytes.", low=1)
+    max_connections: int = _setting(1024, "Connections open at once.", low=1)
+    keep_alive: float = _setting(60.0, "Seconds after which an idle connection is closed.", above=0)
+    temperature: float | None = _generation_default(
+        "temperature", "Randomness of answers; 0 is greedy (default: the model's own)."
+    )
+    top_p: float | None = _generation_default(
+        "top_p", "Sample from the smallest set of tokens with this probability (default: the model's own)."
+    )
+    top_k: int | None = _generation_default(
+        "top_k", "Sample from the k likeliest tokens; 0 is off (default: the model's own)."
+    )
+    min_p: float | None = _generation_default(
+        "min_p",
+        "Sample from tokens at least this fraction as likely as the likeliest (default: the model's own).",
+    )
+    max_tokens: int | None = _generation_default(
+        "max_tokens", "Longest answer, in tokens (default: half the context for chat)."
+    )
