@@ -58,6 +58,7 @@ class PreparedInput:
         stop_token_ids: Tokens that end a turn in this family, with those of the request.
         starts_in_thinking: The template has opened the thought itself.
         tools: Tools that were offered; a call to any other is plain text.
+        stop: Strings that end the visible answer; they are not part of it.
         parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
         max_tokens: Resolved and clamped to the room that is left in the context.
     """
@@ -67,4 +68,5 @@ class PreparedInput:
     max_tokens: int
     starts_in_thinking: bool = False
     tools: tuple[Tool, ...] = ()
+    stop: tuple[str, ...] = ()
     parse: bool = True
