@@ -1,0 +1,36 @@
+"""The accept loop: ours, around Hypercorn's connection class."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import trio
+
+from greenroom.actors.system import System
+from greenroom.http.accept_loop import accept
+from greenroom.http.app import create_app
+from greenroom.schemas.settings import Settings
+
+
+async def serve(
+    system: System,
+    settings: Settings,
+    *,
+    drain: trio.Event | None = None,
+    sockets: Sequence[socket.socket] = (),
+    task_status: trio.TaskStatus[tuple[str, ...]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer HTTP for a system until `drain` is set, then finish what was begun and return.
+
+    Args:
+        drain: Set it to stop: listeners and idle connections close at once, answers that are
+            under way get their share of `settings.grace`, what is left is cut.
+        sockets: Listening sockets that were inherited; otherwise `settings.host` and `.port` are bound.
+        task_status: Is told the addresses (`http://127.0.0.1:8000`) once connections are accepted.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+    app = create_app(system.pool, settings)
+    await accept(app, settings, drain=drain, sockets=sockets, task_status=task_status)
