@@ -1,0 +1,43 @@
+"""Reading the small JSON files of a model's folder, which anybody may have written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_LARGEST = 16 * 1024 * 1024
+"""Bytes; real configurations have a few thousand."""
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object that a file holds.
+
+    Raises:
+        ValueError: One sentence about what is wrong with the file.
+    """
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"{path.name} is larger than {_LARGEST // 2**20} MiB")
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ValueError(f"there is no {path.name} in {path.parent}") from None
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read ({error.strerror or type(error).__name__})") from error
+    except RecursionError:
+        raise ValueError(f"{path.name} is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path.name} is not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return value
+
+
+def read_optional(path: Path) -> dict[str, Any]:
+    """Like `read_json_object`, for a file that a model may lack or have broken: an empty object then."""
+    try:
+        return read_json_object(path)
+    except ValueError:
+        return {}

@@ -1,0 +1,210 @@
+"""Text to tokens and back, for one thread: a tokenizer copy is never shared between threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from greenroom.engine.control_tokens import split_marked
+from greenroom.engine.model_files import read_optional
+from greenroom.schemas.problems import ProblemError, load_failed
+
+_TAIL = 4
+"""Tokens that a detokenizer reads before raw text goes on; enough for any split character."""
+
+
+class Detokenizer(Protocol):
+    """Turns tokens into text as they come (mlx-lm's streaming detokenizers)."""
+
+    @property
+    def last_segment(self) -> str:
+        """Text that became readable since this was last read."""
+
+    def add_token(self, token: int) -> None:
+        """Take the next token."""
+
+    def finalize(self) -> None:
+        """Release what is still held back."""
+
+
+class ChatTokenizer:
+    """A tokenizer and its chat template, wrapped so that user text cannot write control tokens.
+
+    Args:
+        wrapped: mlx-lm's `TokenizerWrapper`.
+        folder: The model's folder.
+    """
+
+    def __init__(self, wrapped: Any, folder: Path) -> None:
+        self.folder = folder
+        self.wrapped = wrapped
+        self.eos_token_ids: frozenset[int] = frozenset(wrapped.eos_token_ids)
+        self.vocab_size: int = len(wrapped)
+        self._backend = getattr(wrapped._tokenizer, "_tokenizer", None)
+        self._as_text: dict[str, list[int]] = {}
+
+    @functools.cached_property
+    def chat_template(self) -> str | None:
+        """Source of the template that conversations go through; None if the model has none."""
+        template = self.wrapped.chat_template
+        if isinstance(template, dict):
+            named = {**template}
+            return named.get("tool_use") or named.get("default") or next(iter(named.values()), None)
+        return template if isinstance(template, str) else None
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations can be rendered at all; some models bring code instead of a template."""
+        return bool(self.wrapped.has_chat_template)
+
+    @functools.cached_property
+    def vocab(self) -> dict[str, int]:
+        """Every token's text and id, added tokens included."""
+        return dict(self.wrapped.get_vocab())
+
+    @functools.cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token: no text holds fewer tokens than its length over this."""
+        return max(map(len, self.vocab), default=1)
+
+    @functools.cached_property
+    def control_tokens(self) -> tuple[str, ...]:
+        """Tokens that only the template may write: the special ones, and those that the template names."""
+        template = self.chat_template or ""
+        return tuple(
+            token.content
+            for token in self.wrapped.added_tokens_decoder.values()
+            if token.special or (token.content in template and not token.content.isspace())
+        )
+
+    @property
+    def bos_token(self) -> str | None:
+        """What a prompt begins with, if the model wants that."""
+        token = self.wrapped.bos_token
+        return token if isinstance(token, str) else None
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a whole token, or None."""
+        return self.vocab.get(token)
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        continue_final_message: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> str:
+        """The conversation as the model reads it; raises whatever the template raises."""
+        return str(
+            self.wrapped.apply_chat_template(
+                messages,
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=not continue_final_message,
+                continue_final_message=continue_final_message,
+                **(options or {}),
+            )
+        )
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Raw text as tokens, with the beginning that the model wants, once."""
+        bos = self.bos_token
+        return self._encode(text, special=bos is None or not text.startswith(bos))
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """A rendered conversation as tokens; marked control tokens become ordinary text."""
+        tokens: list[int] = []
+        for piece, literal in split_marked(text):
+            if literal:
+                tokens += self._encode_as_text(piece)
+            elif tokens:
+                tokens += self._encode_inside(piece)
+            else:
+                tokens += self._encode(piece)
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+        return str(self.wrapped.decode(list(tokens)))
+
+    def new_detokenizer(self, after: Sequence[int] = ()) -> Detokenizer:
+        """A detokenizer for one request.
+
+        Args:
+            after: Tokens that stand before, so that a leading space is kept when raw text goes on;
+                none for an answer, which begins at its first word.
+        """
+        detokenizer: Detokenizer = self.wrapped.detokenizer
+        for token in after[-_TAIL:]:
+            detokenizer.add_token(token)
+        _ = detokenizer.last_segment
+        return detokenizer
+
+    def _encode(self, text: str, *, special: bool = False) -> list[int]:
+        if self._backend is None:
+            return list(self.wrapped.encode(text, add_special_tokens=special))
+        # The batch form is the one that lets other threads run: `encode` holds the GIL throughout.
+        batch = self._backend.encode_batch_fast([text], add_special_tokens=special)
+        return list(batch[0].ids)
+
+    @functools.cached_property
+    def _newline(self) -> list[int]:
+        return self._encode("\n")
+
+    def _encode_inside(self, text: str) -> list[int]:
+        """Tokens of text that does not begin the prompt: SentencePiece would put a space before it."""
+        tokens = self._encode("\n" + text)
+        head = len(self._newline)
+        return tokens[head:] if tokens[:head] == self._newline else self._encode(text)
+
+    def _encode_as_text(self, token: str) -> list[int]:
+        known = self._as_text.get(token)
+        if known is None:
+            known = self._as_text[token] = self._spell(token)
+        return known
+
+    def _spell(self, token: str) -> list[int]:
+        """A control token's text, spelled with ordinary tokens."""
+        if hasattr(self.wrapped._tokenizer, "_encode_without_added_tokens"):
+            tokens = list(self.wrapped._tokenizer._encode_without_added_tokens("\n" + token))
+            head = len(self._newline)
+            tokens = tokens[head:] if tokens[:head] == self._newline else tokens
+            if self.vocab[token] not in tokens:
+                return tokens
+        return [ident for character in token for ident in self._encode_inside(character)]
+
+
+def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = "") -> ChatTokenizer:
+    """Read the tokenizer of a model's folder; needs no weights.
+
+    Imports mlx-lm and transformers: call it under the import lock.
+
+    Raises:
+        ProblemError: 503 `load_failed`.
+    """
+    from mlx_lm.utils import load_tokenizer as load_wrapped
+
+    try:
+        wrapped = load_wrapped(
+            folder, {"trust_remote_code": trust_remote_code}, eos_token_ids=_end_tokens(folder)
+        )
+        return ChatTokenizer(wrapped, folder)
+    except Exception as error:  # anything may come out of a foreign folder
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ProblemError(
+            load_failed(name or folder.name, f"its tokenizer is unusable: {reason}")
+        ) from error
+
+
+def _end_tokens(folder: Path) -> list[int]:
+    """End-of-turn ids of config.json and generation_config.json together; mlx-lm takes either."""
+    config = read_optional(folder / "config.json")
+    found: list[int] = []
+    for source in (config, config.get("text_config"), read_optional(folder / "generation_config.json")):
+        value = source.get("eos_token_id") if isinstance(source, dict) else None
+        values = value if isinstance(value, list) else [value]
+        found += [ident for ident in values if isinstance(ident, int) and not isinstance(ident, bool)]
+    return found
