@@ -1,0 +1,179 @@
+"""One stream of log lines for everything the process has to say.
+
+With `json` every line on stderr is one JSON object: our own events, the standard library's logging (that of
+Hypercorn and the model libraries), warnings, uncaught exceptions of any thread, and what a library prints;
+stdout stays empty. Only faulthandler's text, written while the process dies, is left as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import io
+import logging
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any, TextIO, cast
+
+import structlog
+from structlog.typing import Processor
+
+from greenroom.schemas.settings import LogFormat, LogLevel
+
+TALKATIVE = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
+"""Libraries whose debug and info lines tell an operator of this server nothing."""
+
+
+def configure_logging(log_format: LogFormat, log_level: LogLevel) -> None:
+    """Send all that is logged, warned or raised to stderr in one format. Call it before models are imported.
+
+    Args:
+        log_format: `json` also takes over stdout and stderr, so that what libraries print becomes events.
+    """
+    sink = _LineSink(sys.stderr)
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    rendering = _rendering(log_format, colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, *_STAMPS, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
+        cache_logger_on_first_use=True,
+    )
+    _take_over_standard_logging(sink, level, rendering)
+    _take_over_hooks()
+    faulthandler.enable(file=sys.stderr)
+    if log_format == "json":
+        _take_over_prints(sys.stderr)
+
+
+_STAMPS: list[Processor] = [
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+]
+
+
+def _rendering(log_format: LogFormat, colors: bool) -> list[Processor]:
+    if log_format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+
+
+class _LineSink:
+    """Takes a whole line per write and never fails: a server outlives its log's reader."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def write(self, line: str) -> None:
+        with self._lock:
+            try:
+                self._stream.write(line)
+                self._stream.flush()
+            except (OSError, ValueError):
+                pass
+
+    def flush(self) -> None:
+        """Every write has flushed already."""
+
+
+def _take_over_standard_logging(sink: _LineSink, level: int, rendering: list[Processor]) -> None:
+    handler = logging.StreamHandler(sink)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, structlog.stdlib.ExtraAdder(), *_STAMPS],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    logging.captureWarnings(True)
+
+
+def _take_over_hooks() -> None:
+    log = structlog.get_logger()
+
+    def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            log.critical("uncaught exception", exc_info=(kind, error, traceback))
+
+    def uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, SystemExit):
+            error = args.exc_value or args.exc_type()
+            name = args.thread.name if args.thread else None
+            log.critical(
+                "uncaught exception in a thread",
+                thread=name,
+                exc_info=(args.exc_type, error, args.exc_traceback),
+            )
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        error = args.exc_value or args.exc_type()
+        log.error(
+            args.err_msg or "exception ignored",
+            object=repr(args.object),
+            exc_info=(args.exc_type, error, args.exc_traceback),
+        )
+
+    sys.excepthook = uncaught
+    threading.excepthook = uncaught_in_thread
+    sys.unraisablehook = unraisable
+
+
+def _take_over_prints(real: TextIO) -> None:
+    # Progress bars are for terminals; the libraries read these variables when they are imported.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    stdout, stderr = PrintedLines("stdout", real), PrintedLines("stderr", real)
+    atexit.register(stdout.finish)
+    atexit.register(stderr.finish)
+    sys.stdout, sys.stderr = stdout, stderr
+
+
+class PrintedLines(io.TextIOBase):
+    """Stands in for stdout or stderr: each finished line becomes a log event.
+
+    Args:
+        real: Stream whose file descriptor is shown to those who ask for one.
+    """
+
+    def __init__(self, name: str, real: TextIO) -> None:
+        log = structlog.get_logger()
+        self._emit = log.warning if name == "stderr" else log.info
+        self._name = name
+        self._real = real
+        self._unfinished = threading.local()
+        self.buffer = _PrintedBytes(self)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    def write(self, text: str, /) -> int:
+        pending = getattr(self._unfinished, "text", "") + text.replace("\r", "\n")
+        *lines, self._unfinished.text = pending.split("\n")
+        for line in filter(str.strip, lines):
+            self._emit("printed", stream=self._name, text=line)
+        return len(text)
+
+    def finish(self) -> None:
+        """Emit the line that this thread has begun."""
+        self.write("\n")
+
+
+class _PrintedBytes(io.RawIOBase):
+    def __init__(self, stream: PrintedLines) -> None:
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self._stream.write(bytes(data).decode("utf-8", "backslashreplace"))
+        return len(data)
