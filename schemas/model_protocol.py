@@ -55,6 +55,7 @@ class ModelStatus:
         waiting: Requests that wait for a slot.
         problem: Why it is in ERROR.
         load_progress: Fraction of the weights that are loaded, 0 to 1.
+        hung: Its worker has given no sign of life for too long; only a new process can mend that.
     """
 
     key: ModelKey
@@ -63,6 +64,7 @@ class ModelStatus:
     waiting: int = 0
     problem: str | None = None
     load_progress: float = 0.0
+    hung: bool = False
 
 
 @attrs.frozen
@@ -109,10 +111,20 @@ class PoolStatus:
     models: tuple[ModelStatus, ...]
     draining: bool = False
 
+    @property
+    def ready(self) -> bool:
+        """Whether new requests should be sent here."""
+        return not self.draining and not any(model.hung for model in self.models)
+
 
 @attrs.frozen
 class Drain:
-    """Take no new requests; what was accepted is finished."""
+    """Take no new requests; what was accepted is finished. Reply, if one is wanted: Drained."""
+
+
+@attrs.frozen
+class Drained:
+    """No request is left."""
 
 
 PoolMessage = Acquire | ListModels | DescribePool | Drain

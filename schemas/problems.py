@@ -63,6 +63,12 @@ def model_crashed(model: str) -> Problem:
     return Problem(500, "model_crashed", detail)
 
 
+def model_hung(model: str) -> Problem:
+    """The model's worker is silent and cannot be ended."""
+    detail = f"The model '{model}' has stopped responding; the server has to be restarted."
+    return Problem(503, "model_hung", detail, retry_after=30)
+
+
 def draining() -> Problem:
     """The server is shutting down."""
     return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)
