@@ -1,0 +1,140 @@
+"""Where a conversation's answers come from: a system in this process, or a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import httpx
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.system import open_system
+from greenroom.schemas.events import (
+    Failed,
+    Finished,
+    GenerationEvent,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from greenroom.schemas.generation import Overrides
+from greenroom.schemas.messages import Message
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.settings import Settings
+
+TemplateOptions = Mapping[str, Any]
+
+
+class Answers(Protocol):
+    """Gives one answer after another."""
+
+    def __call__(
+        self, messages: tuple[Message, ...]
+    ) -> AbstractAsyncContextManager[AsyncIterable[GenerationEvent]]:
+        """The events of the answer to a conversation, up to Finished or Failed; leaving ends it."""
+
+
+@asynccontextmanager
+async def open_local(settings: Settings, options: TemplateOptions) -> AsyncIterator[Answers]:
+    """Answers of a model in this process; `settings` hold the model and the generation defaults."""
+    async with open_system(settings) as system:
+
+        @asynccontextmanager
+        async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[GenerationEvent]]:
+            request = GenerationRequest(
+                id=uuid.uuid4().hex,
+                key=ModelKey("default"),
+                input=ChatInput(messages, template_options=options),
+            )
+            with Generation(system.pool, request) as generation:
+                yield generation
+
+        yield answer
+
+
+@asynccontextmanager
+async def open_remote(
+    url: str, model: str | None, overrides: Overrides, options: TemplateOptions
+) -> AsyncIterator[Answers]:
+    """Answers of an OpenAI-compatible server; `OPENAI_API_KEY` is sent if it is set.
+
+    Args:
+        url: With or without `/v1`.
+    """
+    headers = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
+    path = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+    async with httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
+
+        @asynccontextmanager
+        async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[GenerationEvent]]:
+            body = {
+                "model": model or "default",
+                "messages": [{"role": message.role, "content": message.text} for message in messages],
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                **overrides,
+                **({"chat_template_kwargs": dict(options)} if options else {}),
+            }
+            try:
+                response = await client.send(client.build_request("POST", path, json=body), stream=True)
+            except (httpx.HTTPError, httpx.InvalidURL) as problem:
+                yield _only(_unreachable(url, problem))
+                return
+            try:
+                yield _events(response, url)
+            finally:
+                await response.aclose()
+
+        yield answer
+
+
+async def _events(response: httpx.Response, url: str) -> AsyncIterator[GenerationEvent]:
+    usage = Usage(0, 0)
+    try:
+        if response.status_code != 200:
+            yield Failed(_problem(response.status_code, await response.aread()))
+            return
+        async for line in response.aiter_lines():
+            if not line.startswith("data:") or line.endswith("[DONE]"):
+                continue
+            chunk = json.loads(line[5:])
+            if "error" in chunk:
+                yield Failed(_problem(500, line[5:].encode()))
+                return
+            if chunk.get("usage"):
+                usage = Usage(chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"])
+            for choice in chunk.get("choices", ()):
+                for event in _deltas(choice.get("delta", {})):
+                    yield event
+        yield Finished("stop", usage)
+    except (httpx.HTTPError, ValueError) as problem:
+        yield _unreachable(url, problem)
+
+
+def _deltas(delta: Mapping[str, Any]) -> Iterator[GenerationEvent]:
+    if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+        yield ReasoningDelta(thought)
+    if text := delta.get("content"):
+        yield TextDelta(text)
+
+
+async def _only(event: GenerationEvent) -> AsyncIterator[GenerationEvent]:
+    yield event
+
+
+def _unreachable(url: str, problem: Exception) -> Failed:
+    return Failed(Problem(503, "unreachable", f"{url}: {problem or type(problem).__name__}"))
+
+
+def _problem(status: int, body: bytes) -> Problem:
+    try:
+        detail = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        detail = body.decode("utf-8", "replace")[:500] or f"HTTP status {status}"
+    return Problem(status, "refused", str(detail))

@@ -1,0 +1,147 @@
+"""A conversation: at a terminal turn by turn, or one prompt and one answer through a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from contextlib import AbstractAsyncContextManager
+
+import trio
+from rich.console import Console
+from rich.status import Status
+
+from greenroom.http.chat.answers import Answers
+from greenroom.schemas.events import Failed, Finished, GenerationEvent, QueueStatus, ReasoningDelta, TextDelta
+from greenroom.schemas.messages import Message, Role, TextPart
+
+HELP = "/new forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
+
+
+async def answer_once(
+    opening: AbstractAsyncContextManager[Answers], prompt: str, instructions: str | None
+) -> int:
+    """Print the answer to `prompt`, and nothing else, to stdout; returns the exit status."""
+    async with (
+        opening as answers,
+        answers((*_opening_messages(instructions), _says("user", prompt))) as events,
+    ):
+        async for event in events:
+            match event:
+                case TextDelta(text):
+                    print(text, end="", flush=True)
+                case Failed(problem):
+                    print(f"greenroom: {problem.detail}", file=sys.stderr)
+                    return 1
+        print()
+    return 0
+
+
+async def converse(
+    opening: AbstractAsyncContextManager[Answers], console: Console, instructions: str | None
+) -> int:
+    """Read lines from the terminal and stream the answers to them until the user leaves."""
+    history = _opening_messages(instructions)
+    console.print(HELP, style="dim")
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 (gives `input` editing and history)
+    async with opening as answers:
+        while (line := _read_line(console)) is not None:
+            if line == "/new":
+                history = _opening_messages(instructions)
+            elif line.startswith("/"):
+                console.print(HELP, style="dim")
+            elif line:
+                history = (*history, _says("user", line))
+                text = await _stream_answer(answers, history, console)
+                history = (*history, _says("assistant", text)) if text else history[:-1]
+    return 0
+
+
+def _read_line(console: Console) -> str | None:
+    """The next line, or None when the user leaves.
+
+    It blocks Trio: nothing else goes on while the user thinks, and Ctrl-C works as it does everywhere.
+    """
+    try:
+        line = input(">>> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        console.print()
+        return None
+    return None if line in ("/quit", "/exit", "/bye") else line
+
+
+async def _stream_answer(answers: Answers, messages: tuple[Message, ...], console: Console) -> str:
+    """Show the answer as it comes; Ctrl-C stops it. Returns as much of the text as there is."""
+    shown = _Shown(console)
+    with trio.open_signal_receiver(signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def stop() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel("Ctrl-C")
+
+            nursery.start_soon(stop)
+            with shown:
+                async with answers(messages) as events:
+                    async for event in events:
+                        shown.show(event)
+            nursery.cancel_scope.cancel("the answer is complete")
+    return shown.text
+
+
+class _Shown:
+    """One answer on the terminal: a spinner while it is awaited, thoughts dimmed, a line of figures last."""
+
+    def __init__(self, console: Console) -> None:
+        self.text = ""
+        self._console = console
+        self._status: Status = console.status("…")
+        self._thinking = False
+        self._began: float | None = None
+
+    def __enter__(self) -> None:
+        self._status.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+        self._console.print()
+
+    def show(self, event: GenerationEvent) -> None:
+        match event:
+            case QueueStatus(status="loading", model=model):
+                self._status.update(f"loading {model}")
+            case ReasoningDelta(text):
+                self._write(text, thinking=True)
+            case TextDelta(text):
+                self.text += text
+                self._write(text, thinking=False)
+            case Finished(usage=usage):
+                self._show_figures(usage.generated)
+            case Failed(problem):
+                self._status.stop()
+                self._console.print(problem.detail, style="red", markup=False)
+
+    def _write(self, text: str, *, thinking: bool) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+            self._status.stop()
+        if self._thinking and not thinking:
+            self._console.print("\n")
+        self._thinking = thinking
+        style = "dim italic" if thinking else None
+        self._console.print(text, end="", style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def _show_figures(self, tokens: int) -> None:
+        if self._began is not None and tokens > 1:
+            rate = (tokens - 1) / max(time.monotonic() - self._began, 1e-6)
+            self._console.print(f"\n[{tokens} tokens, {rate:.0f} tokens/s]", style="dim", markup=False)
+
+
+def _opening_messages(instructions: str | None) -> tuple[Message, ...]:
+    return (_says("system", instructions),) if instructions else ()
+
+
+def _says(role: Role, text: str) -> Message:
+    return Message(role, (TextPart(text),))

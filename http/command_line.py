@@ -1,0 +1,102 @@
+"""The command line, and the one place that may import from every room (inside functions).
+
+Commands are imported when they are called: `greenroom --help` loads click and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+COMMANDS = {
+    "serve": "Serve models over HTTP to any OpenAI client.",
+    "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
+    "models": "List the models that can be asked for.",
+    "bench": "Measure a server, or a model against mlx-lm's bare loop.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module, `greenroom.http.commands.<name>`, when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"greenroom.http.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"greenroom {version('greenroom')}")
+        ctx.exit()
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Every option of `serve` can also be set in a TOML file or as a GREENROOM_… variable.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def greenroom() -> None:
+    """A local inference server for MLX models.
+
+    \b
+    Examples:
+      greenroom serve                                 # the built-in demo model
+      greenroom serve mlx-community/Qwen3-4B-4bit     # then point any OpenAI client at it
+      greenroom chat ~/models/Qwen3-4B-4bit
+      git diff | greenroom chat
+      greenroom bench http://127.0.0.1:8000
+    """
+
+
+def has_gpu() -> bool:
+    """Whether MLX can compute on a GPU here."""
+    from greenroom.engine import devices
+
+    return devices.has_gpu()
+
+
+def main() -> None:
+    """Run the command line and exit; what the user did wrong is told in one line."""
+    try:
+        status = greenroom.main(prog_name="greenroom", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as problem:
+        problem.show()
+        status = problem.exit_code
+    except click.ClickException as problem:
+        _complain(problem)
+        status = problem.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        status = 130
+    sys.exit(status)
+
+
+def _complain(problem: click.ClickException) -> None:
+    message = " ".join(problem.format_message().split())
+    context = problem.ctx if isinstance(problem, click.UsageError) else None
+    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+    click.echo(f"greenroom: {message}{hint}", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""`greenroom chat`: a conversation in the terminal, or one prompt through a pipe."""
+
+from __future__ import annotations
+
+import sys
+
+import attrs
+import click
+
+from greenroom.http.settings_sources import settings_options
+from greenroom.schemas.settings import Settings
+
+DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
+FLAGS = ("device", "dtype", "max_context", "trust_remote_code", *DEFAULTS)
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--system", "instructions", metavar="TEXT", help="Instructions for the model.")
+@click.option("--thinking/--no-thinking", default=None, help="Whether the model thinks first, if it can.")
+@click.option("--url", help="Talk to this OpenAI-compatible server instead of loading a model here.")
+@settings_options(*FLAGS)
+def command(
+    settings: Settings, model: str | None, instructions: str | None, thinking: bool | None, url: str | None
+) -> None:
+    """Talk to a model in the terminal, or pipe a prompt through it.
+
+    MODEL is a local folder or a hub id; with none, the first of the settings file or the built-in demo model.
+    If stdin is not a terminal, all of it is the prompt, and only the answer is printed.
+
+    \b
+    Examples:
+      greenroom chat ~/models/Qwen3-4B-4bit
+      git diff | greenroom chat --system "Write a commit message." > message.txt
+      greenroom chat --url http://127.0.0.1:8000
+    """
+    from greenroom.http.log_configuration import configure_logging
+    from greenroom.http.start_checks import check_device, check_models
+
+    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
+    # A conversation shares the terminal with the log.
+    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    if url is None:
+        check_models(settings)
+        check_device(settings)
+
+    import trio
+    from rich.console import Console
+
+    from greenroom.http.chat.answers import open_local, open_remote
+    from greenroom.http.chat.session import answer_once, converse
+
+    options = {} if thinking is None else {"enable_thinking": thinking}
+    overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}
+    opening = open_remote(url, model, overrides, options) if url else open_local(settings, options)
+    if sys.stdin.isatty():
+        status = trio.run(converse, opening, Console(), instructions)
+    else:
+        status = trio.run(answer_once, opening, _read_prompt(), instructions)
+    sys.exit(status)
+
+
+def _read_prompt() -> str:
+    prompt = sys.stdin.read()
+    if not prompt.strip():
+        raise click.UsageError("there is nothing on stdin to answer")
+    return prompt

@@ -1,0 +1,97 @@
+"""`greenroom serve`: the actor system with the HTTP server inside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from greenroom.http.settings_sources import settings_options
+from greenroom.schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.http.shutdown import Shutdown
+
+FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "models")
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@settings_options(*FLAGS)
+def command(settings: Settings, models: tuple[str, ...]) -> None:
+    """Serve models over HTTP to any OpenAI client.
+
+    MODEL is a local folder or a hub id; the first is also called `default`. With none, the built-in demo
+    model is served.
+
+    \b
+    Examples:
+      greenroom serve
+      greenroom serve ~/models/Qwen3-4B-4bit --port 9000
+      greenroom serve org/large org/small --max-models 1 --log-format json
+    """
+    from greenroom.http.log_configuration import configure_logging
+    from greenroom.http.shutdown import Shutdown
+    from greenroom.http.start_checks import check_device, check_models
+
+    settings = attrs.evolve(settings, models=models or settings.models)
+    shutdown = Shutdown(settings.grace)
+    configure_logging(settings.log_format, settings.log_level)
+    check_models(settings)
+    check_device(settings)
+
+    import trio
+
+    trio.run(_serve, settings, shutdown)
+
+
+async def _serve(settings: Settings, shutdown: Shutdown) -> None:
+    import structlog
+    import trio
+
+    from greenroom.actors.system import open_system
+    from greenroom.http.server import serve
+
+    log = structlog.get_logger(actor="http")
+    drain = trio.Event()
+    shutdown.connect(drain)
+    async with open_system(settings) as system, trio.open_nursery() as nursery:
+        try:
+            addresses = await nursery.start(partial(serve, system, settings, drain=drain))
+        except OSError as problem:
+            raise click.ClickException(
+                f"cannot listen on {settings.host}:{settings.port}: {problem.strerror}"
+            ) from None
+        log.info("listening", addresses=list(addresses), models=list(settings.models), pid=os.getpid())
+        if settings.log_format == "console":
+            click.echo(welcome(addresses[0], settings))
+        await drain.wait()
+        log.info("draining", grace=settings.grace)
+        await system.drain()
+    if system.hung:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def welcome(address: str, settings: Settings) -> str:
+    """What a person needs next: the address, a line to paste, and where to go from here."""
+    for anywhere in ("//0.0.0.0", "//[::]"):
+        address = address.replace(anywhere, "//127.0.0.1")
+    body = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "stream": True}
+    served = ", ".join(settings.models) or "the built-in demo model"
+    lines = [
+        f"Greenroom serves {served} on {address}",
+        "",
+        f"  curl -N {address}/v1/chat/completions -H 'content-type: application/json'"
+        f" -d '{json.dumps(body)}'",
+        "",
+        f"OpenAI clients: base_url={address}/v1, any api_key. Ctrl-C stops.",
+    ]
+    if not settings.models:
+        lines.append("For a real model: greenroom serve mlx-community/Qwen3-4B-4bit (or a local folder).")
+    return "\n".join(lines)

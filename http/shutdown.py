@@ -1,0 +1,69 @@
+"""Signals: the first drains, a second Ctrl-C ends the process at once, and the grace time ends it anyway."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+import time
+from types import FrameType
+
+import structlog
+import trio
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Shutdown:
+    """From the first SIGINT or SIGTERM to the end of the process.
+
+    Made before anything slow is imported, so that no signal is missed. The signal handlers neither log nor
+    start threads: they may interrupt code that holds the very lock which that would need.
+
+    Args:
+        grace: Seconds from the first signal until the process has ended.
+    """
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._drain: trio.Event | None = None
+        self._began = threading.Event()
+        threading.Thread(target=self._end_after_grace, name="grace", daemon=True).start()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._signalled)
+
+    @property
+    def began(self) -> bool:
+        """Whether a signal has arrived."""
+        return self._began.is_set()
+
+    def connect(self, drain: trio.Event) -> None:
+        """Set `drain`, in this Trio run, at the first signal; at once if that has been."""
+        self._token, self._drain = trio.lowlevel.current_trio_token(), drain
+        if self.began:
+            drain.set()
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        if not self.began:
+            self._began.set()
+            # A thread in C code that keeps the GIL stops Python's threads, but not this timer.
+            faulthandler.dump_traceback_later(max(self._grace, 0.1), exit=True, file=2)
+            if self._token is not None and self._drain is not None:
+                self._token.run_sync_soon(self._drain.set)
+        elif number == signal.SIGINT:
+            os._exit(INTERRUPTED)
+
+    def _end_after_grace(self) -> None:
+        self._began.wait()
+        time.sleep(max(0.0, self._grace - min(0.5, self._grace / 5)))
+        # The log may be what hangs.
+        telling = threading.Thread(target=self._tell, daemon=True)
+        telling.start()
+        telling.join(min(0.2, self._grace / 10))
+        os._exit(0)
+
+    def _tell(self) -> None:
+        waiting = [thread.name for thread in threading.enumerate() if not thread.daemon]
+        structlog.get_logger().warning("shutdown forced", grace=self._grace, threads=waiting)

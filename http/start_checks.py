@@ -1,0 +1,32 @@
+"""What can be wrong with settings beyond each one's own range, found before the first request does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from greenroom.http.settings_sources import BadSettingError
+from greenroom.schemas.settings import Settings
+
+
+def check_models(settings: Settings) -> None:
+    """Refuse a path at which there is no folder.
+
+    Raises:
+        BadSettingError: Names the path.
+    """
+    for model in settings.models:
+        if model.startswith(("/", ".", "~")) and not Path(model).expanduser().is_dir():
+            raise BadSettingError(f"models: there is no folder '{model}'")
+
+
+def check_device(settings: Settings) -> None:
+    """Refuse a device that this machine does not have; MLX is imported only if one was asked for.
+
+    Raises:
+        BadSettingError: Names the device.
+    """
+    if settings.device == "gpu":
+        from greenroom.http.command_line import has_gpu
+
+        if not has_gpu():
+            raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
