@@ -79,15 +79,16 @@ class ChatTokenizer:
             if token.special or (token.content in template and not token.content.isspace())
         )
 
+    @functools.cached_property
+    def added_tokens(self) -> dict[str, int]:
+        """Tokens that are matched whole, by text: the special ones and others such as `<think>`."""
+        return {token.content: ident for ident, token in self.wrapped.added_tokens_decoder.items()}
+
     @property
     def bos_token(self) -> str | None:
         """What a prompt begins with, if the model wants that."""
         token = self.wrapped.bos_token
         return token if isinstance(token, str) else None
-
-    def token_id(self, token: str) -> int | None:
-        """The id of a whole token, or None."""
-        return self.vocab.get(token)
 
     def render(
         self,

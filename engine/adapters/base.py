@@ -1,0 +1,200 @@
+"""What every family's adapter does: a conversation in, tokens out; text in, deltas out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import attrs
+
+from greenroom.engine.adapters.prompt import PromptWriter
+from greenroom.engine.adapters.room import RAW_MAX_TOKENS, refuse_absurd, room_left
+from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
+from greenroom.engine.chat_template import TemplateTraits, study
+from greenroom.engine.model_files import read_optional
+from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.registry import tool_parser as registered_tool_parser
+from greenroom.engine.stream_processor import StreamProcessor
+from greenroom.engine.tokenizer import ChatTokenizer, Detokenizer
+from greenroom.schemas.capabilities import CapabilityRecord, Family
+from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.generation import Overrides, check
+from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInput, RawInput
+from greenroom.schemas.settings import Settings
+
+_TURN_ENDS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+)
+"""Tokens that end a turn in whichever vocabulary has them, declared as such or not."""
+
+_RECOMMENDED = ("temperature", "top_p", "top_k", "min_p")
+"""What is taken from generation_config.json; the lengths in it are leftovers of training scripts."""
+
+
+@attrs.frozen
+class Completion:
+    """A whole answer, read.
+
+    Args:
+        stopped: The stop string that ended it, if one did.
+    """
+
+    text: str
+    reasoning: str | None
+    tool_calls: tuple[ToolCall, ...]
+    stopped: str | None
+
+
+class Adapter:
+    """Speaks for one loaded model: made once, dies with it, and keeps nothing between requests.
+
+    What a template can do is found by trying it when the adapter is made; families only say what no
+    template shows.
+
+    Args:
+        record: What is known of the model.
+        tokenizer: The copy that belongs to the thread on which this adapter is used.
+        settings: `max_context`, `tool_injection` and the default of `max_tokens` matter here.
+        tool_parser: Format of the model's calls.
+        thinking_parser: Format of its thoughts.
+
+    Attributes:
+        context: Tokens of prompt and answer together.
+        stop_token_ids: Tokens that end a turn.
+        default_overrides: Parameters that the model's makers recommend.
+        traits: What the chat template does; None if there is no template.
+        native_tools: The template describes tools itself.
+    """
+
+    family: ClassVar[Family] = "default"
+    default_tool_parser: ClassVar[str] = "null"
+    default_thinking_parser: ClassVar[str] = "null"
+    turn_ends: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        record: CapabilityRecord,
+        tokenizer: ChatTokenizer,
+        settings: Settings,
+        tool_parser: ToolCallParser,
+        thinking_parser: ThinkingParser,
+    ) -> None:
+        self.record = record
+        self.tokenizer = tokenizer
+        self.thinking_parser = thinking_parser
+        self.context = min(record.context, settings.max_context or record.context)
+        self.traits: TemplateTraits | None = study(tokenizer) if tokenizer.has_chat_template else None
+        seen = self.traits is not None and self.traits.tools
+        self.native_tools = seen if record.native_tools is None else record.native_tools
+        if tool_parser.parser_id == "null" and (self.native_tools or settings.tool_injection):
+            tool_parser = registered_tool_parser(FALLBACK_FORMAT)
+        self.tool_parser = tool_parser
+        self.default_overrides = recommended_parameters(tokenizer)
+        self.stop_token_ids = self._stop_token_ids()
+        self._max_tokens = settings.max_tokens
+        self._prompts = PromptWriter(
+            tokenizer,
+            self.traits,
+            tool_parser,
+            thinking_parser,
+            native_tools=self.native_tools,
+            tool_injection=settings.tool_injection,
+        )
+
+    def prepare_input(self, request: GenerationRequest) -> PreparedInput:
+        """The request as tokens, checked against the context.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the model's template cannot do.
+        """
+        if isinstance(request.input, RawInput):
+            tokens = self._raw_tokens(request.input)
+            return self._prepared(tokens, request.overrides, RAW_MAX_TOKENS, parse=False)
+        return self._prepare_chat(request.input, request.overrides)
+
+    def new_stream_processor(
+        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+    ) -> StreamProcessor:
+        """The reader of one choice's text."""
+        return StreamProcessor(self.tool_parser, self.thinking_parser, prepared, new_call_id, index=index)
+
+    def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
+        """The detokenizer of one choice: raw text keeps its leading space, an answer does not."""
+        return self.tokenizer.new_detokenizer(() if prepared.parse else prepared.tokens)
+
+    def process_complete(
+        self, text: str, prepared: PreparedInput, new_call_id: Callable[[], str]
+    ) -> Completion:
+        """Read a whole answer; the same road as a stream's."""
+        processor = self.new_stream_processor(prepared, new_call_id)
+        texts, thoughts, calls = list[str](), list[str](), dict[int, ToolCall]()
+        for delta in [*processor.feed(text), *processor.finish()]:
+            match delta:
+                case TextDelta():
+                    texts.append(delta.text)
+                case ReasoningDelta():
+                    thoughts.append(delta.text)
+                case ToolCallDelta():
+                    call = calls.get(delta.call) or ToolCall(delta.id or "", delta.name or "", "")
+                    calls[delta.call] = attrs.evolve(call, arguments=call.arguments + delta.arguments)
+        reasoning = "".join(thoughts) if thoughts else None
+        return Completion("".join(texts), reasoning, tuple(calls.values()), processor.stopped)
+
+    def _prepare_chat(self, chat: ChatInput, overrides: Overrides) -> PreparedInput:
+        prompt = self._prompts.write(chat)
+        refuse_absurd(prompt.text, self.tokenizer, self.context)
+        tokens = self.tokenizer.encode_rendered(prompt.text)
+        if not tokens:
+            raise invalid("The conversation is empty: there is nothing to answer.", "messages")
+        prepared = self._prepared(tokens, overrides, self.context // 2, parse=True)
+        return attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=prompt.tools)
+
+    def _raw_tokens(self, raw: RawInput) -> list[int]:
+        if not raw.prompt:
+            raise invalid("`prompt` is empty: there is nothing to continue.", "prompt")
+        if isinstance(raw.prompt, str):
+            refuse_absurd(raw.prompt, self.tokenizer, self.context)
+            return self.tokenizer.encode_prompt(raw.prompt)
+        most = self.tokenizer.vocab_size
+        for index, ident in enumerate(raw.prompt):
+            if isinstance(ident, bool) or not isinstance(ident, int) or not 0 <= ident < most:
+                field = f"prompt[{index}]"
+                raise invalid(f"`{field}` is no token of this model: ids go from 0 to {most - 1}.", field)
+        return list(raw.prompt)
+
+    def _prepared(
+        self, tokens: list[int], overrides: Overrides, default_length: int, *, parse: bool
+    ) -> PreparedInput:
+        room = room_left(tokens, self.context)
+        length = overrides.get("max_tokens") or self._max_tokens or max(1, default_length)
+        return PreparedInput(
+            tokens=tuple(tokens),
+            stop_token_ids=self.stop_token_ids | frozenset(overrides.get("stop_token_ids", ())),
+            max_tokens=min(length, room),
+            stop=tuple(overrides.get("stop", ())),
+            parse=parse,
+        )
+
+    def _stop_token_ids(self) -> frozenset[int]:
+        added = self.tokenizer.added_tokens
+        ends = {added[token] for token in (*_TURN_ENDS, *self.turn_ends) if token in added}
+        return self.tokenizer.eos_token_ids | ends
+
+
+def recommended_parameters(tokenizer: ChatTokenizer) -> Overrides:
+    """What the model's generation_config.json recommends; values out of range are passed over."""
+    config = read_optional(tokenizer.folder / "generation_config.json")
+    recommended = {}
+    for name in _RECOMMENDED:
+        try:
+            recommended[name] = check(name, config[name])
+        except (KeyError, ProblemError):
+            continue
+    return recommended

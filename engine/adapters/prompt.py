@@ -1,0 +1,120 @@
+"""A chat request as the text that the model reads."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.engine.adapters.conversation import ConversationWriter
+from greenroom.engine.adapters.tool_prompt import as_function, tool_prompt
+from greenroom.engine.chat_template import TemplateTraits, check_options, render_conversation
+from greenroom.engine.control_tokens import Marker, unmark
+from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.schemas.messages import Tool
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.requests import ChatInput
+
+
+@attrs.frozen
+class Prompt:
+    """A rendered conversation.
+
+    Args:
+        text: With control tokens of user text marked.
+        tools: What it offers to the model.
+        opens_thought: It ends inside a thought.
+    """
+
+    text: str
+    tools: tuple[Tool, ...]
+    opens_thought: bool
+
+
+class PromptWriter:
+    """Renders chat requests for one model.
+
+    Args:
+        traits: What the model's template does; None if it has none.
+        native_tools: The template describes tools itself.
+        tool_injection: Tools may be described in the system message otherwise.
+    """
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        traits: TemplateTraits | None,
+        tool_parser: ToolCallParser,
+        thinking_parser: ThinkingParser,
+        *,
+        native_tools: bool,
+        tool_injection: bool,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._traits = traits
+        self._tool_parser = tool_parser
+        self._thinking = thinking_parser
+        self._native_tools = native_tools
+        self._tool_injection = tool_injection
+        self._marker = Marker(tokenizer.control_tokens)
+
+    def write(self, chat: ChatInput) -> Prompt:
+        """The prompt of a chat request.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the template cannot do.
+        """
+        traits = self._check(chat)
+        offered = () if chat.tool_choice.mode == "none" else chat.tools
+        writer = ConversationWriter(traits, self._tool_parser, self._marker)
+        messages = writer.write(chat.messages, self._instructions(offered))
+        native = offered if self._native_tools else ()
+        text = render_conversation(
+            self._tokenizer,
+            messages,
+            tools=[self._marker.value(as_function(tool)) for tool in native] or None,
+            continue_final_message=chat.continue_final_message,
+            options=self._marker.value(chat.template_options),
+        )
+        return Prompt(text, offered, self._opens_thought(text, chat))
+
+    def _check(self, chat: ChatInput) -> TemplateTraits:
+        if self._traits is None:
+            detail = "This model has no chat template: it continues raw text only, under /v1/completions."
+            raise invalid(detail, "messages", "no_chat_template")
+        if not chat.messages:
+            raise invalid("`messages` is empty: there is nothing to answer.", "messages")
+        if chat.continue_final_message and chat.messages[-1].role != "assistant":
+            field = "continue_final_message"
+            raise invalid(f"`{field}` needs an assistant's message at the end.", field)
+        check_options(chat.template_options)
+        return self._traits
+
+    def _instructions(self, offered: tuple[Tool, ...]) -> str:
+        """What the server has to say about tools itself."""
+        if not offered or self._native_tools:
+            return ""
+        if not self._tool_injection:
+            detail = "This model's template takes no tools, and describing them otherwise is switched off."
+            raise invalid(detail, "tools", "unsupported_parameter")
+        return tool_prompt([self._marked(tool) for tool in offered], self._tool_parser)
+
+    def _marked(self, tool: Tool) -> Tool:
+        mark = self._marker
+        return attrs.evolve(
+            tool,
+            name=mark.text(tool.name),
+            description=mark.text(tool.description),
+            parameters=mark.value(tool.parameters),
+        )
+
+    def _opens_thought(self, text: str, chat: ChatInput) -> bool:
+        """Whether the model's first words are still thought: the template has written the start marker."""
+        for start, end in self._thinking.markers:
+            if chat.continue_final_message:
+                begun = unmark(chat.messages[-1].text)
+                opened = begun.rfind(start) > begun.rfind(end)
+            else:
+                opened = text.rstrip().endswith(start)
+            if opened:
+                return True
+        return False

@@ -1,0 +1,51 @@
+"""Whether a prompt fits into the context, and how much room it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.schemas.problems import ProblemError, context_length_exceeded
+
+RAW_MAX_TOKENS = 16
+"""What OpenAI's raw completions generate by default."""
+
+_ALWAYS_TOKENISED = 1_000_000
+"""Characters up to which a prompt is always counted exactly; takes about a quarter of a second."""
+
+_USUAL_CHARACTERS = 16
+"""Characters per token that hardly any real text reaches; a text denser than this is counted in samples."""
+
+_SAMPLE = 65_536
+
+
+def refuse_absurd(text: str, tokenizer: ChatTokenizer, context: int) -> None:
+    """Refuse a text that cannot possibly fit, at the price of tokenising no more than what does.
+
+    Raises:
+        ProblemError: 400 `context_length_exceeded`, with a lower bound of the length.
+    """
+    if len(text) <= _ALWAYS_TOKENISED:
+        return
+    least = len(text) // tokenizer.longest_token
+    if least >= context:
+        raise ProblemError(context_length_exceeded(least, context))
+    if len(text) <= context * _USUAL_CHARACTERS:
+        return
+    counted = 0
+    for start in range(0, len(text), _SAMPLE):
+        counted += len(tokenizer.encode_rendered(text[start : start + _SAMPLE]))
+        # A cut may split a token in two, hence the eighth on top.
+        if counted > context + context // 8 + 16:
+            raise ProblemError(context_length_exceeded(counted, context))
+
+
+def room_left(tokens: Sequence[int], context: int) -> int:
+    """Tokens that can still be generated.
+
+    Raises:
+        ProblemError: 400 `context_length_exceeded` if there is no room for even one.
+    """
+    if len(tokens) >= context:
+        raise ProblemError(context_length_exceeded(len(tokens), context))
+    return context - len(tokens)

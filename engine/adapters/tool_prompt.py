@@ -1,0 +1,43 @@
+"""Tools described in the prompt, for models whose template cannot (document 000, section 6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from greenroom.engine.parsers.contract import ToolCallParser
+from greenroom.schemas.messages import Tool
+
+FALLBACK_FORMAT = "hermes_json"
+"""Format of calls for models that have none of their own: the most widely trained one."""
+
+_NO_PARAMETERS = {"type": "object", "properties": {}}
+
+
+def as_function(tool: Tool) -> dict[str, Any]:
+    """The tool in the shape that templates read (that of OpenAI's API)."""
+    parameters = dict(tool.parameters) or _NO_PARAMETERS
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def tool_prompt(tools: Sequence[Tool], parser: ToolCallParser) -> str:
+    """Text for the system message: the tools, and how to call one so that `parser` understands it."""
+    described = "\n".join(json.dumps(as_function(tool)["function"], ensure_ascii=False) for tool in tools)
+    example = write_call(parser, "function_name", '{"parameter": "value"}')
+    return (
+        "# Tools\n\n"
+        "You can call these functions, each described by a JSON object with the JSON Schema of its "
+        f"parameters:\n\n{described}\n\n"
+        f"To call a function, write exactly in this form, once for each call, and then stop:\n\n{example}\n\n"
+        "The result comes in the next message. If no function is needed, answer without calling one."
+    )
+
+
+def write_call(parser: ToolCallParser, name: str, arguments: str) -> str:
+    """A call as the model would have written it."""
+    written = parser.render(name, arguments)
+    if written is not None:
+        return written
+    return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}\n</tool_call>'

@@ -1,0 +1,146 @@
+"""Which models can be asked for, and where their files lie. Reads folders only; imports nothing heavy."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from greenroom.engine.detection import detect
+from greenroom.engine.hub_cache import HUB_ID, cached_ids, cached_model, hub_cache
+from greenroom.schemas.problems import Problem, ProblemError, model_not_found
+
+DEFAULT_ID = "default"
+"""Another name for the first model."""
+
+DEMO_ID = "greenroom-demo"
+DEMO_FOLDER = Path(__file__).parent / "demo" / "model"
+
+_RESCAN_SECONDS = 5.0
+
+
+@attrs.frozen
+class CatalogEntry:
+    """A model that can be asked for.
+
+    Args:
+        id: Public id.
+        folder: Where its files are; None if they have yet to be downloaded.
+        created: Unix time in seconds at which its configuration was written.
+        hub_id: Where it can be downloaded from.
+    """
+
+    id: str
+    folder: Path | None
+    created: int = 0
+    owned_by: str = "greenroom"
+    hub_id: str | None = None
+
+
+class Catalog:
+    """The models of one server: those that were named, in order, then the text models in the hub's cache.
+
+    A request's id is compared with ids and never becomes a path.
+
+    Args:
+        models: Hub ids and folders, as the operator named them; with none, the demo model is served.
+        demo: Folder of the demo model.
+        cache: The hub's cache folder; found as huggingface_hub finds it by default.
+    """
+
+    def __init__(
+        self,
+        models: tuple[str, ...] = (),
+        demo: Path = DEMO_FOLDER,
+        cache: Path | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        self._cache = cache if cache is not None else hub_cache()
+        self._trust = trust_remote_code
+        self._named = self._name(models) if models else (_from_folder(demo, DEMO_ID),)
+        self._found: tuple[CatalogEntry, ...] = ()
+        self._scanned = float("-inf")
+
+    def entries(self) -> tuple[CatalogEntry, ...]:
+        """Every model, the named ones first."""
+        now = time.monotonic()
+        if now - self._scanned > _RESCAN_SECONDS:
+            taken = {entry.id for entry in self._named}
+            self._found = tuple(entry for entry in self._scan() if entry.id not in taken)
+            self._scanned = now
+        return (*(self._refreshed(entry) for entry in self._named), *self._found)
+
+    def find(self, model: str) -> CatalogEntry | Problem:
+        """The model of that id, or a 404 with the closest ids."""
+        for entry in self._named:
+            if entry.id == model:
+                return self._refreshed(entry)
+        if model == DEFAULT_ID:
+            return self._refreshed(self._named[0])
+        entries = self.entries()
+        known = next((entry for entry in entries if entry.id == model), None)
+        if known is not None:
+            return known
+        ids = {entry.id.lower(): entry.id for entry in entries}
+        near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
+        return model_not_found(model[:200], tuple(ids[name] for name in near))
+
+    def _name(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
+        named: list[CatalogEntry] = []
+        for model in models:
+            folder = as_folder(model)
+            hub_id = None if folder is not None else model
+            wanted = hub_id or (folder.name if folder is not None else "")
+            if hub_id is not None and any(entry.hub_id == hub_id for entry in named):
+                continue
+            ids = {entry.id for entry in named}
+            suffixes = itertools.chain([wanted], (f"{wanted}-{n}" for n in itertools.count(2)))
+            free = next(name for name in suffixes if name not in ids)
+            named.append(_from_folder(folder, free) if folder is not None else _from_hub(model, None))
+        return tuple(named)
+
+    def _refreshed(self, entry: CatalogEntry) -> CatalogEntry:
+        """The entry with its folder, if its files have arrived since."""
+        if entry.hub_id is None or entry.folder is not None:
+            return entry
+        folder = cached_model(entry.hub_id, self._cache)
+        return entry if folder is None else _from_hub(entry.hub_id, folder)
+
+    def _scan(self) -> Iterator[CatalogEntry]:
+        for hub_id in cached_ids(self._cache):
+            folder = cached_model(hub_id, self._cache)
+            if folder is None:
+                continue
+            try:
+                detect(folder, self._trust, hub_id)
+            except ProblemError:
+                continue
+            yield _from_hub(hub_id, folder)
+
+
+def as_folder(model: str) -> Path | None:
+    """The folder that an operator's name for a model means; None if it is a hub id."""
+    path = Path(model).expanduser()
+    if path.is_dir() or not HUB_ID.fullmatch(model):
+        return path.resolve()
+    return None
+
+
+def _from_folder(folder: Path, model: str) -> CatalogEntry:
+    return CatalogEntry(model, folder, _written(folder))
+
+
+def _from_hub(hub_id: str, folder: Path | None) -> CatalogEntry:
+    created = _written(folder) if folder is not None else 0
+    return CatalogEntry(hub_id, folder, created, hub_id.partition("/")[0], hub_id)
+
+
+def _written(folder: Path) -> int:
+    try:
+        return max(0, int((folder / "config.json").stat().st_mtime))
+    except OSError:
+        return 0

@@ -1,0 +1,242 @@
+"""What a model's chat template can do, found by trying it once; and rendering with it ever after."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.schemas.problems import ProblemError, invalid
+
+TemplateMessage = dict[str, Any]
+"""A message in the shape that Hugging Face's chat templates read."""
+
+RESERVED_OPTIONS = frozenset(
+    {
+        "add_generation_prompt",
+        "bos_token",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "conversations",
+        "dict",
+        "documents",
+        "eos_token",
+        "max_length",
+        "messages",
+        "namespace",
+        "padding",
+        "raise_exception",
+        "range",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "sanitize_control_tokens",
+        "self",
+        "strftime_now",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+"""Names that a request's template options may not take: they belong to the server or to the renderer."""
+
+
+@attrs.frozen
+class TemplateTraits:
+    """What a template does with a conversation; where it cannot, the conversation is rewritten for it.
+
+    Args:
+        system: It shows a system message at the beginning.
+        system_alone: It does so without any other message.
+        late_system: It shows a system message after other turns.
+        several_systems: It shows more than one system message at the beginning.
+        repeated_roles: Two turns of the same role may follow each other.
+        assistant_first: The assistant may have the first turn.
+        parts: Content must be a list of parts; a plain string is not shown.
+        tools: It describes the tools that it is given.
+        tool_turns: It shows calls in the history and their results.
+        user_after_tool: A user turn may follow a tool's result directly.
+        arguments_as_text: Arguments of past calls must be JSON text, not an object.
+        calls_without_content: A turn of calls must have no content at all, rather than an empty one.
+        short_call_ids: Ids of calls must be nine letters or digits.
+        thinking_toggle: Option that turns thinking on and off, if it has one.
+    """
+
+    system: bool = True
+    system_alone: bool = True
+    late_system: bool = True
+    several_systems: bool = True
+    repeated_roles: bool = True
+    assistant_first: bool = True
+    parts: bool = False
+    tools: bool = True
+    tool_turns: bool = True
+    user_after_tool: bool = True
+    arguments_as_text: bool = False
+    calls_without_content: bool = False
+    short_call_ids: bool = False
+    thinking_toggle: str | None = None
+
+
+def render_conversation(
+    tokenizer: ChatTokenizer,
+    messages: list[TemplateMessage],
+    *,
+    tools: list[dict[str, Any]] | None = None,
+    continue_final_message: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> str:
+    """The conversation as the model reads it.
+
+    Raises:
+        ProblemError: 400 with the template's own words.
+    """
+    try:
+        return tokenizer.render(
+            messages,
+            tools=tools,
+            continue_final_message=continue_final_message,
+            options=dict(options or {}),
+        )
+    except ProblemError:
+        raise
+    except Exception as error:  # a template may do anything that Jinja's sandbox lets it do
+        reason = str(error).strip() or type(error).__name__
+        detail = f"The model's chat template refuses this conversation: {reason[:500]}"
+        raise invalid(detail, "messages", "chat_template_error") from error
+
+
+def check_options(options: Mapping[str, Any], field: str = "chat_template_kwargs") -> None:
+    """Refuse template options that would override what the server itself passes.
+
+    Raises:
+        ProblemError: 400 that names the option.
+    """
+    for name in options:
+        if name in RESERVED_OPTIONS or name.startswith("_") or not name.isidentifier():
+            raise invalid(f"`{field}.{name}` is not an option that a request may set.", f"{field}.{name}")
+
+
+def study(tokenizer: ChatTokenizer) -> TemplateTraits:
+    """Try the template on small conversations and note what it does with them."""
+    probe = _Probe(tokenizer, parts=False)
+    if not probe.shows([_user()], "zquser"):
+        with_parts = _Probe(tokenizer, parts=True)
+        probe = with_parts if with_parts.shows([_user()], "zquser") else probe
+    systems = [_turn("system", "zqsystem"), _turn("system", "zqsecond")]
+    system = probe.shows([systems[0], _user()], "zqsystem", "zquser")
+    conversation = [_user(), _turn("assistant", "zqanswer")]
+    return attrs.evolve(
+        _study_tools(probe),
+        system=system,
+        system_alone=system and probe.shows([systems[0]], "zqsystem"),
+        late_system=probe.shows([*conversation, systems[0], _user("zqlast")], "zqsystem", "zqlast"),
+        several_systems=probe.shows([*systems, _user()], "zqsystem", "zqsecond", "zquser"),
+        repeated_roles=probe.shows([_user(), _user("zqnext")], "zquser", "zqnext")
+        and probe.shows(
+            [*conversation, _turn("assistant", "zqmore"), _user("zqlast")], "zqanswer", "zqmore", "zqlast"
+        ),
+        assistant_first=probe.shows([_turn("assistant", "zqanswer"), _user()], "zqanswer", "zquser"),
+        parts=probe.parts,
+        thinking_toggle=next(filter(probe.toggles, ("enable_thinking", "thinking")), None),
+    )
+
+
+class _Probe:
+    """Renders conversations of made-up words and looks for the words in what comes out."""
+
+    def __init__(self, tokenizer: ChatTokenizer, parts: bool) -> None:
+        self._tokenizer = tokenizer
+        self.parts = parts
+
+    def render(
+        self, messages: list[TemplateMessage], tools: list[dict[str, Any]] | None = None, **options: Any
+    ) -> str | None:
+        if self.parts:
+            messages = [as_parts(message) for message in messages]
+        try:
+            return self._tokenizer.render(messages, tools=tools, options=options)
+        except Exception:  # refusing is an answer
+            return None
+
+    def shows(self, messages: list[TemplateMessage], *words: str) -> bool:
+        rendered = self.render(messages)
+        return rendered is not None and all(word in rendered for word in words)
+
+    def toggles(self, option: str) -> bool:
+        on, off = (self.render([_user()], None, **{option: value}) for value in (True, False))
+        return on is not None and off is not None and on != off
+
+
+def as_parts(message: TemplateMessage) -> TemplateMessage:
+    """The message with its text as a list of parts."""
+    if not isinstance(message.get("content"), str):
+        return message
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
+def _study_tools(probe: _Probe) -> TemplateTraits:
+    """How tools, calls and results must look."""
+    rendered = probe.render([_user()], tools=[_TOOL])
+    tools = rendered is not None and "zqtool" in rendered
+    for as_text, bare in itertools.product((False, True), repeat=2):
+        call = _calling("zqcall001", as_text, bare)
+        if not _shows_call(probe.render([_user(), call, _result("zqcall001"), *_ENDING])):
+            continue
+        long_call = [_user(), _calling("call_zq0123456789abcdef", as_text, bare)]
+        return TemplateTraits(
+            tools=tools,
+            arguments_as_text=as_text,
+            calls_without_content=bare,
+            user_after_tool=probe.shows([_user(), call, _result("zqcall001"), _user("zqlast")], "zqlast"),
+            short_call_ids=not _shows_call(
+                probe.render([*long_call, _result("call_zq0123456789abcdef"), *_ENDING])
+            ),
+        )
+    return TemplateTraits(tools=tools, tool_turns=False)
+
+
+def _shows_call(rendered: str | None) -> bool:
+    """The call and its result are there, and the arguments are neither Python's repr nor quoted JSON."""
+    if rendered is None or not all(word in rendered for word in ("zqtool", "zqvalue", "zqresult")):
+        return False
+    return "'zqkey'" not in rendered and '\\"zqkey\\"' not in rendered
+
+
+def _turn(role: str, content: str) -> TemplateMessage:
+    return {"role": role, "content": content}
+
+
+def _user(content: str = "zquser") -> TemplateMessage:
+    return _turn("user", content)
+
+
+def _calling(call_id: str, as_text: bool, bare: bool) -> TemplateMessage:
+    arguments: Any = '{"zqkey": "zqvalue"}' if as_text else {"zqkey": "zqvalue"}
+    function = {"name": "zqtool", "arguments": arguments}
+    message: TemplateMessage = {"role": "assistant", "content": None if bare else ""}
+    return {**message, "tool_calls": [{"id": call_id, "type": "function", "function": function}]}
+
+
+def _result(call_id: str) -> TemplateMessage:
+    return {"role": "tool", "content": "zqresult", "tool_call_id": call_id, "name": "zqtool"}
+
+
+_ENDING = [_turn("assistant", "zqanswer"), _user("zqlast")]
+_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "zqtool",
+        "description": "zqpurpose",
+        "parameters": {
+            "type": "object",
+            "properties": {"zqkey": {"type": "string", "description": "zqmeaning"}},
+            "required": ["zqkey"],
+        },
+    },
+}

@@ -1,0 +1,163 @@
+"""What a model is, from its files alone (document 000, section 10.1); nothing of MLX is imported.
+
+The fallback for models that were never probed. Which architectures exist is read off the installed
+libraries' folders: importing them takes seconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.context_length import declared_context
+from greenroom.engine.model_files import read_json_object
+from greenroom.schemas.capabilities import CapabilityRecord, Family, ModelType
+from greenroom.schemas.problems import Problem, ProblemError, load_failed
+
+_FAMILY_PREFIXES: tuple[tuple[str, Family], ...] = (
+    ("qwen", "qwen"),
+    ("qwq", "qwen"),
+    ("glm", "glm4"),
+    ("chatglm", "glm4"),
+    ("llama", "llama"),
+    ("gemma", "gemma"),
+    ("recurrent_gemma", "gemma"),
+    ("mistral", "mistral"),
+    ("ministral", "mistral"),
+    ("mixtral", "mistral"),
+    ("pixtral", "mistral"),
+    ("lfm2", "liquid"),
+    ("granite", "granite"),
+)
+"""Beginnings of `model_type`, and the family whose adapter speaks for it."""
+
+_SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
+"""Only models that embed text have them, whatever their architecture."""
+
+_MODULE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_ENCODERS = re.compile(r".*(bert|e5|bge|nomic|siglip|clip|embedding|rerank)", re.IGNORECASE)
+
+
+def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> CapabilityRecord:
+    """The capability record of a model's folder.
+
+    Args:
+        trust_remote_code: Accept a model that brings Python code of its own.
+        name: What the model is called in errors; the folder's name by default.
+
+    Raises:
+        ProblemError: 503 `load_failed` if the folder holds no usable model, 501 if this version cannot
+            serve its kind.
+    """
+    name = name or folder.name
+    try:
+        config = read_json_object(folder / "config.json")
+        architecture = _architecture(config)
+    except ValueError as error:
+        raise ProblemError(load_failed(name, f"{error}.")) from error
+    if not trust_remote_code:
+        _refuse_code(config, name)
+    kind = _kind(folder, config, architecture)
+    if kind is None and not (trust_remote_code and config.get("model_file")):
+        detail = f"its architecture '{architecture}' is not known to the installed mlx-lm."
+        raise ProblemError(load_failed(name, detail))
+    if kind not in ("text", None):
+        purpose = _PURPOSES[kind]
+        detail = f"'{name}' is a model for {purpose} ({architecture}); this version serves text models only."
+        raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
+    text_module = _text_module(str(_text_config(config).get("model_type", architecture)))
+    context = declared_context(folder, config, text_module or _text_module(architecture))
+    return CapabilityRecord("text", family_of(architecture), architecture, context)
+
+
+_PURPOSES: Mapping[ModelType, str] = {
+    "text": "text",
+    "vision": "images",
+    "embeddings": "embeddings",
+    "audio": "audio",
+}
+
+
+def family_of(architecture: str) -> Family:
+    """The family of an architecture (`model_type`)."""
+    return next((family for prefix, family in _FAMILY_PREFIXES if architecture.startswith(prefix)), "default")
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    architecture = config.get("model_type")
+    if not isinstance(architecture, str) or not _MODULE_NAME.fullmatch(architecture):
+        raise ValueError("config.json names no model_type")
+    return architecture
+
+
+def _refuse_code(config: Mapping[str, Any], name: str) -> None:
+    for field in ("model_file", "auto_map"):
+        if config.get(field):
+            detail = (
+                f"its config.json names Python code to run (`{field}`). If you trust its makers, start "
+                "Greenroom with --trust-remote-code."
+            )
+            raise ProblemError(load_failed(name, detail))
+
+
+def _kind(folder: Path, config: Mapping[str, Any], architecture: str) -> ModelType | None:
+    """Which library loads it. What mlx-lm can load is text, even if it could see as well."""
+    if any((folder / file).exists() for file in _SENTENCE_FILES):
+        return "embeddings"
+    if _text_module(architecture) is not None:
+        return "text"
+    module = architecture.replace("-", "_")
+    if any(_exists("mlx_audio", f"{part}/models/{module}") for part in ("tts", "stt", "sts")):
+        return "audio"
+    if _exists("mlx_embeddings", f"models/{module}.py") or _ENCODERS.fullmatch(architecture):
+        return "embeddings"
+    if "vision_config" in config or _exists("mlx_vlm", f"models/{module}"):
+        return "vision"
+    return None
+
+
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    nested = config.get("text_config")
+    return nested if isinstance(nested, dict) else config
+
+
+def _library(name: str) -> Path | None:
+    """Where a package is installed, without importing it."""
+    spec = importlib.util.find_spec(name)
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(places[0]) if places else None
+
+
+def _exists(library: str, path: str) -> bool:
+    root = _library(library)
+    return root is not None and (root / path).exists()
+
+
+@functools.cache
+def _remapping() -> Mapping[str, str]:
+    """mlx-lm's table of architectures that share another's code."""
+    root = _library("mlx_lm")
+    if root is None:
+        return {}
+    for statement in ast.parse((root / "utils.py").read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "MODEL_REMAPPING":
+            return dict(ast.literal_eval(statement.value))
+    return {}
+
+
+@functools.cache
+def _text_module(architecture: str) -> Path | None:
+    """The file of mlx-lm that implements an architecture, if there is one."""
+    root = _library("mlx_lm")
+    if root is None or not _MODULE_NAME.fullmatch(architecture):
+        return None
+    path = root / "models" / f"{_remapping().get(architecture, architecture)}.py"
+    if not path.is_file():
+        return None
+    source = path.read_text(encoding="utf-8")
+    return path if re.search(r"^class Model\b|^from .* import .*\bModel\b", source, re.MULTILINE) else None

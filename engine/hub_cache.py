@@ -1,0 +1,79 @@
+"""The models that lie in Hugging Face's cache folder, read without importing its library (half a second)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from greenroom.engine.model_files import read_optional
+
+HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+"""`owner/name`, as the hub spells it; nothing that matches can leave the cache folder."""
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json")
+
+
+def hub_cache() -> Path:
+    """The cache folder, found as huggingface_hub finds it."""
+    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if named:
+        return Path(os.path.expandvars(named)).expanduser()
+    home = os.environ.get("HF_HOME")
+    if not home:
+        home = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return Path(os.path.expandvars(home)).expanduser() / "hub"
+
+
+def cached_model(hub_id: str, cache: Path) -> Path | None:
+    """The folder of a model's newest complete snapshot, if the cache has one."""
+    if not HUB_ID.fullmatch(hub_id):
+        return None
+    root = cache / f"models--{hub_id.replace('/', '--')}"
+    return next((folder for folder in _snapshots(root) if is_complete(folder)), None)
+
+
+def cached_ids(cache: Path) -> list[str]:
+    """Hub ids of all models in the cache, complete or not, by name."""
+    try:
+        names = sorted(os.listdir(cache))
+    except OSError:
+        return []
+    ids = (
+        name.removeprefix("models--").replace("--", "/", 1) for name in names if name.startswith("models--")
+    )
+    return [hub_id for hub_id in ids if HUB_ID.fullmatch(hub_id)]
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether configuration, tokenizer and every weight file are there."""
+    if not (folder / "config.json").is_file():
+        return False
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        return False
+    shards = read_optional(folder / "model.safetensors.index.json").get("weight_map")
+    if isinstance(shards, dict) and shards:
+        return all(isinstance(name, str) and (folder / name).is_file() for name in set(shards.values()))
+    return any(path.is_file() for path in folder.glob("model*.safetensors"))
+
+
+def _snapshots(root: Path) -> Iterator[Path]:
+    """Snapshot folders, the one that `main` points at first."""
+    try:
+        main = (root / "refs" / "main").read_text(encoding="ascii").strip()
+        if re.fullmatch(r"[0-9a-fA-F]{1,64}", main):
+            yield root / "snapshots" / main
+    except (OSError, ValueError):
+        pass
+    try:
+        yield from sorted((root / "snapshots").iterdir(), key=_age)
+    except OSError:
+        return
+
+
+def _age(folder: Path) -> float:
+    try:
+        return -folder.stat().st_mtime
+    except OSError:
+        return 0.0
