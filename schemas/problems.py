@@ -77,3 +77,8 @@ def draining() -> Problem:
 def queue_full(model: str, waiting: int) -> Problem:
     """Too many requests are waiting for this model already."""
     return Problem(503, "queue_full", f"{waiting} requests are already waiting for '{model}'.", retry_after=2)
+
+
+def internal_error() -> Problem:
+    """A fault of ours; the log has its traceback."""
+    return Problem(500, "internal_error", "The server met an unexpected error; its log says more.")

@@ -1,0 +1,132 @@
+"""The road of one request through the actors, pulled by whoever owns it."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+import attrs
+import trio
+
+from greenroom.actors.lease import Found, Granted, Lease
+from greenroom.actors.ref import ActorStopped, Ref
+from greenroom.actors.reply import ReplyStream
+from greenroom.schemas.events import Admitted, Failed, Finished, GenerationEvent
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import (
+    Acquire,
+    Generate,
+    ModelMessage,
+    PoolMessage,
+    Prepare,
+    Prepared,
+)
+from greenroom.schemas.problems import draining, model_crashed
+from greenroom.schemas.requests import GenerationRequest, PreparedInput
+
+
+class Generation:
+    """One request: acquire a model, prepare, wait, generate.
+
+    There is no task behind it: the road moves while its owner calls `receive`, the model generates
+    meanwhile, and what the owner has not taken yet is merged. Every answer arrives on one reply stream, so
+    that waiting for a slot and preparing the prompt go on side by side.
+
+    Args:
+        pool: The pool of the system.
+        request: Its `key` may name an alias; `key` of the generation is the model's own once it is known.
+    """
+
+    def __init__(self, pool: Ref[PoolMessage], request: GenerationRequest) -> None:
+        self.request = request
+        self.key: ModelKey = request.key
+        self._pool = pool
+        self._replies: ReplyStream[Any] = ReplyStream()
+        self._started = time.monotonic()
+        self._queued = 0.0
+        self._sent = False
+        self._to_prepare: Ref[ModelMessage] | None = None
+        self._prepared: PreparedInput | None = None
+        self._lease: Lease | None = None
+        self._generating = False
+
+    async def receive(self) -> GenerationEvent:
+        """The next event. May be cancelled (by a timeout) and called again: nothing is lost.
+
+        Raises:
+            trio.EndOfChannel: The request has ended, with Finished or Failed.
+        """
+        while True:
+            await self._send_what_is_due()
+            event = await self._replies.receive()
+            answer = self._accept(event)
+            if answer is not None:
+                return answer
+
+    def close(self) -> None:
+        """End the request wherever it stands; a running generation stops at the next step."""
+        self._replies.close()
+
+    async def _send_what_is_due(self) -> None:
+        # Each send is either done or withdrawn when it is cancelled, and is marked without a checkpoint.
+        if self._replies.sender.closed or self._replies.sender.ended:
+            return
+        try:
+            if not self._sent:
+                await self._pool.stream(Acquire(self.key, self.request.id), self._replies)
+                self._sent = True
+        except ActorStopped:
+            self._replies.sender.fail(draining())
+        try:
+            await self._send_to_model()
+        except ActorStopped:
+            self._replies.sender.fail(model_crashed(self.key.model))
+
+    async def _send_to_model(self) -> None:
+        if self._to_prepare is not None:
+            await self._to_prepare.stream(Prepare(self.request), self._replies)
+            self._to_prepare = None
+        if self._lease is not None and self._prepared is not None and not self._generating:
+            self._queued = time.monotonic() - self._started
+            await self._lease.model.stream(Generate(self.request, self._prepared), self._replies)
+            self._generating = True
+
+    def _accept(self, event: Any) -> GenerationEvent | None:
+        match event:
+            case Found(key, model):
+                self.key, self._to_prepare = key, model
+                self.request = attrs.evolve(self.request, key=key)
+                return None
+            case Prepared(prepared):
+                self._prepared = prepared
+                return Admitted(len(prepared.tokens))
+            case Granted(lease):
+                self._lease = lease
+                # The slot is free when the model is done, however slowly the answer is read.
+                self._replies.sender.watch(lease.close)
+                return None
+            case Finished(timing=timing):
+                waited = attrs.evolve(timing, queued=timing.queued + self._queued)
+                return attrs.evolve(event, timing=waited)
+            case Failed():
+                self._replies.sender.end()
+        answer: GenerationEvent = event
+        return answer
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> GenerationEvent:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None

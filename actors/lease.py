@@ -1,0 +1,62 @@
+"""A hold on a loaded model, and the pool's answers that carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+import attrs
+
+from greenroom.actors.ref import Ref
+from greenroom.actors.reply import Grant
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import ModelMessage
+
+
+class Lease:
+    """One slot in a model that is ready; while it is open the model is not unloaded.
+
+    It closes synchronously, so it can be given back in the middle of a cancellation.
+    """
+
+    def __init__(self, key: ModelKey, model: Ref[ModelMessage], give_back: Callable[[Lease], None]) -> None:
+        self.key = key
+        self.model = model
+        self._give_back: Callable[[Lease], None] | None = give_back
+
+    def close(self) -> None:
+        """Give the slot back; closing twice does nothing."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back(self)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@attrs.frozen(eq=False)
+class Found:
+    """The model exists: `model` can prepare requests, weights or not.
+
+    Args:
+        key: The model's own name, where the request used another (`default`).
+    """
+
+    key: ModelKey
+    model: Ref[ModelMessage]
+
+
+@attrs.frozen(eq=False)
+class Granted(Grant):
+    """The request may generate under `lease`."""
+
+    lease: Lease
+
+    def close(self) -> None:
+        """Give the lease back."""
+        self.lease.close()

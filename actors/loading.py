@@ -1,0 +1,114 @@
+"""What actors need from the engine: how a model is found, opened without weights, and loaded.
+
+Nothing of MLX is imported before a worker calls in here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.generation import GenerationParameters, Overrides
+from greenroom.schemas.model_protocol import ModelCard
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.engine.catalog import Catalog, CatalogEntry
+
+
+class Engine(Protocol):
+    """A loaded model, confined to one worker (`greenroom.engine.text_engine.TextEngine`)."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+
+    def submit(
+        self, request: GenerationRequest, prepared: PreparedInput, parameters: GenerationParameters
+    ) -> None:
+        """Begin a request at the next step."""
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at the next step; unknown ids are ignored."""
+
+    def step(self) -> list[tuple[str, GenerationEvent]]:
+        """One decode step for every running row and a bounded slice of prefill."""
+
+    def close(self) -> None:
+        """Drop the weights."""
+
+
+class PromptAdapter(Protocol):
+    """The part of an adapter that needs no weights (`greenroom.engine.adapters`)."""
+
+    @property
+    def default_overrides(self) -> Overrides:
+        """The model's own generation_config.json."""
+
+    def prepare_input(self, request: GenerationRequest) -> PreparedInput:
+        """Tokenise and check a request.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+
+
+@attrs.frozen(eq=False)
+class OpenedModel:
+    """A model whose files are here and whose prompts can be prepared; weights are not loaded."""
+
+    folder: Path
+    record: CapabilityRecord
+    adapter: PromptAdapter
+
+
+class Loading:
+    """The engine's doors, for the actors of one system. Every method blocks: call them on a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._catalog: Catalog | None = None
+
+    def find(self, name: str) -> CatalogEntry | Problem:
+        """The entry that a request's model name means; 404 with near names if there is none."""
+        return self._open_catalog().find(name)
+
+    def cards(self) -> tuple[ModelCard, ...]:
+        """Every model that can be asked for."""
+        entries = self._open_catalog().entries()
+        return tuple(ModelCard(entry.id, entry.created, entry.owned_by) for entry in entries)
+
+    def open_model(self, entry: CatalogEntry) -> OpenedModel:
+        """Fetch the model's files if need be, and make the adapter that prepares its prompts.
+
+        Raises:
+            ProblemError: It cannot be used.
+        """
+        raise NotImplementedError
+
+    def load_engine(
+        self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
+    ) -> Engine:
+        """Load the weights; everything of the engine then belongs to the calling thread.
+
+        Raises:
+            ProblemError: They cannot be loaded.
+        """
+        from greenroom.engine.libraries import import_text_libraries
+
+        import_text_libraries()
+        from greenroom.engine.text_engine import load_text_engine
+
+        return load_text_engine(opened.folder, opened.record, self._settings, progress, abandoned)
+
+    def _open_catalog(self) -> Catalog:
+        raise NotImplementedError

@@ -1,0 +1,355 @@
+"""The model actor: one model, the adapter that prepares its prompts, and two workers lent to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import structlog
+import trio
+
+from greenroom.actors.lifecycle import Lifecycle
+from greenroom.actors.loading import Loading, OpenedModel
+from greenroom.actors.model_loop import Cancel, Loaded, ModelLoop, Progressed, Stepped, Submit, Unloaded
+from greenroom.actors.ref import Control, Envelope, Inbox, Ref
+from greenroom.actors.reply import Reply
+from greenroom.actors.running import Running, RunningRequests
+from greenroom.actors.tokenising import Opened, PreparedReply, Tokenising, TokenisingEnded
+from greenroom.actors.worker import Worker, Workers
+from greenroom.schemas.events import Failed
+from greenroom.schemas.generation import Overrides, resolve
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import (
+    DescribeModel,
+    Generate,
+    ModelMessage,
+    ModelStatus,
+    Prepare,
+)
+from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
+
+if TYPE_CHECKING:
+    from greenroom.engine.catalog import CatalogEntry
+
+
+@attrs.frozen(eq=False)
+class Changed:
+    """A model tells the pool where it stands.
+
+    Args:
+        problem: Why it is in ERROR.
+        in_load: It never got to READY.
+    """
+
+    model: Model
+    state: ModelState
+    problem: Problem | None = None
+    in_load: bool = False
+    hung: bool = False
+    progress: float = 0.0
+
+
+@attrs.frozen
+class _Load:
+    """The pool has room."""
+
+
+@attrs.frozen
+class _Unload:
+    """The pool needs the room; nobody holds the model."""
+
+
+@attrs.frozen
+class _Stop:
+    """Nobody wants the model any more."""
+
+
+@attrs.frozen
+class _Cut:
+    problem: Problem
+
+
+@attrs.frozen(eq=False)
+class _Over:
+    running: Running
+
+
+@attrs.frozen(eq=False)
+class _Silent:
+    loop: ModelLoop
+
+
+class Model:
+    """Prepares prompts from the start, generates while it is READY. The pool says when to load and unload.
+
+    Args:
+        report: Takes `Changed` reports; must not block.
+        settings_overrides: Generation parameters set by the operator.
+        silence: Seconds without a sign of life after which the worker counts as hung.
+    """
+
+    def __init__(
+        self,
+        key: ModelKey,
+        entry: CatalogEntry,
+        loading: Loading,
+        workers: Workers,
+        report: Callable[[Changed], None],
+        *,
+        settings_overrides: Overrides,
+        silence: float,
+    ) -> None:
+        self.key = key
+        self._inbox: Inbox[ModelMessage] = Inbox()
+        self.ref: Ref[ModelMessage] = self._inbox.ref
+        self._control: Control[Any] = Control()
+        self._loading = loading
+        self._workers = workers
+        self._report = report
+        self._settings_overrides = settings_overrides
+        self._silence = silence
+        self._lifecycle = Lifecycle()
+        self._running = RunningRequests(key)
+        self._preparing: set[Reply] = set()
+        self._tokenising = Tokenising(key, entry, loading, self._control.send_from_thread)
+        self._opened: OpenedModel | None = None
+        self._problem: Problem | None = None
+        self._loop: ModelLoop | None = None
+        self._worker: Worker | None = None
+        self._progress = 0.0
+        self._hung = False
+        self._log = structlog.get_logger().bind(actor="model", model=str(key))
+
+    def load(self) -> None:
+        """Ask for weights; `Changed` tells when they are there."""
+        self._control.send(_Load())
+
+    def unload(self) -> None:
+        """Ask to free the weights."""
+        self._control.send(_Unload())
+
+    def stop(self) -> None:
+        """Ask the actor to end."""
+        self._control.send(_Stop())
+
+    def cut(self, problem: Problem) -> None:
+        """Fail every request that is under way."""
+        self._control.send(_Cut(problem))
+
+    async def run(self) -> None:
+        """Receive until stopped."""
+        self._log.info("started")
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._inbox.forward, self._control)
+                self._workers.lend("tokenizer", self._tokenising.run, self._control.send)
+                await self._receive(nursery)
+                nursery.cancel_scope.cancel("the model actor stops")
+        finally:
+            self._end()
+
+    async def _receive(self, nursery: trio.Nursery) -> None:
+        while True:
+            match await self._control.receive():
+                case Envelope(message, reply):
+                    self._receive_message(message, reply or Reply())
+                case Stepped(events):
+                    for over in self._running.deliver(events):
+                        over.log_end(self._log)
+                case _Over(running):
+                    self._cancel(running)
+                case PreparedReply(reply, answer):
+                    self._deliver_prepared(reply, answer)
+                case _Stop():
+                    return
+                case report:
+                    self._change(report, nursery)
+
+    def _receive_message(self, message: ModelMessage, reply: Reply) -> None:
+        self._log.debug("received", message=type(message).__name__)
+        try:
+            self._answer(message, reply)
+        except Exception:
+            # The asker is told, and the actor lives: one message must not end the requests of others.
+            self._log.exception("message failed", message=type(message).__name__)
+            reply.fail(internal_error())
+
+    def _answer(self, message: ModelMessage, reply: Reply) -> None:
+        match message:
+            case Prepare():
+                if self._opened is None and self._problem is not None:
+                    reply.fail(self._problem)
+                else:
+                    self._preparing.add(reply)
+                    self._tokenising.put(message, reply)
+            case Generate():
+                self._generate(message, reply)
+            case DescribeModel():
+                reply.send(self._status())
+
+    def _deliver_prepared(self, reply: Reply, answer: Any) -> None:
+        self._preparing.discard(reply)
+        reply.send(answer)
+        if isinstance(answer, Failed):
+            reply.end()
+
+    def _generate(self, message: Generate, reply: Reply) -> None:
+        if self._loop is None or self._opened is None or self._lifecycle.state is not ModelState.READY:
+            reply.fail(self._problem or model_crashed(self.key.model))
+            return
+        if reply.closed:
+            return
+        running = self._running.add(message.request, reply)
+        defaults = self._opened.adapter.default_overrides
+        parameters = resolve(message.request.overrides, self._settings_overrides, defaults)
+        self._loop.put(Submit(running.request, message.prepared, parameters))
+        reply.watch(lambda: self._control.send(_Over(running)))
+        self._log.info(
+            "request admitted", request_id=message.request.id, prompt_tokens=len(message.prepared.tokens)
+        )
+
+    def _cancel(self, running: Running) -> None:
+        if self._running.remove(running):
+            if self._loop is not None:
+                self._loop.put(Cancel(running.request.id))
+            running.log_end(self._log)
+
+    def _change(self, report: Any, nursery: trio.Nursery) -> None:
+        match report:
+            case Opened(opened):
+                self._opened = opened
+                if self._lifecycle.state is ModelState.LOADING:
+                    self._start_loop(opened, nursery)
+            case _Load():
+                self._load(nursery)
+            case Progressed(fraction):
+                self._progress = fraction
+                self._tell(progress=fraction)
+            case Loaded():
+                if self._lifecycle.state is ModelState.LOADING:
+                    self._move(ModelState.READY)
+            case _Unload():
+                self._unload()
+            case Unloaded(problem, in_load):
+                self._unloaded(problem, in_load)
+            case TokenisingEnded(problem):
+                self._tokenising_ended(problem)
+            case _Silent(loop):
+                self._quarantine(loop)
+            case _Cut(problem):
+                self._fail_all(problem)
+            case _:
+                raise TypeError(f"unexpected report {report!r}")
+
+    def _load(self, nursery: trio.Nursery) -> None:
+        self._problem, self._progress = (None if self._opened else self._problem), 0.0
+        if self._problem is not None:
+            self._tell(in_load=True)
+            return
+        self._lifecycle.to(ModelState.LOADING)
+        if self._opened is not None:
+            self._start_loop(self._opened, nursery)
+
+    def _start_loop(self, opened: OpenedModel, nursery: trio.Nursery) -> None:
+        loop = ModelLoop(self.key, self._loading, opened, self._control.send_from_thread)
+        self._loop = loop
+        self._worker = self._workers.lend("gpu", loop.run, self._control.send)
+        nursery.start_soon(self._watch_silence, loop)
+
+    def _unload(self) -> None:
+        if self._lifecycle.state not in (ModelState.LOADING, ModelState.READY):
+            return
+        self._lifecycle.to(ModelState.UNLOADING)
+        if self._loop is None:
+            self._move(ModelState.IDLE)
+        else:
+            self._loop.abandon()
+
+    def _unloaded(self, problem: Problem | None, in_load: bool) -> None:
+        self._loop = self._worker = None
+        if self._hung:
+            # The silent worker came back after all, and its thread has ended: the model may be loaded again.
+            self._hung = False
+            self._log.warning("hung worker ended")
+            self._tell()
+        elif problem is not None:
+            self._problem = problem
+            self._move(ModelState.ERROR, in_load=in_load)
+        else:
+            self._move(ModelState.IDLE)
+        self._fail_running(problem or model_crashed(self.key.model))
+
+    def _tokenising_ended(self, problem: Problem | None) -> None:
+        if problem is None:
+            return
+        self._problem = problem
+        if self._lifecycle.state is ModelState.LOADING:
+            self._lifecycle.to(ModelState.ERROR)
+        self._report(Changed(self, ModelState.ERROR, problem, in_load=True))
+        self._fail_preparing(problem)
+
+    def _quarantine(self, loop: ModelLoop) -> None:
+        if self._loop is not loop or self._worker is None:
+            return
+        self._log.error("worker hangs", worker=self._worker.name, silent_seconds=self._silence)
+        self._workers.quarantine(self._worker)
+        loop.abandon()
+        self._hung = True
+        self._problem = model_hung(self.key.model)
+        self._move(ModelState.ERROR)
+        self._fail_running(self._problem)
+
+    async def _watch_silence(self, loop: ModelLoop) -> None:
+        while self._loop is loop:
+            await trio.sleep(self._silence / 4)
+            since = loop.busy_since
+            if since is not None and time.monotonic() - since > self._silence:
+                self._control.send(_Silent(loop))
+                return
+
+    def _move(self, state: ModelState, *, in_load: bool = False) -> None:
+        self._lifecycle.to(state)
+        self._tell(in_load=in_load)
+
+    def _tell(self, *, in_load: bool = False, progress: float = 0.0) -> None:
+        problem = self._problem
+        state = self._lifecycle.state if problem is None else ModelState.ERROR
+        self._report(Changed(self, state, problem, in_load, self._hung, progress))
+
+    def _status(self) -> ModelStatus:
+        return ModelStatus(
+            self.key,
+            self._lifecycle.state,
+            running=len(self._running),
+            problem=self._problem.detail if self._problem is not None else None,
+            load_progress=self._progress,
+            hung=self._hung,
+        )
+
+    def _fail_all(self, problem: Problem) -> None:
+        self._fail_preparing(problem)
+        for running in self._running.clear():
+            if self._loop is not None:
+                self._loop.put(Cancel(running.request.id))
+            running.fail(problem, self._log)
+
+    def _fail_running(self, problem: Problem) -> None:
+        for running in self._running.clear():
+            running.fail(problem, self._log)
+
+    def _fail_preparing(self, problem: Problem) -> None:
+        preparing, self._preparing = self._preparing, set()
+        for reply in preparing:
+            reply.fail(problem)
+
+    def _end(self) -> None:
+        self._fail_preparing(draining())
+        self._fail_running(draining())
+        self._tokenising.end()
+        if self._loop is not None:
+            self._loop.abandon()
+        self._control.close(draining())
+        self._log.info("stopped")

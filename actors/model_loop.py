@@ -1,0 +1,178 @@
+"""What a model's GPU worker does from load to unload: one job, confined to one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+import attrs
+import structlog
+
+from greenroom.actors.loading import Engine, Loading, OpenedModel
+from greenroom.actors.worker import release_memory
+from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_crashed
+from greenroom.schemas.requests import GenerationRequest, PreparedInput
+
+log = structlog.get_logger()
+
+
+@attrs.frozen
+class Submit:
+    """Begin a request."""
+
+    request: GenerationRequest
+    prepared: PreparedInput
+    parameters: GenerationParameters
+
+
+@attrs.frozen
+class Cancel:
+    """End a request at the next step."""
+
+    request_id: str
+
+
+@attrs.frozen
+class Close:
+    """Unload, dropping whatever runs."""
+
+
+Command = Submit | Cancel | Close
+
+
+@attrs.frozen
+class Progressed:
+    """Part of the weights are loaded, 0 to 1."""
+
+    fraction: float
+
+
+@attrs.frozen
+class Loaded:
+    """The model can generate."""
+
+
+@attrs.frozen
+class Stepped:
+    """What one step gave, for all requests."""
+
+    events: list[tuple[str, GenerationEvent]]
+
+
+LoopReport = Progressed | Loaded | Stepped
+
+
+@attrs.frozen
+class Unloaded:
+    """The loop has ended and its memory is free again.
+
+    Args:
+        problem: Why, unless it was told to.
+        in_load: The weights were never there.
+    """
+
+    problem: Problem | None = None
+    in_load: bool = False
+
+
+class ModelLoop:
+    """Loads a model, steps it while there is work, and frees it.
+
+    Everything public may be used from any thread.
+
+    Args:
+        report: Takes reports from this thread; must not block.
+
+    Attributes:
+        busy_since: `time.monotonic()` of the last sign of life while there is something to do, else None.
+    """
+
+    def __init__(
+        self, key: ModelKey, loading: Loading, opened: OpenedModel, report: Callable[[LoopReport], None]
+    ) -> None:
+        self.busy_since: float | None = time.monotonic()
+        self._key = key
+        self._loading = loading
+        self._opened = opened
+        self._report = report
+        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._abandoned = False
+
+    def put(self, command: Command) -> None:
+        """Have `command` carried out before the next step."""
+        self._commands.put(command)
+
+    def abandon(self) -> None:
+        """Unload at the next opportunity, in the middle of a load too."""
+        self._abandoned = True
+        self._commands.put(Close())
+
+    def run(self) -> Unloaded:
+        """The job; never raises."""
+        unloaded = self._load_and_step()
+        release_memory()
+        self.busy_since = None
+        return unloaded
+
+    def _load_and_step(self) -> Unloaded:
+        try:
+            engine = self._loading.load_engine(self._opened, self._progress, lambda: self._abandoned)
+        except Exception as error:
+            return self._load_failed(error)
+        try:
+            self._report(Loaded())
+            self._step_until_closed(engine)
+            return Unloaded()
+        except Exception:
+            log.exception("crashed", actor="model", model=str(self._key))
+            return Unloaded(model_crashed(self._key.model))
+        finally:
+            self._close(engine)
+
+    def _load_failed(self, error: Exception) -> Unloaded:
+        if self._abandoned:
+            return Unloaded(in_load=True)
+        if isinstance(error, ProblemError):
+            return Unloaded(error.problem, in_load=True)
+        log.exception("load failed", actor="model", model=str(self._key), exc_info=error)
+        return Unloaded(load_failed(self._key.model, str(error) or type(error).__name__), in_load=True)
+
+    def _step_until_closed(self, engine: Engine) -> None:
+        while self._carry_out_commands(engine):
+            events = engine.step()
+            self.busy_since = time.monotonic()
+            if events:
+                self._report(Stepped(events))
+
+    def _carry_out_commands(self, engine: Engine) -> bool:
+        """Everything that was put; waits for more when there is nothing to do. Whether to go on."""
+        while True:
+            idle = not engine.has_work
+            try:
+                if idle and self._commands.empty():
+                    self.busy_since = None
+                command = self._commands.get(block=idle)
+            except Empty:
+                return True
+            self.busy_since = time.monotonic()
+            match command:
+                case Submit(request, prepared, parameters):
+                    engine.submit(request, prepared, parameters)
+                case Cancel(request_id):
+                    engine.cancel(request_id)
+                case Close():
+                    return False
+
+    def _progress(self, fraction: float) -> None:
+        self.busy_since = time.monotonic()
+        self._report(Progressed(fraction))
+
+    def _close(self, engine: Engine) -> None:
+        try:
+            engine.close()
+        except Exception:
+            log.exception("close failed", actor="model", model=str(self._key))

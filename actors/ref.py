@@ -1,0 +1,131 @@
+"""How actors are spoken to: a ref can only send, an inbox belongs to one actor.
+
+An actor's one task takes everything from its control channel: messages, which a child forwards from the
+inbox, and the reports of its children and workers, which arrive with `send` and never wait. The inbox has
+capacity 0, so a sender that is cancelled before its message was received has withdrawn it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, Generic, TypeVar
+
+import attrs
+import trio
+
+from greenroom.actors.reply import Reply, ReplyStream
+from greenroom.schemas.events import Failed
+from greenroom.schemas.problems import Problem
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+class ActorStopped(Exception):
+    """The actor behind a ref takes no more messages."""
+
+
+@attrs.frozen(eq=False)
+class Envelope(Generic[M]):
+    """A message and the reply that its sender waits for, if it does."""
+
+    message: M
+    reply: Reply | None = None
+
+
+class Ref(Generic[M]):
+    """A handle that can only send."""
+
+    def __init__(self, inbox: trio.MemorySendChannel[Envelope[M]]) -> None:
+        self._inbox = inbox
+
+    async def tell(self, message: M) -> None:
+        """Send; no answer is expected.
+
+        Raises:
+            ActorStopped: The message was not received.
+        """
+        await self._send(Envelope(message))
+
+    async def stream(self, message: M, into: ReplyStream[Any] | None = None) -> ReplyStream[Any]:
+        """Send, and return the stream of answers; whoever asked must close it.
+
+        Args:
+            into: A stream to which the answers are added, so that one receiver can wait for several actors.
+                It stays open if sending fails or is cancelled.
+
+        Raises:
+            ActorStopped: The message was not received.
+        """
+        replies: ReplyStream[Any] = ReplyStream() if into is None else into
+        await self._send(Envelope(message, replies.sender))
+        return replies
+
+    async def ask(self, message: M, answer: type[R]) -> R | Failed:
+        """Send, and wait for the first event of type `answer`, or Failed.
+
+        A grant that arrives while the asker is being cancelled is given back.
+
+        Raises:
+            ActorStopped: The actor stopped without an answer.
+        """
+        with await self.stream(message) as replies:
+            async for event in replies:
+                if isinstance(event, (answer, Failed)):
+                    return event
+        raise ActorStopped(f"no answer to {type(message).__name__}")
+
+    async def _send(self, envelope: Envelope[M]) -> None:
+        try:
+            await self._inbox.send(envelope)
+        except trio.BrokenResourceError:
+            raise ActorStopped(f"{type(envelope.message).__name__} was not received") from None
+
+
+class Control(Generic[R]):
+    """Where an actor's messages and its children's reports meet. Sending never waits and never fails."""
+
+    def __init__(self) -> None:
+        self._sender, self._receiver = trio.open_memory_channel[Any](math.inf)
+        self._token = trio.lowlevel.current_trio_token()
+
+    def send(self, report: R | Envelope[Any]) -> None:
+        """Report from the Trio thread."""
+        with contextlib.suppress(trio.BrokenResourceError):
+            self._sender.send_nowait(report)
+
+    def send_from_thread(self, report: R) -> None:
+        """Report from a worker; dropped if Trio or the actor has ended."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self.send, report)
+
+    async def receive(self) -> R | Envelope[Any]:
+        """The next message or report."""
+        received: R | Envelope[Any] = await self._receiver.receive()
+        return received
+
+    def close(self, problem: Problem) -> None:
+        """Receive no more; whoever still waits for an answer gets `problem`."""
+        while True:
+            try:
+                left = self._receiver.receive_nowait()
+            except (trio.WouldBlock, trio.ClosedResourceError):
+                break
+            if isinstance(left, Envelope) and left.reply is not None:
+                left.reply.fail(problem)
+        self._receiver.close()
+
+
+class Inbox(Generic[M]):
+    """An actor's mailbox of capacity 0."""
+
+    def __init__(self) -> None:
+        sender, self._receiver = trio.open_memory_channel[Envelope[M]](0)
+        self.ref: Ref[M] = Ref(sender)
+
+    async def forward(self, control: Control[Any]) -> None:
+        """Receive at once whatever is sent, until cancelled; later senders see ActorStopped."""
+        with self._receiver:
+            async for envelope in self._receiver:
+                control.send(envelope)

@@ -1,0 +1,107 @@
+"""The requests that a model generates for, and what is logged of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from greenroom.actors.reply import Reply
+from greenroom.schemas.events import Failed, Finished, GenerationEvent
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.requests import GenerationRequest
+
+
+@attrs.define(eq=False)
+class Running:
+    """One request under way.
+
+    Args:
+        request: With an id that is unique among those running.
+        request_id: The id that its client knows.
+    """
+
+    request: GenerationRequest
+    request_id: str
+    reply: Reply
+    began: float = attrs.field(factory=time.monotonic)
+    end: Finished | Failed | None = None
+
+    def fail(self, problem: Problem, log: Any) -> None:
+        """Tell the owner, and the log."""
+        self.end = Failed(problem)
+        self.reply.fail(problem)
+        self.log_end(log)
+
+    def log_end(self, log: Any) -> None:
+        """One line per request, however it ended."""
+        seconds = round(time.monotonic() - self.began, 4)
+        match self.end:
+            case Finished(reason=reason, usage=usage, timing=timing):
+                log.info(
+                    "request finished",
+                    request_id=self.request_id,
+                    reason=reason,
+                    seconds=seconds,
+                    **{f"{name}_tokens": count for name, count in attrs.asdict(usage).items()},
+                    **{f"{name}_seconds": round(spent, 4) for name, spent in attrs.asdict(timing).items()},
+                )
+            case Failed(problem):
+                log.warning(
+                    "request failed", request_id=self.request_id, problem=problem.code, seconds=seconds
+                )
+            case None:
+                log.info("request finished", request_id=self.request_id, reason="cancelled", seconds=seconds)
+
+
+class RunningRequests:
+    """All requests of one model by the id under which its engine knows them."""
+
+    def __init__(self, key: ModelKey) -> None:
+        self._key = key
+        self._by_id: dict[str, Running] = {}
+        self._repeated = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, request: GenerationRequest, reply: Reply) -> Running:
+        """Count a request as running; ids that clients repeat are told apart."""
+        request_id = request.id
+        if request_id in self._by_id:
+            self._repeated += 1
+            request = attrs.evolve(request, id=f"{request_id}#{self._repeated}")
+        running = Running(request, request_id, reply)
+        self._by_id[request.id] = running
+        return running
+
+    def deliver(self, events: Iterable[tuple[str, GenerationEvent]]) -> list[Running]:
+        """Hand a step's events over; returns the requests that ended by them."""
+        over: list[Running] = []
+        for engine_id, event in events:
+            running = self._by_id.get(engine_id)
+            if running is None:
+                continue
+            running.reply.send(event)
+            if isinstance(event, (Finished, Failed)):
+                del self._by_id[engine_id]
+                running.end = event
+                running.reply.end()
+                over.append(running)
+        return over
+
+    def remove(self, running: Running) -> bool:
+        """Forget a request; whether it was still running."""
+        if self._by_id.get(running.request.id) is not running:
+            return False
+        del self._by_id[running.request.id]
+        return True
+
+    def clear(self) -> list[Running]:
+        """Forget all."""
+        everyone = list(self._by_id.values())
+        self._by_id.clear()
+        return everyone

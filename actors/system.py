@@ -1,0 +1,113 @@
+"""The system: the nursery around every actor, and the threads that they borrow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+import trio
+
+from greenroom.actors.loading import Loading
+from greenroom.actors.pool import Pool
+from greenroom.actors.ref import ActorStopped, Ref
+from greenroom.actors.worker import Workers, WorkersStatistics
+from greenroom.schemas.model_protocol import Drain, Drained, PoolMessage
+from greenroom.schemas.settings import Settings
+
+log = structlog.get_logger()
+
+_SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread that computes gives the GIL to one that waits: a model's worker needs it
+often and briefly."""
+_SILENCE = 120.0
+
+
+class System:
+    """A running system. Made by `open_system`.
+
+    Attributes:
+        pool: Where requests begin.
+        hung: A thread could not be ended: flush the logs and leave with `os._exit`. Known after the close.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool, children: trio.Nursery, workers: Workers) -> None:
+        self.settings = settings
+        self.pool: Ref[PoolMessage] = pool.ref
+        self.hung = False
+        self._actor = pool
+        self._children = children
+        self._workers = workers
+        self._deadline: float | None = None
+
+    async def start(self, run: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Start a child that lives in the system, as the HTTP server does (`Nursery.start`).
+
+        Children are cancelled before the pool is, when the system closes.
+        """
+        return await self._children.start(run, *args)
+
+    async def drain(self) -> None:
+        """Refuse new requests, and return when those that were accepted have ended.
+
+        Whatever is left when most of `settings.grace` is over is cut with a `draining` problem.
+        """
+        reserve = min(5.0, self.settings.grace * 0.25)
+        with trio.move_on_after(self.remaining() - reserve):
+            try:
+                await self.pool.ask(Drain(), Drained)
+            except ActorStopped:
+                return
+            return
+        self._actor.cut()
+        with trio.move_on_after(reserve / 2):
+            await self.pool.ask(Drain(), Drained)
+
+    def remaining(self) -> float:
+        """Seconds left of the grace time, which begins at the first call (or with `drain`, or the close)."""
+        if self._deadline is None:
+            self._deadline = trio.current_time() + self.settings.grace
+        return self._deadline - trio.current_time()
+
+    def statistics(self) -> WorkersStatistics:
+        """The system's threads."""
+        return self._workers.statistics()
+
+
+@asynccontextmanager
+async def open_system(
+    settings: Settings, *, loading: Loading | None = None, silence: float = _SILENCE
+) -> AsyncIterator[System]:
+    """Run the actors in a nursery of one's own, with or without a server.
+
+    On leaving, children are cancelled first, then the pool and its models; threads are joined within what is
+    left of `settings.grace`, whatever hangs. An exception of the body comes out in exception groups, as from
+    any nursery.
+
+    Args:
+        loading: How models are found and loaded; other than the default only in tests of failures.
+        silence: Seconds without a sign of life after which a working thread counts as hung.
+    """
+    workers = Workers()
+    pool = Pool(settings, workers, loading or Loading(settings), silence)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    log.info("started", actor="system")
+    system: System | None = None
+    try:
+        async with trio.open_nursery() as actors:
+            actors.start_soon(pool.run)
+            async with trio.open_nursery() as children:
+                system = System(settings, pool, children, workers)
+                yield system
+                children.cancel_scope.cancel("the system closes")
+            actors.cancel_scope.cancel("the system closes")
+    finally:
+        remaining = system.remaining() if system is not None else settings.grace
+        ended = await workers.close(max(remaining, 0.5))
+        if system is not None:
+            system.hung = not ended
+        sys.setswitchinterval(interval)
+        log.info("stopped", actor="system", hung=not ended)

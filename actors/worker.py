@@ -1,0 +1,158 @@
+"""Threads that belong to the system and are lent to one model after another.
+
+A fresh thread per load would leak: MLX keeps a native thread for every thread that used it, and a process
+that ends while such a thread has not cleared its streams aborts. So threads are reused, and clear their
+streams as their last act, when the system closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Literal, TypeVar
+
+import attrs
+import structlog
+import trio
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+Purpose = Literal["gpu", "tokenizer"]
+"""Threads are reused for the same purpose only, so that no tokenizer thread comes to hold MLX streams."""
+
+
+@attrs.frozen
+class WorkersStatistics:
+    """How many threads there are, and what they do."""
+
+    lent: int
+    idle: int
+    quarantined: int
+
+
+class Worker:
+    """One OS thread. It idles in a queue, runs one job at a time, and keeps nothing of a job that ended."""
+
+    def __init__(self, purpose: Purpose, number: int, token: trio.lowlevel.TrioToken) -> None:
+        self.purpose = purpose
+        self.name = f"greenroom-{purpose}-{number}"
+        self.ended = trio.Event()
+        self._token = token
+        self._jobs: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def put(self, job: Callable[[], Callable[[], None]]) -> None:
+        """Run `job` on the thread, then what it returned on the Trio thread."""
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """End the thread once its job, if it has one, is done."""
+        self._jobs.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the operating system to be done with a thread that has `ended`; whether it is."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            while (job := self._jobs.get()) is not None:
+                report = job()
+                del job
+                self._token.run_sync_soon(report)
+                del report
+        # Without this the process aborts when it ends; after it, this thread can never use MLX again.
+        if "mlx.core" in sys.modules:
+            sys.modules["mlx.core"].clear_streams()
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self.ended.set)
+
+
+def release_memory() -> None:
+    """Return what a dropped model held, on the thread that held it; imports nothing."""
+    gc.collect()
+    if "mlx.core" in sys.modules:
+        sys.modules["mlx.core"].clear_cache()
+
+
+class Workers:
+    """The system's threads: those that are lent, the free list, and those that must not be used again."""
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._made = 0
+        self._lent: set[Worker] = set()
+        self._free: list[Worker] = []
+        self._quarantined: set[Worker] = set()
+        self._closing = False
+
+    def lend(self, purpose: Purpose, job: Callable[[], T], done: Callable[[T], None]) -> Worker:
+        """Run `job` on a thread of its own for as long as it takes.
+
+        Args:
+            job: Must not raise; whatever lasts for a model's whole life is one job.
+            done: Is called on the Trio thread with the job's result, when the thread is free again.
+        """
+        worker = next((free for free in reversed(self._free) if free.purpose == purpose), None)
+        if worker is None:
+            self._made += 1
+            worker = Worker(purpose, self._made, self._token)
+        else:
+            self._free.remove(worker)
+        self._lent.add(worker)
+        worker.put(self._returning(worker, job, done))
+        return worker
+
+    def quarantine(self, worker: Worker) -> None:
+        """Neither await nor reuse a thread that is silent; if it ever finishes its job, it ends."""
+        if worker in self._lent:
+            self._lent.remove(worker)
+            self._quarantined.add(worker)
+            worker.stop()
+
+    def statistics(self) -> WorkersStatistics:
+        """A snapshot for operators and tests."""
+        return WorkersStatistics(len(self._lent), len(self._free), len(self._quarantined))
+
+    async def close(self, seconds: float) -> bool:
+        """End every thread that can be ended.
+
+        Args:
+            seconds: Time that jobs under way are given, once they have been told to end.
+
+        Returns:
+            Whether no thread is left; if one is, the process must end with `os._exit`.
+        """
+        self._closing = True
+        ending = [*self._free, *self._lent]
+        for worker in ending:
+            worker.stop()
+        with trio.move_on_after(seconds, shield=True):
+            for worker in ending:
+                await worker.ended.wait()
+        hung = [worker for worker in ending if not worker.ended.is_set() or not worker.join(1.0)]
+        hung += [worker for worker in self._quarantined if not worker.ended.is_set()]
+        for worker in hung:
+            log.error("worker hangs", actor="system", worker=worker.name)
+        return not hung
+
+    def _returning(
+        self, worker: Worker, job: Callable[[], T], done: Callable[[T], None]
+    ) -> Callable[[], Callable[[], None]]:
+        def run() -> Callable[[], None]:
+            result = job()
+            return lambda: self._returned(worker, lambda: done(result))
+
+        return run
+
+    def _returned(self, worker: Worker, done: Callable[[], None]) -> None:
+        if worker in self._lent:
+            self._lent.remove(worker)
+            self._free.append(worker)
+        done()
