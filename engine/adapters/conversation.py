@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import string
@@ -56,9 +57,7 @@ class ConversationWriter:
         """A user speaks right after a tool's result, and the template would refuse that."""
         if self._traits.user_after_tool:
             return False
-        return any(
-            a.role == "tool" and b.role == "user" for a, b in zip(messages, messages[1:], strict=False)
-        )
+        return ("tool", "user") in itertools.pairwise(message.role for message in messages)
 
     def _turn(self, message: Message, called: dict[str, str], spoken: bool) -> TemplateMessage:
         text = self._marker.text(message.text)
