@@ -1,0 +1,158 @@
+"""Rows that decode together over one cache: our own step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import mlx.core as mx
+
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.caches import Cache
+from greenroom.engine.batch.policies import CompactionPolicy
+from greenroom.engine.batch.row import Row
+from greenroom.engine.sampling import Sampler
+
+_SETTLE_STEPS = 64
+"""Steps after which counters that no layer reads are evaluated, so that they do not pile up as a graph."""
+
+
+@attrs.frozen(eq=False)
+class Joining:
+    """Rows whose prompts are computed but for the last token, which is their first input.
+
+    Args:
+        cache: Plain for one row, batched for more.
+    """
+
+    rows: tuple[Row, ...]
+    cache: Cache
+
+    @property
+    def batchable(self) -> bool:
+        """Whether these rows can share a cache with others."""
+        return len(self.rows) > 1 or caches.can_batch(self.cache)
+
+
+class BatchGroup:
+    """One cache and the rows in it; a row that has left stays as None until the group is compacted.
+
+    A step of the engine is `tidy`, `launch`, `read`, `sample`: the forward pass of the next token is under way
+    while the host reads and handles the token before it.
+
+    Args:
+        model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
+    """
+
+    def __init__(self, model: Any, joining: Joining, compaction: CompactionPolicy | None = None) -> None:
+        self.rows: list[Row | None] = list(joining.rows)
+        self.batchable = joining.batchable
+        self._model = model
+        self._cache = joining.cache
+        self._inputs = _first_inputs(joining.rows)
+        self._compaction = compaction or CompactionPolicy()
+        self._sampler: Sampler | None = None
+        self._logits: mx.array | None = None
+        self._unread: tuple[mx.array, tuple[Row | None, ...]] | None = None
+        self._steps = 0
+
+    @property
+    def live(self) -> int:
+        """Rows that go on."""
+        return len(self.rows) - self.rows.count(None)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row."""
+        return max((row.length for row in self.rows if row is not None), default=0)
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to compute or to read."""
+        return self._unread is None and self.live == 0
+
+    def join(self, arrivals: Sequence[Joining]) -> None:
+        """Take in new rows, all in one copy of the cache."""
+        self._compact()
+        plain = [arrival.cache for arrival in arrivals if len(arrival.rows) == 1]
+        batched = [arrival for arrival in arrivals if len(arrival.rows) > 1]
+        if len(self.rows) == 1:
+            self._cache = caches.merge([self._cache, *plain])
+        elif plain:
+            caches.extend(self._cache, caches.merge(plain))
+        for arrival in batched:
+            caches.extend(self._cache, arrival.cache)
+        rows = [arrival.rows[0] for arrival in arrivals if len(arrival.rows) == 1]
+        rows += [row for arrival in batched for row in arrival.rows]
+        self._inputs = mx.concatenate([self._inputs, _first_inputs(rows)])
+        self.rows += rows
+        self._sampler = None
+
+    def leave(self, row: Row) -> None:
+        """Stop computing for a row; a token of it that is under way is dropped."""
+        for index, member in enumerate(self.rows):
+            if member is row:
+                self.rows[index] = None
+
+    def tidy(self) -> None:
+        """Cut out rows that have left, once they cost more than a copy of the cache."""
+        live = self.live
+        if 0 < live < len(self.rows) and self._compaction.should_compact(len(self.rows), live):
+            self._compact()
+
+    def launch(self) -> None:
+        """Start the forward pass for all rows; its input may still be under way itself."""
+        if self.live == 0:
+            return
+        self._logits = self._model(self._inputs[:, None], cache=self._cache)[:, -1, :]
+        mx.async_eval(self._logits)
+        self._steps += 1
+        if self._steps % _SETTLE_STEPS == 0:
+            mx.async_eval(caches.arrays_of(self._cache))
+
+    def read(self) -> Iterator[tuple[Row, int]]:
+        """Tokens that the last step drew, with their rows: the only wait of a step."""
+        if self._unread is None:
+            return
+        tokens, rows = self._unread
+        self._unread = None
+        for row, token in zip(rows, tokens.tolist(), strict=True):
+            if row is not None and not row.ended:
+                yield row, token
+
+    def sample(self) -> None:
+        """Start drawing the next tokens from the logits of `launch`; a row's last token ends its computing."""
+        logits, self._logits = self._logits, None
+        if logits is None or self.live == 0:
+            return
+        if self._sampler is None:
+            idle = Sampler.IDLE
+            self._sampler = Sampler(
+                [row.sampling if row else idle for row in self.rows],
+                [row.sampled if row else 0 for row in self.rows],
+            )
+        self._inputs = self._sampler(logits)
+        mx.async_eval(self._inputs)
+        self._unread = (self._inputs, tuple(self.rows))
+        for index, row in enumerate(self.rows):
+            if row is not None:
+                row.sampled += 1
+                if row.sampled >= row.max_tokens:
+                    self.rows[index] = None
+
+    def _compact(self) -> None:
+        keep = [index for index, row in enumerate(self.rows) if row is not None]
+        if len(keep) == len(self.rows) or not keep:
+            return
+        if len(keep) == 1:
+            self._cache = caches.extract(self._cache, keep[0])
+        else:
+            caches.keep_rows(self._cache, keep)
+        self._inputs = self._inputs[mx.array(keep)]
+        self.rows = [self.rows[index] for index in keep]
+        self._sampler = None
+
+
+def _first_inputs(rows: Sequence[Row]) -> mx.array:
+    return mx.array([row.prompt[-1] for row in rows], dtype=mx.uint32)

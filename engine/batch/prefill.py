@@ -1,0 +1,156 @@
+"""Prompts on their way into the batch: computed in bounded slices between decode steps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import attrs
+import mlx.core as mx
+
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.caches import Cache
+from greenroom.engine.batch.group import Joining
+from greenroom.engine.batch.policies import PrefillPolicy
+from greenroom.engine.batch.row import Row
+from greenroom.schemas.events import PromptProgress
+
+
+@attrs.define(eq=False)
+class _Prompt:
+    """A prompt that is not wholly computed.
+
+    Args:
+        embeddings: Input embeddings `[prompt, hidden]` instead of those of the token ids. The last position
+            is decoded from its token id.
+        cache: Plain; made when the prompt's turn comes.
+        done: Tokens that the cache holds, or will once the slice under way is evaluated.
+    """
+
+    row: Row
+    embeddings: mx.array | None = None
+    cache: Cache | None = None
+    done: int = 0
+
+    @property
+    def remaining(self) -> int:
+        """Tokens still to compute; the last one of the prompt is the row's first decode step."""
+        return len(self.row.prompt) - 1 - self.done
+
+
+class PrefillQueue:
+    """Prompts in order of arrival, one slice of work at a time.
+
+    The last token of a prompt is never computed here: it is the first input of the row's decoding, so it shares
+    the next step of the rows that are running already.
+
+    Args:
+        model: Called as `model(tokens, cache=…)`, tokens `[rows, slice]`.
+    """
+
+    def __init__(self, model: Any, policy: PrefillPolicy | None = None) -> None:
+        self._model = model
+        self._policy = policy or PrefillPolicy()
+        self._prompts: list[_Prompt] = []
+        self._ready: list[Joining] = []
+        self._under_way: Cache | None = None
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._prompts) + len(self._ready)
+
+    def add(self, row: Row, embeddings: mx.array | None = None) -> None:
+        """Queue a row's prompt."""
+        self._prompts.append(_Prompt(row, embeddings))
+
+    def cancel(self, row: Row) -> None:
+        """Forget a prompt; a slice of it that is under way is wasted."""
+        self._prompts = [prompt for prompt in self._prompts if prompt.row is not row]
+
+    def take_ready(self) -> list[Joining]:
+        """Rows that can decode; their caches may still be under way, which no caller needs to wait for."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def advance(self, decoding: bool) -> list[tuple[Row, PromptProgress]]:
+        """Start the next slice, once the one before it is done.
+
+        Args:
+            decoding: Whether rows are decoding, which a slice delays.
+        """
+        if not self._prompts:
+            return []
+        if self._under_way is not None:
+            mx.eval(caches.arrays_of(self._under_way))
+        budget = self._policy.budget(decoding)
+        chosen = self._choose(budget)
+        self._turn += 1
+        now = time.perf_counter()
+        for prompt in chosen:
+            prompt.row.started = prompt.row.started or now
+            prompt.cache = prompt.cache or caches.new_cache(self._model)
+        if len(chosen) > 1:
+            self._compute_together(chosen)
+        else:
+            self._compute_slice(chosen[0], budget)
+        return [(prompt.row, _progress(prompt)) for prompt in chosen]
+
+    def _choose(self, budget: int) -> list[_Prompt]:
+        """The prompts of the next slice: several only if all are whole and their caches can share a batch."""
+        first = self._prompts[0]
+        together = [prompt for prompt in self._prompts if prompt.embeddings is None and prompt.remaining]
+        indices = self._policy.choose([prompt.remaining for prompt in self._prompts], self._turn, budget)
+        chosen = [self._prompts[index] for index in indices]
+        if len(chosen) == 1:
+            return chosen
+        if first.cache is None:
+            first.cache = caches.new_cache(self._model)
+        if not caches.can_batch(first.cache):
+            return chosen[:1]
+        return [chosen[0], *(prompt for prompt in chosen[1:] if prompt in together)]
+
+    def _compute_slice(self, prompt: _Prompt, budget: int) -> None:
+        """Advance one prompt by at most `budget` tokens."""
+        cache = prompt.cache
+        assert cache is not None
+        count = min(prompt.remaining, budget)
+        if count:
+            span = slice(prompt.done, prompt.done + count)
+            tokens = mx.array(prompt.row.prompt[span])[None]
+            if prompt.embeddings is None:
+                self._model(tokens, cache=cache)
+            else:
+                self._model(tokens, cache=cache, input_embeddings=prompt.embeddings[span][None])
+            mx.async_eval(caches.arrays_of(cache))
+            self._under_way = cache
+        prompt.done += count
+        if prompt.remaining == 0:
+            self._prompts.remove(prompt)
+            self._ready.append(Joining((prompt.row,), cache))
+
+    def _compute_together(self, prompts: list[_Prompt]) -> None:
+        """Compute all that remains of several prompts in one pass."""
+        cache = caches.merge([prompt.cache for prompt in prompts if prompt.cache is not None])
+        lengths = [prompt.remaining for prompt in prompts]
+        width = max(lengths)
+        padding = [width - length for length in lengths]
+        rows = [
+            [*prompt.row.prompt[prompt.done : -1], *[0] * pad]
+            for prompt, pad in zip(prompts, padding, strict=True)
+        ]
+        if any(padding):
+            caches.begin_padded(cache, lengths, padding)
+        self._model(mx.array(rows), cache=cache)
+        if any(padding):
+            caches.end_padded(cache)
+        mx.async_eval(caches.arrays_of(cache))
+        self._under_way = cache
+        for prompt in prompts:
+            prompt.done += prompt.remaining
+            self._prompts.remove(prompt)
+        self._ready.append(Joining(tuple(prompt.row for prompt in prompts), cache))
+
+
+def _progress(prompt: _Prompt) -> PromptProgress:
+    total = len(prompt.row.prompt)
+    return PromptProgress(processed=prompt.done if prompt.remaining else total, total=total)

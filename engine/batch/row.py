@@ -1,0 +1,114 @@
+"""One sequence that is being generated, and what the host knows about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from greenroom.engine.sampling import RowSampling
+from greenroom.schemas.events import FinishReason, Finished, GenerationEvent, Timing, Usage
+
+
+class Detokenizer(Protocol):
+    """What is used of mlx-lm's streaming detokenizers."""
+
+    @property
+    def last_segment(self) -> str: ...
+
+    def add_token(self, token: int) -> None: ...
+
+    def finalize(self) -> None: ...
+
+
+class Processor(Protocol):
+    """What is used of a stream processor."""
+
+    @property
+    def stopped(self) -> str | None: ...
+
+    @property
+    def called(self) -> bool: ...
+
+    @property
+    def reasoning_tokens(self) -> int: ...
+
+    def feed(self, text: str, tokens: int = 1) -> Sequence[GenerationEvent]: ...
+
+    def finish(self) -> Sequence[GenerationEvent]: ...
+
+
+@attrs.define(eq=False)
+class Row:
+    """A request on its way through the batch.
+
+    Args:
+        prompt: Token ids, `[prompt]`.
+        max_tokens: Tokens to generate at most.
+        sampling: How its tokens are drawn.
+        sampled: Tokens that were drawn, or are being drawn, for this row.
+        generated: Tokens that the host has read; never more than `sampled`.
+        ended: Its last event was handed out.
+    """
+
+    request_id: str
+    prompt: Sequence[int]
+    max_tokens: int
+    stop_token_ids: frozenset[int]
+    sampling: RowSampling
+    detokenizer: Detokenizer
+    processor: Processor
+    sampled: int = 0
+    generated: int = 0
+    ended: bool = False
+    submitted: float = attrs.field(factory=time.perf_counter)
+    started: float | None = None
+    first_token: float | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens that the cache holds for this row once its next step is done."""
+        return len(self.prompt) + self.sampled
+
+    def take(self, token: int) -> list[GenerationEvent]:
+        """Account for the next token of the answer; the last event is Finished if it was the last one."""
+        if self.first_token is None:
+            self.first_token = time.perf_counter()
+        self.generated += 1
+        if token in self.stop_token_ids:
+            return self.end("stop")
+        processor = self.processor
+        self.detokenizer.add_token(token)
+        events = list(processor.feed(self.detokenizer.last_segment))
+        if processor.stopped is not None:
+            return events + self.end("stop")
+        if self.generated >= self.max_tokens:
+            return events + self.end("length")
+        return events
+
+    def end(self, reason: FinishReason) -> list[GenerationEvent]:
+        """Hand over what is still held back, and say why and how the answer ended."""
+        self.ended = True
+        events: list[GenerationEvent] = []
+        processor = self.processor
+        if reason != "cancelled":
+            if processor.stopped is None:
+                self.detokenizer.finalize()
+                if text := self.detokenizer.last_segment:
+                    events += processor.feed(text, 0)
+            events += processor.finish()
+            if processor.stopped is not None:
+                reason = "stop"
+            if reason == "stop" and processor.called:
+                reason = "tool_calls"
+        usage = Usage(prompt=len(self.prompt), generated=self.generated, reasoning=processor.reasoning_tokens)
+        events.append(Finished(reason, usage, self._timing(), processor.stopped))
+        return events
+
+    def _timing(self) -> Timing:
+        now = time.perf_counter()
+        started = self.started or now
+        first = self.first_token or now
+        return Timing(queued=started - self.submitted, prefill=first - started, decode=now - first)
