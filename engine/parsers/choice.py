@@ -1,11 +1,18 @@
-"""Which parser reads a model's answers: the record's, else what its template shows, else its family's."""
+"""Which parser reads a model's answers: the record's, else what its template shows, else its family's.
+
+What a template shows is read by mlx-lm's own inference; where one of our parsers reads the same format, ours
+is taken.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+import attrs
+
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
-from greenroom.engine.parsers.registry import thinking_parser, tool_parser
+from greenroom.engine.parsers.mlx_lm_parsers import OUR_TWINS, PREFIX, thinking_markers
+from greenroom.engine.parsers.registry import TOOL_PARSERS, thinking_parser, tool_parser
 from greenroom.schemas.capabilities import CapabilityRecord
 
 
@@ -15,7 +22,7 @@ def choose_tool_parser(
     family_default: str,
     vocabulary: Collection[str] = (),
 ) -> ToolCallParser:
-    """The parser of a model's tool calls.
+    """The parser of a model's tool calls. Imports mlx-lm, unless the record names a parser of ours.
 
     Args:
         chat_template: The template's source, if the model has one.
@@ -25,7 +32,8 @@ def choose_tool_parser(
     Raises:
         LookupError: The record names a parser that does not exist.
     """
-    return tool_parser(record.tool_parser or family_default)
+    shown = record.tool_parser or _tool_parser_shown(chat_template or "", vocabulary)
+    return tool_parser(shown or family_default)
 
 
 def choose_thinking_parser(
@@ -35,4 +43,63 @@ def choose_thinking_parser(
     vocabulary: Collection[str] = (),
 ) -> ThinkingParser:
     """The parser of a model's thoughts; arguments as for `choose_tool_parser`."""
-    return thinking_parser(record.thinking_parser or family_default)
+    shown = record.thinking_parser or _thinking_parser_shown(chat_template or "", vocabulary)
+    return thinking_parser(shown or family_default)
+
+
+def _tool_parser_shown(template: str, vocabulary: Collection[str]) -> str | None:
+    if "<tool_call>" in template and "<name>" in template and "<arguments>" in template:
+        return "glm4_xml"  # Before mlx-lm, which would take it for JSON.
+    return (
+        _inferred_by_mlx_lm(_Shown(template))
+        or _tool_parser_of_ours(template)
+        or _inferred_by_mlx_lm(_Shown(None, vocabulary))
+    )
+
+
+def _tool_parser_of_ours(template: str) -> str | None:
+    if "<tool_call>" in template:
+        return "hermes_json"
+    if "<|tool_call|>" in template:
+        return "granite_json"
+    if "<function=" in template:
+        return "llama_xml"
+    if "<|python_tag|>" in template:
+        return "llama_json" if '"parameters"' in template else "llama_python"
+    return None
+
+
+@attrs.frozen
+class _Shown:
+    """As much of a tokenizer as mlx-lm's inference looks at."""
+
+    chat_template: str | None
+    vocabulary: Collection[str] = ()
+
+    def get_vocab(self) -> dict[str, int]:
+        return dict.fromkeys(self.vocabulary, 0)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return []
+
+
+def _inferred_by_mlx_lm(shown: _Shown) -> str | None:
+    from mlx_lm.tokenizer_utils import _infer_tool_parser
+
+    name: str | None = _infer_tool_parser(shown)
+    if name is None or name in OUR_TWINS:
+        return OUR_TWINS.get(name or "")
+    return PREFIX + name if PREFIX + name in TOOL_PARSERS else None
+
+
+def _thinking_parser_shown(template: str, vocabulary: Collection[str]) -> str | None:
+    # Templates that open the thought in the prompt may show the end marker only.
+    shown = next((name for name, (_, end) in thinking_markers().items() if end in template), None)
+    if shown is None and vocabulary:
+        from mlx_lm.tokenizer_utils import _infer_thinking
+
+        start, end, *_ = _infer_thinking(_Shown(None, vocabulary))
+        shown = next((name for name, pair in thinking_markers().items() if pair == (start, end)), None)
+    if shown is None:
+        return None
+    return "think_tag" if shown == "think" else PREFIX + shown

@@ -85,6 +85,14 @@ class Thought:
     text: str
 
 
+class Malformed(Exception):
+    """A block is no call, whatever may follow."""
+
+
+class Unclosed(Malformed):
+    """What looked like the end of a block stands inside a value."""
+
+
 class ToolCallStream(ABC):
     """Splits one answer, as it comes, into calls and plain text. One per request.
 

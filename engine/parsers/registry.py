@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from greenroom.engine.parsers import mlx_lm_parsers
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.glm4 import Glm4NativeParser, Glm4XmlParser
+from greenroom.engine.parsers.hermes import GraniteJsonParser, HermesJsonParser
+from greenroom.engine.parsers.llama import LlamaJsonParser, LlamaPythonParser, LlamaXmlParser
+from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
+from greenroom.engine.parsers.think_tag import ThinkTagParser
 
-TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {}
-THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {}
+TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
+    "hermes_json": HermesJsonParser,
+    "glm4_native": Glm4NativeParser,
+    "glm4_xml": Glm4XmlParser,
+    "llama_xml": LlamaXmlParser,
+    "llama_python": LlamaPythonParser,
+    "llama_json": LlamaJsonParser,
+    "granite_json": GraniteJsonParser,
+    "null": NullToolParser,
+    **{
+        mlx_lm_parsers.PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)
+        for name in mlx_lm_parsers.tool_parser_names()
+    },
+}
+
+THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
+    "think_tag": ThinkTagParser,
+    "null": NullThinkingParser,
+    **{
+        mlx_lm_parsers.PREFIX + name: partial(mlx_lm_parsers.MlxLmThinkingParser, name)
+        for name in mlx_lm_parsers.thinking_markers()
+    },
+}
 
 
 def tool_parser(parser_id: str) -> ToolCallParser:
@@ -16,6 +44,8 @@ def tool_parser(parser_id: str) -> ToolCallParser:
     Raises:
         LookupError: No parser has that id.
     """
+    if parser_id not in TOOL_PARSERS:
+        raise LookupError(f"no tool parser is called {parser_id!r}; there are {', '.join(TOOL_PARSERS)}")
     return TOOL_PARSERS[parser_id]()
 
 
@@ -25,4 +55,7 @@ def thinking_parser(parser_id: str) -> ThinkingParser:
     Raises:
         LookupError: No parser has that id.
     """
+    if parser_id not in THINKING_PARSERS:
+        known = ", ".join(THINKING_PARSERS)
+        raise LookupError(f"no thinking parser is called {parser_id!r}; there are {known}")
     return THINKING_PARSERS[parser_id]()

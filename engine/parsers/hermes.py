@@ -1,0 +1,41 @@
+"""`<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, Granite 4 and many others."""
+
+from __future__ import annotations
+
+import re
+
+from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.contract import Markers, ParsedCall
+from greenroom.engine.parsers.json_calls import parse_json_calls
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.rendering import json_call
+
+JSON_BODY = re.compile(r"[ \t\r\n]*(?:\Z|[{\[][ \t\r\n]*(?:\Z|[\"{\[}]))")
+
+
+class HermesJsonParser(BlockParser):
+    """JSON between `<tool_call>` and `</tool_call>`."""
+
+    parser_id = "hermes_json"
+    markers: Markers = (("<tool_call>", "</tool_call>"),)
+    body_start = JSON_BODY
+    live_header: re.Pattern[str] | None = re.compile(
+        r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+    )
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        return parse_json_calls(body)
+
+    def render(self, name: str, arguments: str) -> str:
+        return f"<tool_call>\n{json_call(name, arguments)}\n</tool_call>"
+
+
+class GraniteJsonParser(HermesJsonParser):
+    """Granite 3: an array of calls from `<|tool_call|>` to the end of the answer."""
+
+    parser_id = "granite_json"
+    markers = (("<|tool_call|>", ""), ("<tool_call>", "</tool_call>"))
+    live_header = None
+
+    def render(self, name: str, arguments: str) -> str:
+        return f"<|tool_call|>[{json_call(name, arguments)}]"

@@ -1,0 +1,143 @@
+"""Calls written as JSON objects, in the shapes that models use."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from greenroom.engine.parsers.contract import Malformed, ParsedCall, Unclosed
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+# Between two calls of one block: an array's brackets and commas, Llama's semicolons, a marker written
+# twice, and the one brace too many that small models like to add.
+_BETWEEN = re.compile(r"\}?(?:[ \t\r\n,;\[\]]|<tool_call>)*")
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse)
+_LENIENT = json.JSONDecoder(parse_constant=_refuse, strict=False)
+
+
+def json_text(value: Any) -> str:
+    """JSON of a decoded value, such that it can be sent as UTF-8.
+
+    Raises:
+        Malformed: It has no JSON form.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        # A lone surrogate is legal in JSON only as an escape.
+        return text if _encodable(text) else json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from error
+
+
+def object_text(text: str) -> str:
+    """The JSON text of one object, as it stands where that is valid, else written anew.
+
+    Raises:
+        Malformed: It is not an object.
+    """
+    for decoder in (_STRICT, _LENIENT):
+        try:
+            value = decoder.decode(text)
+        except (ValueError, RecursionError) as error:
+            failure = error
+            continue
+        if not isinstance(value, dict):
+            raise Malformed("the arguments are not an object")
+        return text.strip() if decoder is _STRICT else json_text(value)
+    raise _malformed(failure)
+
+
+def parse_json_calls(body: str) -> list[ParsedCall]:
+    """All calls in a block: one object, several in a row, or an array.
+
+    Raises:
+        Unclosed: The text ends inside a string.
+        Malformed: It holds no call, or something besides calls.
+    """
+    calls: list[ParsedCall] = []
+    position = _BETWEEN.match(body, 0).end()  # type: ignore[union-attr]
+    while position < len(body):
+        members, position = _members(body, position)
+        calls.append(_call(body, members))
+        position = _BETWEEN.match(body, position).end()  # type: ignore[union-attr]
+    if not calls:
+        raise Malformed("the block is empty")
+    return calls
+
+
+_Members = dict[str, tuple[Any, int, int]]
+
+
+def _members(text: str, position: int) -> tuple[_Members, int]:
+    """The members of the object at `position`, each with where its value stands, and the object's end."""
+    for decoder in (_STRICT, _LENIENT):
+        try:
+            return _decode_members(text, position, decoder)
+        except (ValueError, RecursionError) as error:
+            failure = error
+    raise _malformed(failure)
+
+
+def _decode_members(text: str, position: int, decoder: json.JSONDecoder) -> tuple[_Members, int]:
+    members: _Members = {}
+    position = _expect(text, position, "{")
+    while not text.startswith("}", position):
+        key, position = decoder.raw_decode(text, position)
+        if not isinstance(key, str):
+            raise ValueError("a key is not a string")
+        start = _expect(text, position, ":")
+        value, end = decoder.raw_decode(text, start)
+        members[key] = (value, start, end)
+        position = _space(text, end)
+        if position == len(text) and ("arguments" in members or "parameters" in members):
+            return members, position  # Only the last brace is missing; the arguments are whole.
+        if not text.startswith("}", position):
+            position = _expect(text, position, ",")
+    return members, position + 1
+
+
+def _call(text: str, members: _Members) -> ParsedCall:
+    nested = members.get("function")
+    if nested is not None and isinstance(nested[0], dict):
+        inner, _ = _members(text, nested[1])
+        return _call(text, inner)
+    name, _, _ = members.get("name") or nested or (None, 0, 0)
+    if not isinstance(name, str) or not name:
+        raise Malformed("the call has no name")
+    value, start, end = members.get("arguments") or members.get("parameters") or (None, 0, 0)
+    if value is None or value == "":
+        return ParsedCall(name, "{}")
+    if isinstance(value, str):
+        return ParsedCall(name, object_text(value))
+    return ParsedCall(name, object_text(text[start:end]))
+
+
+def _expect(text: str, position: int, character: str) -> int:
+    position = _space(text, position)
+    if not text.startswith(character, position):
+        raise ValueError(f"{character} expected at {position}")
+    return _space(text, position + 1)
+
+
+def _space(text: str, position: int) -> int:
+    return _SPACE.match(text, position).end()  # type: ignore[union-attr]
+
+
+def _malformed(error: Exception) -> Malformed:
+    unterminated = isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string")
+    return (Unclosed if unterminated else Malformed)(str(error))
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,28 @@
+"""Finding markers in text that arrives in pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+WHITESPACE = " \t\r\n"
+
+
+def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:
+    """A pattern for any of the markers, or for what may be the beginning of one at the end of the text.
+
+    A marker that begins with another never matches: the shorter one is complete first, wherever the text
+    is cut. No groups, so that `re` sees the first characters and skips ordinary text at full speed.
+    """
+    ordered = sorted({marker for marker in markers if marker}, key=len)
+    whole = [re.escape(marker) for marker in ordered]
+    parts = [rf"{beginnings(marker)}\Z" for marker in ordered if len(marker) > 1]
+    return re.compile("|".join([*whole, *parts]) if ordered else r"(?!)")
+
+
+def beginnings(marker: str) -> str:
+    """Regular expression for the non-empty proper prefixes of a marker of at least two characters."""
+    pattern = ""
+    for character in reversed(marker[1:-1]):
+        pattern = f"(?:{re.escape(character)}{pattern})?"
+    return re.escape(marker[0]) + pattern

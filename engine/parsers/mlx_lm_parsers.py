@@ -1,0 +1,103 @@
+"""mlx-lm's own parsers, behind our contract: it knows the block's markers and content, we know streams.
+
+Its modules are imported when a parser is made, never before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.contract import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.json_calls import json_text, object_text
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.think_tag import MarkedThinkingParser
+
+PREFIX = "mlx_lm."
+
+OUR_TWINS = {"json_tools": "hermes_json", "glm47": "glm4_native", "laguna": "glm4_native"}
+"""mlx-lm's parsers whose format one of ours reads too."""
+
+_LAST_INSIDE = {
+    "qwen3_coder": "</function>",
+    "minimax_m2": "</invoke>",
+    "minicpm5": "</param>",
+    "muse_spark": "</atem:invoke>",
+    "kimi_k2": "<|tool_call_end|>",
+    "kimi_k3": "<|close|>call<|sep|>",
+    "longcat": "</longcat_arg_value>",
+}
+"""What a whole block ends with: an end marker that follows anything else may stand inside a value."""
+
+_THINKING_MARKERS = {
+    "think": ("<think>", "</think>"),
+    "longcat_think": ("<longcat_think>", "</longcat_think>"),
+    "think_start": ("<|think:start|>", "<|think:end|>"),
+    "channel": ("<|channel>thought", "<channel|>"),
+    "xtml": ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+}
+"""Names of our own for the markers in `mlx_lm.tokenizer_utils._infer_thinking`."""
+
+_XTML_STRUCTURE = (
+    "<|open|>response<|sep|>",
+    "<|close|>response<|sep|>",
+    "<|close|>message<|sep|>",
+)
+
+
+class MlxLmToolParser(BlockParser):
+    """One of `mlx_lm.tool_parsers`.
+
+    Args:
+        name: Name of the module.
+    """
+
+    def __init__(self, name: str) -> None:
+        module = importlib.import_module(f"mlx_lm.tool_parsers.{name}")
+        self.parser_id = PREFIX + name
+        self.markers = ((module.tool_call_start, module.tool_call_end),)
+        self._parse: Callable[..., Any] = module.parse_tool_call
+        self._last_inside = _LAST_INSIDE.get(name, "")
+        super().__init__()
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        body = body.strip()
+        try:
+            parsed = self._parse(body, offered.as_openai())
+            found = parsed if isinstance(parsed, list) else [parsed]
+            return [ParsedCall(call["name"], _arguments(call.get("arguments"))) for call in found]
+        except Exception as error:
+            # Its message may quote the model's output, which is not for the log.
+            whole = body.endswith(self._last_inside)
+            raise (Malformed if whole else Unclosed)(type(error).__name__) from error
+
+
+class MlxLmThinkingParser(MarkedThinkingParser):
+    """One pair of thinking markers that mlx-lm knows."""
+
+    def __init__(self, name: str) -> None:
+        start, end = _THINKING_MARKERS[name]
+        super().__init__(PREFIX + name, start, end, _XTML_STRUCTURE if name == "xtml" else ())
+
+
+def tool_parser_names() -> list[str]:
+    """Modules of `mlx_lm.tool_parsers`, found without importing any."""
+    spec = find_spec("mlx_lm")
+    places = spec.submodule_search_locations if spec is not None else None
+    files = [path for place in places or () for path in (Path(place) / "tool_parsers").glob("*.py")]
+    return sorted(path.stem for path in files if path.stem != "__init__")
+
+
+def thinking_markers() -> dict[str, tuple[str, str]]:
+    """The markers by name, in the order in which mlx-lm looks for them."""
+    return dict(_THINKING_MARKERS)
+
+
+def _arguments(value: Any) -> str:
+    if value is None or value == "":
+        return "{}"
+    return object_text(value if isinstance(value, str) else json_text(value))

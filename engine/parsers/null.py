@@ -1,0 +1,57 @@
+"""Parsers for models that neither call tools nor think."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.contract import (
+    ParserEvent,
+    PlainText,
+    Release,
+    ThinkingParser,
+    ThinkingStream,
+    ThoughtEvent,
+    ToolCallParser,
+    ToolCallStream,
+)
+from greenroom.schemas.messages import Tool
+
+
+class NullToolStream(ToolCallStream):
+    """Everything is text."""
+
+    def feed(self, text: str) -> list[ParserEvent]:
+        return [PlainText(text)] if text else []
+
+    def finish(self) -> list[ParserEvent]:
+        return []
+
+
+class NullToolParser(ToolCallParser):
+    """Never finds a call."""
+
+    parser_id = "null"
+
+    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
+        return NullToolStream()
+
+
+class NullThinkingStream(ThinkingStream):
+    """Everything follows the thought."""
+
+    settled = True
+
+    def feed(self, text: str) -> list[ThoughtEvent]:
+        return [PlainText(text)] if text else []
+
+    def finish(self) -> list[ThoughtEvent]:
+        return []
+
+
+class NullThinkingParser(ThinkingParser):
+    """Never finds a thought."""
+
+    parser_id = "null"
+
+    def new(self, starts_open: bool = False) -> ThinkingStream:
+        return NullThinkingStream()

@@ -1,0 +1,121 @@
+"""The tools that a request offered, and what their schemas say about a value's type."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from greenroom.engine.parsers.contract import ParsedCall
+from greenroom.schemas.messages import Tool
+
+_TYPES: dict[type, frozenset[str]] = {
+    str: frozenset({"string"}),
+    bool: frozenset({"boolean"}),
+    int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}),
+    list: frozenset({"array"}),
+    dict: frozenset({"object"}),
+    type(None): frozenset({"null"}),
+}
+_PYTHON_NAMES = {"True": True, "False": False, "None": None}
+_UNDECODED = object()
+
+
+class OfferedTools:
+    """Which names may be called, and with which arguments.
+
+    Args:
+        tools: None accepts every name.
+    """
+
+    def __init__(self, tools: Sequence[Tool] | None) -> None:
+        self._any = tools is None
+        self._tools = {tool.name: tool for tool in tools or ()}
+
+    def accepts(self, name: str) -> bool:
+        """Whether a call to `name` is a call."""
+        return self._any or name in self._tools
+
+    def complete(self, call: ParsedCall) -> bool:
+        """Whether a call has all the arguments that its tool requires."""
+        tool = self._tools.get(call.name)
+        required = tool.parameters.get("required") if tool is not None else None
+        if not isinstance(required, Sequence):
+            return True
+        return {name for name in required if isinstance(name, str)}.issubset(json.loads(call.arguments))
+
+    def arguments(self, name: str) -> list[str]:
+        """Names of the tool's arguments in the order of its schema."""
+        return list(self._properties(name))
+
+    def typed(self, name: str, argument: str, text: str) -> Any:
+        """The value that `text` stands for in formats that do not quote strings.
+
+        A string stays as it is where the schema takes strings only; everything else is decoded as JSON
+        if it can be, and to one of the schema's types if the schema also takes strings.
+        """
+        types = _schema_types(self._properties(name).get(argument))
+        if types == {"string"}:
+            return text
+        value = _decode(text)
+        if value is _UNDECODED:
+            return text
+        if "string" in types and not (_TYPES[type(value)] & types):
+            return text
+        return value
+
+    def as_openai(self) -> list[dict[str, Any]] | None:
+        """The tools as mlx-lm's parsers take them."""
+        if self._any:
+            return None
+        return [
+            {"type": "function", "function": {"name": tool.name, "parameters": dict(tool.parameters)}}
+            for tool in self._tools.values()
+        ]
+
+    def _properties(self, name: str) -> Mapping[str, Any]:
+        tool = self._tools.get(name)
+        properties = tool.parameters.get("properties") if tool is not None else None
+        return properties if isinstance(properties, Mapping) else {}
+
+
+def _schema_types(schema: Any) -> set[str]:
+    """The JSON types that a schema admits, as far as it says so; empty if it does not."""
+    if not isinstance(schema, Mapping):
+        return set()
+    named = schema.get("type")
+    if isinstance(named, str):
+        return {named}
+    if isinstance(named, Sequence):
+        return {item for item in named if isinstance(item, str)}
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(values, Sequence):
+        return {name for value in values for name in _TYPES.get(type(value), ())}
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(branches, Sequence):
+        return {name for branch in branches for name in _schema_types(branch)}
+    return set()
+
+
+def _decode(text: str) -> Any:
+    stripped = text.strip()
+    try:
+        return json.loads(stripped, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        pass
+    if stripped in _PYTHON_NAMES:
+        return _PYTHON_NAMES[stripped]
+    # Models write Python's lists and dicts where they mean JSON's. (Unknown escapes would make Python warn.)
+    if stripped[:1] in ("[", "{") and "\\" not in stripped:
+        try:
+            value = ast.literal_eval(stripped)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            return _UNDECODED
+        return value if isinstance(value, list | dict) else _UNDECODED
+    return _UNDECODED
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,158 @@
+"""Thoughts between markers at the beginning of an output: `<think>…</think>` and its likes."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from greenroom.engine.parsers.contract import (
+    PlainText,
+    ThinkingParser,
+    ThinkingStream,
+    ThoughtEvent,
+    ThoughtText,
+)
+from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
+
+_BLANK_LINES = re.compile(r"(?:[ \t]*\r?\n)+")
+
+
+class MarkedThinkingParser(ThinkingParser):
+    """Thoughts between two markers.
+
+    Args:
+        dropped: Further markers that structure the answer and mean nothing to a reader.
+    """
+
+    supports_toggle = True
+
+    def __init__(self, parser_id: str, start: str, end: str, dropped: tuple[str, ...] = ()) -> None:
+        self.parser_id = parser_id
+        self.markers = ((start, end),)
+        self.closing = marker_pattern([end])
+        self.dropped_markers = dropped
+        self.dropped = marker_pattern(dropped) if dropped else None
+
+    def new(self, starts_open: bool = False) -> ThinkingStream:
+        return _MarkedThinkingStream(self, starts_open)
+
+
+class ThinkTagParser(MarkedThinkingParser):
+    """`<think>…</think>`: Qwen 3, GLM-4.5 to 4.7, DeepSeek R1 and many others."""
+
+    def __init__(self) -> None:
+        super().__init__("think_tag", "<think>", "</think>")
+
+
+class _MarkedThinkingStream(ThinkingStream):
+    """Thoughts come first; once the answer has begun, such markers are text.
+
+    Whitespace around a thought and blank lines before the answer are dropped. Several thoughts in a row are
+    one, with a blank line between. A thought that does not end is a thought to the end; calls in it are not
+    made.
+    """
+
+    def __init__(self, parser: MarkedThinkingParser, starts_open: bool) -> None:
+        self._parser = parser
+        ((self._start, self._end),) = parser.markers
+        self._pending = ""
+        self._padding = ""
+        self._separator = ""
+        self._thought_is_empty = True
+        self._closed_before = False
+        self._may_open_again = starts_open
+        self._state: Literal["before", "thought", "answer"] = "thought" if starts_open else "before"
+        self._final = False
+        self.in_thought = starts_open
+
+    def feed(self, text: str) -> list[ThoughtEvent]:
+        self._pending += text
+        events: list[ThoughtEvent] = []
+        while self._advance(events):
+            pass
+        return events
+
+    def finish(self) -> list[ThoughtEvent]:
+        self._final = True
+        return self.feed("")
+
+    def _advance(self, events: list[ThoughtEvent]) -> bool:
+        if not self._pending:
+            return False
+        match self._state:
+            case "before":
+                return self._read_before()
+            case "thought":
+                return self._read_thought(events)
+            case "answer":
+                return self._read_answer(events)
+
+    def _read_before(self) -> bool:
+        text = self._pending.lstrip(WHITESPACE)
+        if text.startswith(self._start):
+            self._pending = text[len(self._start) :]
+            self._state = "thought"
+            self.in_thought = True
+            return True
+        if self._start.startswith(text) and not self._final:
+            return False
+        if self._closed_before:
+            blank = _BLANK_LINES.match(self._pending)
+            self._pending = self._pending[blank.end() :] if blank else self._pending
+            if not text:
+                self._pending = ""
+        self._state = "answer"
+        return True
+
+    def _read_thought(self, events: list[ThoughtEvent]) -> bool:
+        if self._may_open_again:  # Some models repeat the marker that their template has written already.
+            text = self._pending.lstrip(WHITESPACE)
+            if self._start.startswith(text) and text != self._start and not self._final:
+                return False
+            self._may_open_again = False
+            if text.startswith(self._start):
+                self._pending = text[len(self._start) :]
+                return True
+        found = self._parser.closing.search(self._pending)
+        whole = found is not None and found.group() == self._end
+        cut = len(self._pending) if found is None or (self._final and not whole) else found.start()
+        self._think(events, self._pending[:cut])
+        self._pending = self._pending[cut:]
+        if not whole:
+            return False
+        self._pending = self._pending[len(self._end) :]
+        self._state = "before"
+        self.in_thought = False
+        self._closed_before = self._thought_is_empty = True
+        return True
+
+    def _think(self, events: list[ThoughtEvent], text: str) -> None:
+        if self._thought_is_empty:
+            text = text.lstrip(WHITESPACE)
+        body = text.rstrip(WHITESPACE)
+        if not body:
+            self._padding += text
+            return
+        events.append(ThoughtText((self._separator if self._thought_is_empty else self._padding) + body))
+        self._padding = text[len(body) :]
+        self._separator = "\n\n"
+        self._thought_is_empty = False
+
+    def _read_answer(self, events: list[ThoughtEvent]) -> bool:
+        dropped = self._parser.dropped
+        if dropped is None:
+            self.settled = True
+            events.append(PlainText(self._pending))
+            self._pending = ""
+            return False
+        return self._drop(events, dropped)
+
+    def _drop(self, events: list[ThoughtEvent], dropped: re.Pattern[str]) -> bool:
+        text = self._pending
+        found = dropped.search(text)
+        whole = found is not None and found.group() in self._parser.dropped_markers
+        cut = len(text) if found is None or (self._final and not whole) else found.start()
+        if cut:
+            events.append(PlainText(text[:cut]))
+        self._pending = text[found.end() if found is not None and whole else cut :]
+        return whole

@@ -1,0 +1,52 @@
+"""Stop strings in text that arrives in pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+
+class StopStrings:
+    """Lets text pass up to the first stop string.
+
+    The first is the one that is complete first, as if every character were looked at alone; of two that
+    are complete at once, the longer. Text that may be the beginning of one is held back.
+
+    Attributes:
+        matched: The string that ended the text, if one did.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = tuple(string for string in strings if string)
+        self._longest = max(map(len, self._strings), default=0)
+        firsts = "".join(re.escape(string[0]) for string in self._strings)
+        self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+        self._held = ""
+        self.matched: str | None = None
+
+    def feed(self, text: str) -> str:
+        """The part of the text that is settled as visible."""
+        if self._held:
+            text = self._held + text
+        ends = [(text.find(string) + len(string), -len(string), string) for string in self._strings]
+        found = [end for end in ends if end[0] >= len(end[2])]
+        if found:
+            end, _, self.matched = min(found)
+            self._held = ""
+            return text[: end - len(self.matched)]
+        cut = self._begun(text)
+        self._held = text[cut:]
+        return text[:cut]
+
+    def _begun(self, text: str) -> int:
+        """Where a stop string may have begun at the end of the text, else its length."""
+        for first in self._first.finditer(text, max(0, len(text) - self._longest + 1)):
+            rest = text[first.start() :]
+            if any(string.startswith(rest) for string in self._strings):
+                return first.start()
+        return len(text)
+
+    def flush(self) -> str:
+        """Text that was held back and is no stop string, because something else follows it."""
+        held, self._held = self._held, ""
+        return held
