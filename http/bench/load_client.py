@@ -1,0 +1,92 @@
+"""Asks an OpenAI-compatible server for streamed answers, as a load generator does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import h11
+import httpx
+
+from greenroom.http.bench.recorder import Recorder, Recording
+
+ChatMessages = Sequence[Mapping[str, str]]
+
+
+class BenchError(Exception):
+    """The measurement cannot be made; said in one sentence."""
+
+
+@attrs.frozen
+class Target:
+    """Whom to ask.
+
+    Args:
+        base: Address without `/v1`.
+        model: Id sent with every request.
+        api_key: Sent as a bearer token.
+        extra: Fields that are added to every request.
+    """
+
+    base: str
+    model: str
+    api_key: str = "none"
+    extra: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+async def find_target(url: str, model: str | None, api_key: str, extra: Mapping[str, Any]) -> Target:
+    """The server at `url`; without a `model`, the first that it lists.
+
+    Raises:
+        BenchError: Nobody answers there, or no model is listed.
+    """
+    base = url.rstrip("/").removesuffix("/v1")
+    if model is None:
+        try:
+            async with httpx.AsyncClient(headers={"Authorization": f"Bearer {api_key}"}) as client:
+                listed = (await client.get(f"{base}/v1/models")).raise_for_status().json()["data"]
+            model = str(listed[0]["id"])
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, IndexError, TypeError) as problem:
+            raise BenchError(f"{base}/v1/models: {problem or type(problem).__name__}") from problem
+    return Target(base, model, api_key, extra)
+
+
+class LoadClient:
+    """Sends chat requests to one target; greedy, so that a bare loop can repeat the answer."""
+
+    def __init__(self, target: Target, recorder: Recorder) -> None:
+        self.target = target
+        self._recorder = recorder
+        self._url = urlsplit(target.base)
+
+    async def ask(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> Recording:
+        """One streamed answer, complete but not read yet: reading takes time that others are measured in."""
+        body = {
+            "model": self.target.model,
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.target.extra,
+            **fields,
+        }
+        try:
+            return await self._recorder.record(self._url, self._request(json.dumps(body).encode()))
+        except OSError as problem:
+            raise BenchError(f"{self.target.base}: {problem}") from problem
+
+    def _request(self, body: bytes) -> bytes:
+        headers = [
+            ("Host", self._url.netloc),
+            ("Authorization", f"Bearer {self.target.api_key}"),
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(body))),
+            ("Connection", "close"),
+        ]
+        connection = h11.Connection(h11.CLIENT)
+        request = h11.Request(method="POST", target=f"{self._url.path}/v1/chat/completions", headers=headers)
+        return (connection.send(request) or b"") + (connection.send(h11.Data(data=body)) or b"")

@@ -1,0 +1,141 @@
+"""A server of our own and mlx-lm's bare loops, each in its own process; only one computes at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+
+from greenroom.http.bench.figures import BareRun
+from greenroom.http.bench.load_client import BenchError, ChatMessages
+
+START_SECONDS = 60
+LOOP_SECONDS = 900
+
+
+@attrs.frozen
+class LocalServer:
+    """A server that was started for the measurement."""
+
+    address: str
+    pid: int
+
+
+@asynccontextmanager
+async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncIterator[LocalServer]:
+    """`greenroom serve MODEL` on a free port.
+
+    Raises:
+        BenchError: It does not start.
+    """
+    command = [
+        *(sys.executable, "-m", "greenroom.http.command_line", "serve", model, "--port", "0"),
+        *("--log-format", "json", "--log-level", "info", *arguments),
+    ]
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    lines = _Lines(process.stderr)
+    try:
+        with trio.move_on_after(START_SECONDS):
+            while line := await lines.next():
+                event = _as_event(line)
+                if event.get("event") == "listening":
+                    break
+        if not line:
+            raise BenchError(f"the server does not start: {lines.last.decode('utf-8', 'replace').strip()}")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lines.discard)
+            yield LocalServer(event["addresses"][0], process.pid)
+            nursery.cancel_scope.cancel("the measurement is over")
+    finally:
+        with trio.move_on_after(20, shield=True):
+            process.terminate()
+            await process.wait()
+        process.kill()
+
+
+class BareLoops:
+    """mlx-lm's loops over the same prompts, without a server: speaks with `greenroom.engine.yardstick`."""
+
+    def __init__(self, process: trio.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._input = process.stdin
+        self._lines = _Lines(process.stdout)
+
+    async def run(self, loop: str, prompts: Sequence[ChatMessages], tokens: Sequence[int]) -> BareRun:
+        """Prefill and decode all prompts together.
+
+        Args:
+            loop: `batch_generator` (mlx-lm's) or `bare_loop` (forward and argmax, nothing else).
+            tokens: How many to generate for each prompt, whatever they are.
+
+        Raises:
+            BenchError: The loop cannot run.
+        """
+        order: Mapping[str, Any] = {"loop": loop, "prompts": list(prompts), "tokens": list(tokens)}
+        await self._input.send_all(json.dumps(order).encode() + b"\n")
+        with trio.move_on_after(LOOP_SECONDS):
+            answer = _as_event(await self._lines.next())
+            if "seconds" in answer:
+                return BareRun(answer["seconds"], answer["tokens"], answer["cpu"])
+            raise BenchError(f"the bare loop fails: {answer.get('error', 'it has ended')}")
+        raise BenchError("the bare loop does not answer")
+
+
+@asynccontextmanager
+async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
+    """The process in which the bare loops run; it computes only while `run` waits for it."""
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "greenroom.engine.yardstick_process", model],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
+    )
+    try:
+        yield BareLoops(process)
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
+class _Lines:
+    """Lines of a pipe."""
+
+    def __init__(self, pipe: trio.abc.ReceiveStream) -> None:
+        self._pipe = pipe
+        self._unread = b""
+        self.last = b""
+
+    async def next(self) -> bytes:
+        """The next line, or nothing at the end."""
+        while b"\n" not in self._unread:
+            piece = await self._pipe.receive_some()
+            if not piece:
+                return b""
+            self._unread += piece
+        self.last, _, self._unread = self._unread.partition(b"\n")
+        return self.last + b"\n"
+
+    async def discard(self) -> None:
+        """Keep the pipe from filling up."""
+        while await self._pipe.receive_some():
+            pass
+
+
+def _as_event(line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}

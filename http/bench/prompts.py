@@ -1,0 +1,39 @@
+"""Prompts that nobody has seen: new random words in every run, so that caches cannot flatter."""
+
+from __future__ import annotations
+
+import random
+
+from greenroom.http.bench.load_client import ChatMessages
+
+_VOCABULARY = """
+able arch autumn badge barn beach bench blade board book bottle brass brick brook cabin camp candle card
+castle cedar chair chart circle clock coal coin coral corn crane crown curtain dawn dish door dream dust
+earth edge engine farm fence field fire flame flock floor flute forest fork fountain frame fruit gate glass
+glove grain grass grove hail harbor heart herb honey horn house inch iron ivory jar kettle king knot lamp
+laurel leaf lens light lime lion loom marble mask metal mint mist moss mouse nail nest north oasis ocean
+onion orange otter owl palace paper path pebble piano pine planet pocket pond prism queen rain reed rice
+ring road rock root rose saddle salt scale sea shadow ship silk sky smoke song spice spring star stone straw
+street summer swan tea tent thunder tiger tower train tulip valley velvet vine wagon water wax west wheat
+willow window winter wood wren year
+"""
+WORDS = _VOCABULARY.split()
+
+
+class Prompts:
+    """An endless source of prompts.
+
+    Args:
+        seed: Makes the sequence repeatable; without one every run is new.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = random.Random(seed)
+
+    def text(self, words: int) -> str:
+        """That many random words."""
+        return " ".join(self._random.choices(WORDS, k=words))
+
+    def chat(self, words: int) -> ChatMessages:
+        """A conversation of one message."""
+        return [{"role": "user", "content": self.text(words)}]

@@ -1,0 +1,116 @@
+"""Reads a recorded response: when each token came, how many there were, and what went wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import h11
+
+from greenroom.http.bench.recorder import Recording
+
+
+@attrs.frozen
+class Answer:
+    """One streamed answer.
+
+    Args:
+        sent: Time at which the request went out, in seconds of `time.perf_counter`.
+        arrivals: Times at which content, reasoning or parts of a tool call arrived.
+        tokens: Generated tokens as the server counts them, else one for each arrival.
+        prompt_tokens: As the server counts them; 0 if it does not.
+        error: Why there is no (complete) answer.
+    """
+
+    sent: float
+    arrivals: tuple[float, ...]
+    tokens: int
+    prompt_tokens: int = 0
+    text: str = ""
+    error: str | None = None
+
+    @property
+    def first(self) -> float:
+        """Seconds from the request to the first content."""
+        return self.arrivals[0] - self.sent
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between one piece of content and the next."""
+        return [later - earlier for earlier, later in zip(self.arrivals, self.arrivals[1:], strict=False)]
+
+
+def read(recording: Recording) -> Answer:
+    """What a recording of `POST /v1/chat/completions` with `stream` says."""
+    arrivals: list[float] = []
+    text: list[str] = []
+    usage: dict[str, int] = {}
+    try:
+        for now, chunk in _chunks(recording):
+            if "error" in chunk:
+                raise ValueError(str(chunk["error"].get("message", chunk["error"])))
+            usage = chunk.get("usage") or usage
+            for choice in chunk.get("choices", ()):
+                delta = choice.get("delta", {})
+                piece = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+                if piece or delta.get("tool_calls"):
+                    arrivals.append(now)
+                    text.append(piece or "")
+        error = recording.broken or (None if arrivals else "the answer is empty")
+    except (ValueError, KeyError, AttributeError, h11.RemoteProtocolError) as problem:
+        error = str(problem) or type(problem).__name__
+    tokens = usage.get("completion_tokens", len(arrivals))
+    return Answer(
+        recording.sent,
+        tuple(arrivals),
+        tokens,
+        usage.get("prompt_tokens", 0),
+        "".join(text),
+        error,
+    )
+
+
+def _chunks(recording: Recording) -> Iterator[tuple[float, dict[str, Any]]]:
+    """The JSON documents of the server-sent events.
+
+    Raises:
+        ValueError: The server refused, or did not send JSON.
+    """
+    unfinished = b""
+    for now, data in _body(recording):
+        *events, unfinished = (unfinished + data.replace(b"\r\n", b"\n")).split(b"\n\n")
+        for event in events:
+            for line in event.split(b"\n"):
+                if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
+                    yield now, json.loads(line[5:])
+
+
+def _body(recording: Recording) -> Iterator[tuple[float, bytes]]:
+    connection = h11.Connection(h11.CLIENT)
+    connection.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
+    status, refusal = 0, b""
+    for now, data in [*recording.pieces, (0.0, b"")]:
+        if connection.their_state is h11.DONE:
+            break
+        connection.receive_data(data)
+        while not isinstance(event := connection.next_event(), type):
+            match event:
+                case h11.Response():
+                    status = event.status_code
+                case h11.Data() if status == 200:
+                    yield now, bytes(event.data)
+                case h11.Data():
+                    refusal += event.data
+                case h11.EndOfMessage() | h11.ConnectionClosed():
+                    break
+    if status != 200:
+        raise ValueError(_refusal(status, refusal))
+
+
+def _refusal(status: int, body: bytes) -> str:
+    try:
+        return f"HTTP {status}: {json.loads(body)['error']['message']}"
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {status}: {body.decode('utf-8', 'replace')[:200]}"
