@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any
 
 import click
 
@@ -74,6 +75,35 @@ def has_gpu() -> bool:
     from greenroom.engine import devices
 
     return devices.has_gpu()
+
+
+def is_missing(model: str) -> bool:
+    """Whether an operator's name for a model means a folder that holds none."""
+    from greenroom.engine.catalog import as_folder
+
+    folder = as_folder(model)
+    return folder is not None and not (folder / "config.json").is_file()
+
+
+def describe_models(models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
+    """What can be told about the models that can be asked for, without loading any."""
+    from greenroom.engine.catalog import Catalog
+    from greenroom.engine.detection import detect
+    from greenroom.schemas.problems import ProblemError
+
+    rows: list[dict[str, Any]] = []
+    for entry in Catalog(models, trust_remote_code=trust_remote_code).entries():
+        row: dict[str, Any] = {"id": entry.id, "folder": None, "size": 0}
+        if entry.folder is not None:
+            files = (path.stat().st_size for path in entry.folder.rglob("*") if path.is_file())
+            row |= {"folder": str(entry.folder), "size": sum(files)}
+            try:
+                record = detect(entry.folder, trust_remote_code, entry.id)
+                row |= {"family": record.family, "type": record.architecture, "context": record.context}
+            except ProblemError as problem:
+                row["problem"] = problem.problem.detail
+        rows.append(row)
+    return rows
 
 
 def main() -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from greenroom.http.settings_sources import BadSettingError
 from greenroom.schemas.settings import Settings
 
 
 def check_models(settings: Settings) -> None:
-    """Refuse a path at which there is no folder.
+    """Refuse a folder that holds no model.
 
     Raises:
-        BadSettingError: Names the path.
+        BadSettingError: Names it.
     """
+    from greenroom.http.command_line import is_missing
+
     for model in settings.models:
-        if model.startswith(("/", ".", "~")) and not Path(model).expanduser().is_dir():
-            raise BadSettingError(f"models: there is no folder '{model}'")
+        if is_missing(model):
+            raise BadSettingError(f"models: there is no folder '{model}' with a config.json")
 
 
 def check_device(settings: Settings) -> None:

@@ -1,0 +1,60 @@
+"""`greenroom models`: what can be asked for on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from greenroom.http.settings_sources import settings_options
+from greenroom.schemas.settings import Settings
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@settings_options("trust_remote_code")
+def command(settings: Settings, models: tuple[str, ...], as_json: bool) -> None:
+    """List the models that can be asked for.
+
+    Those that are named (here or in the settings file) come first, in that order, then the complete text
+    models in the hub's cache. With none named, the built-in demo model is the first; the first is also
+    called `default`. Nothing is loaded or downloaded.
+
+    \b
+    Examples:
+      greenroom models
+      greenroom models ~/models/Qwen3-4B-4bit --json
+    """
+    from greenroom.http.command_line import describe_models
+
+    rows = describe_models(models or settings.models, settings.trust_remote_code)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        _print_table(rows)
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    table.add_column("model", overflow="fold")
+    table.add_column("type")
+    table.add_column("context", justify="right")
+    table.add_column("size", justify="right")
+    table.add_column("folder", overflow="fold")
+    for row in rows:
+        place = row.get("problem") or row["folder"] or "downloaded on first use"
+        context = f"{row['context']:,}" if "context" in row else ""
+        table.add_row(Text(row["id"]), Text(row.get("type", "")), context, _size(row["size"]), Text(place))
+    Console().print(table)
+
+
+def _size(size: int) -> str:
+    if not size:
+        return ""
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
