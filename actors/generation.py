@@ -12,7 +12,7 @@ import trio
 from greenroom.actors.lease import Found, Granted, Lease
 from greenroom.actors.ref import ActorStopped, Ref
 from greenroom.actors.reply import ReplyStream
-from greenroom.schemas.events import Admitted, Failed, Finished, GenerationEvent
+from greenroom.schemas.events import Admitted, Failed, GenerationEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
     Acquire,
@@ -44,7 +44,6 @@ class Generation:
         self._pool = pool
         self._replies: ReplyStream[Any] = ReplyStream()
         self._started = time.monotonic()
-        self._queued = 0.0
         self._sent = False
         self._to_prepare: Ref[ModelMessage] | None = None
         self._prepared: PreparedInput | None = None
@@ -88,8 +87,8 @@ class Generation:
             await self._to_prepare.stream(Prepare(self.request), self._replies)
             self._to_prepare = None
         if self._lease is not None and self._prepared is not None and not self._generating:
-            self._queued = time.monotonic() - self._started
-            await self._lease.model.stream(Generate(self.request, self._prepared), self._replies)
+            generate = Generate(self.request, self._prepared, time.monotonic() - self._started)
+            await self._lease.model.stream(generate, self._replies)
             self._generating = True
 
     def _accept(self, event: Any) -> GenerationEvent | None:
@@ -106,9 +105,6 @@ class Generation:
                 # The slot is free when the model is done, however slowly the answer is read.
                 self._replies.sender.watch(lease.close)
                 return None
-            case Finished(timing=timing):
-                waited = attrs.evolve(timing, queued=timing.queued + self._queued)
-                return attrs.evolve(event, timing=waited)
             case Failed():
                 self._replies.sender.end()
         answer: GenerationEvent = event

@@ -93,7 +93,21 @@ class Loading:
         Raises:
             ProblemError: It cannot be used.
         """
-        raise NotImplementedError
+        from greenroom.engine.detection import detect
+        from greenroom.engine.download import download
+
+        trust = self._settings.trust_remote_code
+        folder = entry.folder or download(entry.hub_id or entry.id, trust)
+        record = detect(folder, trust, entry.id)
+
+        from greenroom.engine.libraries import import_text_libraries
+
+        import_text_libraries()
+        from greenroom.engine.adapters.registry import make_adapter
+        from greenroom.engine.tokenizer import load_tokenizer
+
+        tokenizer = load_tokenizer(folder, trust, entry.id)
+        return OpenedModel(folder, record, make_adapter(record, tokenizer, self._settings))
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
@@ -111,4 +125,10 @@ class Loading:
         return load_text_engine(opened.folder, opened.record, self._settings, progress, abandoned)
 
     def _open_catalog(self) -> Catalog:
-        raise NotImplementedError
+        from greenroom.engine.catalog import Catalog
+
+        with self._lock:
+            if self._catalog is None:
+                trust = self._settings.trust_remote_code
+                self._catalog = Catalog(self._settings.models, trust_remote_code=trust)
+            return self._catalog

@@ -112,7 +112,7 @@ class Model:
         self._settings_overrides = settings_overrides
         self._silence = silence
         self._lifecycle = Lifecycle()
-        self._running = RunningRequests(key)
+        self._running = RunningRequests()
         self._preparing: set[Reply] = set()
         self._tokenising = Tokenising(key, entry, loading, self._control.send_from_thread)
         self._opened: OpenedModel | None = None
@@ -202,7 +202,7 @@ class Model:
             return
         if reply.closed:
             return
-        running = self._running.add(message.request, reply)
+        running = self._running.add(message, reply)
         defaults = self._opened.adapter.default_overrides
         parameters = resolve(message.request.overrides, self._settings_overrides, defaults)
         self._loop.put(Submit(running.request, message.prepared, parameters))

@@ -11,7 +11,7 @@ import structlog
 
 from greenroom.actors.loading import Engine, Loading, OpenedModel
 from greenroom.actors.worker import release_memory
-from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_crashed
@@ -160,12 +160,18 @@ class ModelLoop:
                 return True
             self.busy_since = time.monotonic()
             match command:
-                case Submit(request, prepared, parameters):
-                    engine.submit(request, prepared, parameters)
+                case Submit():
+                    self._submit(engine, command)
                 case Cancel(request_id):
                     engine.cancel(request_id)
                 case Close():
                     return False
+
+    def _submit(self, engine: Engine, command: Submit) -> None:
+        try:
+            engine.submit(command.request, command.prepared, command.parameters)
+        except ProblemError as error:
+            self._report(Stepped([(command.request.id, Failed(error.problem))]))
 
     def _progress(self, fraction: float) -> None:
         self.busy_since = time.monotonic()

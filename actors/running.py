@@ -10,7 +10,7 @@ import attrs
 
 from greenroom.actors.reply import Reply
 from greenroom.schemas.events import Failed, Finished, GenerationEvent
-from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import Generate
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import GenerationRequest
 
@@ -22,11 +22,13 @@ class Running:
     Args:
         request: With an id that is unique among those running.
         request_id: The id that its client knows.
+        queued: Seconds that it waited before it came here.
     """
 
     request: GenerationRequest
     request_id: str
     reply: Reply
+    queued: float
     began: float = attrs.field(factory=time.monotonic)
     end: Finished | Failed | None = None
 
@@ -60,21 +62,20 @@ class Running:
 class RunningRequests:
     """All requests of one model by the id under which its engine knows them."""
 
-    def __init__(self, key: ModelKey) -> None:
-        self._key = key
+    def __init__(self) -> None:
         self._by_id: dict[str, Running] = {}
         self._repeated = 0
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def add(self, request: GenerationRequest, reply: Reply) -> Running:
+    def add(self, message: Generate, reply: Reply) -> Running:
         """Count a request as running; ids that clients repeat are told apart."""
-        request_id = request.id
+        request, request_id = message.request, message.request.id
         if request_id in self._by_id:
             self._repeated += 1
             request = attrs.evolve(request, id=f"{request_id}#{self._repeated}")
-        running = Running(request, request_id, reply)
+        running = Running(request, request_id, reply, message.queued)
         self._by_id[request.id] = running
         return running
 
@@ -85,6 +86,9 @@ class RunningRequests:
             running = self._by_id.get(engine_id)
             if running is None:
                 continue
+            if isinstance(event, Finished):
+                timing = attrs.evolve(event.timing, queued=event.timing.queued + running.queued)
+                event = attrs.evolve(event, timing=timing)
             running.reply.send(event)
             if isinstance(event, (Finished, Failed)):
                 del self._by_id[engine_id]

@@ -32,10 +32,14 @@ class Generate:
     """Generate for a prepared request, under a lease. Reply: generation events up to Finished or Failed.
 
     Dropping the reply cancels the generation at the next step.
+
+    Args:
+        queued: Seconds that the request has waited so far; part of the timing that comes back.
     """
 
     request: GenerationRequest
     prepared: PreparedInput
+    queued: float = 0.0
 
 
 @attrs.frozen
