@@ -1,0 +1,69 @@
+"""Masks of a whole batch: computed on the host while the forward pass runs, applied with plain MLX.
+
+llguidance's own MLX kernel needs Metal; this runs everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from greenroom.engine.grammar.matcher import RowMatcher
+from greenroom.engine.grammar.token_mask import TokenMask
+from greenroom.schemas.problems import Problem, ProblemError
+
+
+@cache
+def _executor() -> Any:
+    from llguidance import LLExecutor
+
+    return LLExecutor()
+
+
+def mask_rows(matchers: Mapping[int, RowMatcher]) -> dict[int, TokenMask | Problem]:
+    """The masks of the rows that need one. Releases the GIL while it computes.
+
+    Args:
+        matchers: Row matchers by index of their row in the batch.
+
+    Returns:
+        By row: its mask, or why its grammar cannot go on. Rows that may say anything are missing.
+    """
+    import numpy as np
+
+    masks: dict[int, TokenMask | Problem] = {}
+    asked: list[tuple[int, RowMatcher]] = []
+    for row, matcher in matchers.items():
+        if matcher.needs_mask is not None:
+            asked.append((row, matcher))
+        elif (mask := matcher.fixed_mask()) is not None:
+            masks[row] = mask
+    if not asked:
+        return masks
+    words = np.zeros((len(asked), asked[0][1].words), np.uint32)
+    if len(asked) == 1:
+        asked[0][1].needs_mask.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+    else:
+        jobs = [(matcher.needs_mask, index) for index, (_, matcher) in enumerate(asked)]
+        _executor().unsafe_compute_mask_ptr(jobs, words.ctypes.data, words.shape[1] * 4, len(asked))
+    for (row, matcher), bits in zip(asked, words, strict=True):
+        try:
+            matcher.check()
+            masks[row] = TokenMask(bits)
+        except ProblemError as error:
+            masks[row] = error.problem
+    return masks
+
+
+def apply_masks(logits: Any, masks: Mapping[int, TokenMask]) -> Any:
+    """Logits `[rows, vocabulary]` with -inf wherever a row's mask forbids the token. Lazy.
+
+    Rows without a mask are not touched.
+    """
+    import mlx.core as mx
+
+    width = logits.shape[1]
+    for row, mask in masks.items():
+        logits[row] = mx.where(mask.dense(width), logits[row], -mx.inf)
+    return logits

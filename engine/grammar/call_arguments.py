@@ -1,0 +1,95 @@
+"""What the arguments of a call must look like: the tool's schema where that can be held, else any object."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import attrs
+
+from greenroom.engine.grammar.limits import parser_limits
+from greenroom.engine.grammar.schema_check import check_schema
+from greenroom.schemas.messages import Tool
+from greenroom.schemas.problems import ProblemError, invalid
+
+ANY_OBJECT = {"type": "object"}
+
+
+@attrs.frozen
+class OfferedTool:
+    """A tool that may be called.
+
+    Args:
+        param: Where the request holds its schema.
+        exact: Its schema is held; otherwise any object will do.
+    """
+
+    name: str
+    parameters: Any
+    param: str
+    exact: bool
+
+    @property
+    def plain_name(self) -> str:
+        """The name, for formats that write it outside JSON.
+
+        Raises:
+            ProblemError: 400: the format would not survive it.
+        """
+        if not re.fullmatch(r"[\w.:/-]+", self.name):
+            raise invalid(f"'{self.name}' cannot be the name of a tool in this model's format", self.param)
+        return self.name
+
+    def schema(self, base: str) -> Any:
+        """The checked schema of its arguments.
+
+        Args:
+            base: JSON pointer at which it will stand.
+
+        Raises:
+            ProblemError: 400 that names what cannot be honoured.
+        """
+        return check_schema(self.parameters, self.param, base) if self.exact else ANY_OBJECT
+
+
+def offered_tools(tools: tuple[Tool, ...], only: str | None) -> tuple[OfferedTool, ...]:
+    """The tools, each with the schema that its arguments are held to.
+
+    A strict tool's schema is held or refused; another's is held if it can be.
+
+    Args:
+        only: The one tool that may be called.
+
+    Raises:
+        ProblemError: 400 for a strict tool whose schema cannot be honoured, or if `only` is not offered.
+    """
+    chosen = [
+        _offered(tool, f"tools[{index}].function.parameters")
+        for index, tool in enumerate(tools)
+        if only is None or tool.name == only
+    ]
+    if not chosen:
+        raise invalid(f"tool_choice names '{only}', which is not among the tools", "tool_choice")
+    return tuple(chosen)
+
+
+def _offered(tool: Tool, param: str) -> OfferedTool:
+    parameters = dict(tool.parameters)
+    if parameters.setdefault("type", "object") != "object":
+        if tool.strict:
+            raise invalid(f"{param} must describe an object", param)
+        return OfferedTool(tool.name, ANY_OBJECT, param, exact=False)
+    exact = tool.strict or _can_be_held(parameters, param)
+    return OfferedTool(tool.name, parameters, param, exact)
+
+
+def _can_be_held(parameters: Any, param: str) -> bool:
+    from llguidance import LLMatcher
+
+    try:
+        grammar = json.dumps({"grammars": [{"json_schema": check_schema(parameters, param)}]})
+    except ProblemError:
+        return False
+    failed, _ = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
+    return not failed

@@ -1,0 +1,186 @@
+"""Grammars of tool calls, one per format that a parser reads (`greenroom.engine.parsers`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from greenroom.engine.grammar.call_arguments import OfferedTool, offered_tools
+from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText, literal
+from greenroom.engine.grammar.raw_arguments import RawArguments, glm_arguments, qwen_arguments
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.response_format import CallConstraint
+
+Body = Callable[[GrammarText, tuple[OfferedTool, ...], bool], str]
+"""The expression for what follows the marker, up to and with the end of a call. Its last argument: more
+than one call may stand in it, where a format keeps all its calls in one block."""
+
+
+@attrs.frozen
+class CallFormat:
+    """How a family writes calls.
+
+    Args:
+        trigger: Marker that begins a call; empty where a call has none.
+        body: What follows it.
+        one_block: All calls of an answer stand behind one marker, and nothing follows them.
+    """
+
+    trigger: str
+    body: Body
+    one_block: bool = False
+
+
+@attrs.frozen
+class CallGrammar:
+    """The calls that one request allows.
+
+    Args:
+        needed: At least one call has to be made.
+        repeats: Free text or another call may follow a call.
+        lazy: Text is free until the trigger, so that no grammar is needed for it.
+    """
+
+    _format: CallFormat
+    _tools: tuple[OfferedTool, ...]
+    _parallel: bool
+    needed: bool
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """Markers that begin a call."""
+        return (self._format.trigger,) if self._format.trigger else ()
+
+    @property
+    def repeats(self) -> bool:
+        return self._parallel and not self._format.one_block
+
+    @property
+    def lazy(self) -> bool:
+        return not self.needed and bool(self._format.trigger)
+
+    def body(self, text: GrammarText) -> str:
+        """What may follow a trigger, to the end of the call."""
+        return self._format.body(text, self._tools, self._parallel)
+
+    def whole(self, text: GrammarText) -> str:
+        """An answer that is nothing but calls; without a need for one, also an answer that has none."""
+        marker = text.marker(self._format.trigger) if self._format.trigger else ""
+        call = text.rule(f"{marker} {self.body(text)}")
+        calls = f"{call} ({MARGIN} {call})*" if self.repeats else call
+        if self.needed or self._format.trigger:
+            return f"{MARGIN} {calls}"
+        plain = text.terminal(r"/[ \n\r\t]*[^{ \n\r\t](?s:.*)/")
+        return f"{MARGIN} {calls} | {plain}"
+
+
+def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
+    """The grammar of the calls that a request allows; None if it leaves them free.
+
+    Args:
+        alone: No other grammar holds the answer.
+
+    Raises:
+        ProblemError: 400 for a tool or a format of calls that cannot be held to a grammar.
+    """
+    mode = constraint.choice.mode
+    needed = mode in ("required", "named")
+    strict = any(tool.strict for tool in constraint.tools)
+    limited = needed or strict or not constraint.parallel or not alone
+    if mode == "none" or not constraint.tools or not limited:
+        return None
+    call_format = CALL_FORMATS.get(constraint.call_format)
+    if call_format is None:
+        detail = (
+            f"This model writes tool calls as '{constraint.call_format}', which cannot be constrained: "
+            "use tool_choice 'auto' and tools that are not strict."
+        )
+        raise invalid(detail, "tool_choice", "unsupported_tool_format")
+    tools = offered_tools(constraint.tools, constraint.choice.name if mode == "named" else None)
+    return CallGrammar(call_format, tools, constraint.parallel, needed)
+
+
+def _json_call(text: GrammarText, tools: tuple[OfferedTool, ...], key: str, many: bool = False) -> str:
+    """A JSON object with the tool's name and its arguments, or an array of them."""
+    base = "#/items" if many else "#"
+    calls = []
+    for index, tool in enumerate(tools):
+        place = f"{base}/anyOf/{index}/properties/{key}"
+        properties = {"name": {"const": tool.name}, key: tool.schema(place)}
+        closed = {"required": list(properties), "additionalProperties": False}
+        calls.append({"type": "object", "properties": properties, **closed})
+    call: Any = {"anyOf": calls}
+    return text.json({"type": "array", "minItems": 1, "items": call} if many else call)
+
+
+def _hermes(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+    return f"{MARGIN} {_json_call(text, tools, 'arguments')} {MARGIN} {text.marker('</tool_call>')}"
+
+
+def _granite(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+    if many:
+        return f"{MARGIN} {_json_call(text, tools, 'arguments', many=True)}"
+    return f'{MARGIN} "[" {_json_call(text, tools, "arguments")} "]"'
+
+
+def _alternatives(
+    tools: tuple[OfferedTool, ...], written: Callable[[OfferedTool, str], str], text: GrammarText
+) -> str:
+    return "(" + " | ".join(written(tool, text.json(tool.schema("#"))) for tool in tools) + ")"
+
+
+def _llama_xml(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+    end = text.marker("</function>")
+    return _alternatives(tools, lambda tool, json: f"{literal(tool.plain_name + '>')} {json} {end}", text)
+
+
+def _llama_python(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+    return f"{MARGIN} {_json_call(text, tools, 'parameters')}"
+
+
+def _llama_json(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+    call = _json_call(text, tools, "parameters")
+    return f'{call} (";" {MARGIN} {call})*' if many else call
+
+
+def _glm4_xml(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+    def written(tool: OfferedTool, json: str) -> str:
+        return f"{literal(f'<name>{tool.plain_name}</name><arguments>')} {json} {literal('</arguments>')}"
+
+    return f"{MARGIN} {_alternatives(tools, written, text)} {MARGIN} {text.marker('</tool_call>')}"
+
+
+def _mistral(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+    arguments = text.tokenizer.special("[ARGS]")
+    if arguments is None:
+        return _granite(text, tools, many)
+
+    def written(tool: OfferedTool, json: str) -> str:
+        return f"{literal(tool.plain_name)} <[{arguments}]> {json}"
+
+    one = text.rule(_alternatives(tools, written, text))
+    again = text.tokenizer.special("[TOOL_CALLS]")
+    return one if not many or again is None else f"{one} (<[{again}]> {one})*"
+
+
+def _raw(arguments: RawArguments) -> Body:
+    return lambda text, tools, many: arguments.calls(text, tools)
+
+
+CALL_FORMATS: dict[str, CallFormat] = {
+    "hermes_json": CallFormat("<tool_call>", _hermes),
+    "mlx_lm.json_tools": CallFormat("<tool_call>", _hermes),
+    "granite_json": CallFormat("<|tool_call|>", _granite, one_block=True),
+    "llama_xml": CallFormat("<function=", _llama_xml),
+    "llama_python": CallFormat("<|python_tag|>", _llama_python, one_block=True),
+    "llama_json": CallFormat("", _llama_json, one_block=True),
+    "glm4_xml": CallFormat("<tool_call>", _glm4_xml),
+    "glm4_native": CallFormat("<tool_call>", _raw(glm_arguments)),
+    "mlx_lm.glm47": CallFormat("<tool_call>", _raw(glm_arguments)),
+    "mlx_lm.laguna": CallFormat("<tool_call>", _raw(glm_arguments)),
+    "mlx_lm.mistral": CallFormat("[TOOL_CALLS]", _mistral, one_block=True),
+    "mlx_lm.qwen3_coder": CallFormat("<tool_call>", _raw(qwen_arguments)),
+}
+"""Formats that can be constrained, by the id of the parser that reads them."""

@@ -1,0 +1,137 @@
+"""Constraints as llguidance grammars: one Lark grammar that refers to the others by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from greenroom.engine.grammar import limits
+from greenroom.engine.grammar.patterns import narrow_pattern
+from greenroom.engine.grammar.schema_check import check_schema
+from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.response_format import (
+    ChoiceFormat,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    LarkFormat,
+    RegexFormat,
+    ResponseFormat,
+)
+
+WHITE_SPACE = r"( |\n[ \t]{0,20})"
+"""What may stand between two parts of a JSON text: compact, one space, or a new indented line. Bounded,
+because models that may write white space without end do so (the rule is llama.cpp's)."""
+
+MARGIN = r"/[ \n\r\t]{1,4}/?"
+"""White space before an answer or a call, as templates and models leave it."""
+
+
+class GrammarText:
+    """Collects the rules and the named parts of one grammar.
+
+    Args:
+        tokenizer: Decides whether a marker is one special token or text.
+    """
+
+    def __init__(self, tokenizer: GrammarTokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._parts: list[dict[str, Any]] = []
+        self._rules: list[str] = []
+
+    def rule(self, body: str, options: str = "") -> str:
+        """Add a rule and return its name."""
+        name = f"r{len(self._rules)}"
+        self._rules.append(f"{name}{options}: {body}")
+        return name
+
+    def terminal(self, body: str) -> str:
+        """Add a terminal and return its name."""
+        name = f"T{len(self._rules)}"
+        self._rules.append(f"{name}: {body}")
+        return name
+
+    def json(self, schema: Any) -> str:
+        """A reference to JSON that validates against a checked schema."""
+        return self._part({"json_schema": _with_options(schema)})
+
+    def lark(self, grammar: str) -> str:
+        """A reference to a whole Lark grammar."""
+        return self._part({"lark_grammar": grammar})
+
+    def marker(self, text: str) -> str:
+        """The marker as this model's tokens write it."""
+        special = self.tokenizer.special(text)
+        return literal(text) if special is None else f"<[{special}]>"
+
+    def build(self, start: str) -> str:
+        """The finished grammar, for `LLMatcher`."""
+        lark = "\n".join(["%llguidance {}", f"start: {start}", *self._rules])
+        return json.dumps({"grammars": [{"name": "main", "lark_grammar": lark}, *self._parts]})
+
+    def _part(self, part: dict[str, Any]) -> str:
+        name = f"part{len(self._parts)}"
+        self._parts.append({"name": name, **part})
+        return f"@{name}"
+
+
+def literal(text: str) -> str:
+    """A Lark string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _with_options(schema: Any) -> dict[str, Any]:
+    options = {
+        "whitespace_flexible": True,
+        "whitespace_pattern": WHITE_SPACE,
+        # A control character can be written in two ways, and a key written in another way than a
+        # schema names it would count as a different one; so only those that need it get `\u`.
+        "json_allowed_escapes": 'nrbtf\\"' + ("u" if _has_control_character(schema) else ""),
+    }
+    return {**(schema if isinstance(schema, dict) else _as_object(schema)), "x-guidance": options}
+
+
+def _as_object(schema: bool) -> dict[str, Any]:
+    return {} if schema else {"anyOf": [False]}
+
+
+def _has_control_character(schema: Any) -> bool:
+    text = json.dumps(schema)
+    return "\\u00" in text.replace("\\\\", "")
+
+
+def answer_rule(text: GrammarText, wanted: ResponseFormat, param: str = "response_format") -> str:
+    """The expression that the visible answer has to match.
+
+    Raises:
+        ProblemError: 400 that names what cannot be honoured.
+    """
+    match wanted:
+        case JsonObjectFormat():
+            return f"{MARGIN} {text.json({'type': 'object'})}"
+        case JsonSchemaFormat(schema):
+            checked = check_schema(schema, f"{param}.json_schema.schema")
+            return f"{MARGIN} {text.json(checked)}"
+        case RegexFormat(pattern):
+            return text.terminal(f"/{whole_pattern(pattern, f'{param}.pattern')}/")
+        case ChoiceFormat(choices):
+            _check_size("".join(choices), f"{param}.choices")
+            if not choices or not all(choices):
+                raise invalid("At least one choice is needed, and none may be empty", f"{param}.choices")
+            return "(" + " | ".join(literal(choice) for choice in choices) + ")"
+        case LarkFormat(grammar):
+            _check_size(grammar, f"{param}.grammar")
+            return text.lark(grammar)
+
+
+def whole_pattern(pattern: str, param: str) -> str:
+    """A regular expression that matches a whole text; anchors at its ends are taken for granted."""
+    inner = pattern.removeprefix("^")
+    if inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2:
+        inner = inner[:-1]
+    return f"(?:{narrow_pattern(inner, param)})"
+
+
+def _check_size(text: str, param: str) -> None:
+    if len(text) > limits.MAX_GRAMMAR:
+        raise invalid(f"A grammar may have {limits.MAX_GRAMMAR} characters", param)

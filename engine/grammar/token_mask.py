@@ -1,0 +1,64 @@
+"""Which tokens may come next, one bit each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint32]
+"""Bits of the vocabulary, 32 tokens to a word, the lowest first: `[ceil(vocabulary / 32)]`."""
+
+
+class TokenMask:
+    """The tokens that may come next in one row.
+
+    Args:
+        words: One bit per token; never changed once the mask is made.
+        fixed: The same mask comes again, so its unpacked form is worth keeping.
+    """
+
+    __slots__ = ("_dense", "fixed", "words")
+
+    def __init__(self, words: Words, fixed: bool = False) -> None:
+        self.words = words
+        self.fixed = fixed
+        self._dense: tuple[int, Any] | None = None
+
+    def allows(self, token: int) -> bool:
+        """Whether the token may come next."""
+        return bool(self.words[token >> 5] >> np.uint32(token & 31) & np.uint32(1))
+
+    def tokens(self) -> NDArray[np.intp]:
+        """The allowed tokens, in ascending order."""
+        return np.flatnonzero(np.unpackbits(self.words.view(np.uint8), bitorder="little"))
+
+    def dense(self, width: int) -> Any:
+        """The mask as an MLX array `[width]` of booleans; tokens beyond the vocabulary are not allowed."""
+        import mlx.core as mx
+
+        if self._dense is not None and self._dense[0] == width:
+            return self._dense[1]
+        count = min(width, 32 * len(self.words))
+        bits = np.unpackbits(self.words.view(np.uint8), count=count, bitorder="little")
+        if len(bits) < width:
+            bits = np.concatenate([bits, np.zeros(width - len(bits), np.uint8)])
+        dense = mx.array(bits.view(np.bool_))
+        if self.fixed:
+            self._dense = (width, dense)
+        return dense
+
+
+def only(tokens: Iterable[int], words: int) -> TokenMask:
+    """A mask that allows these tokens and no others."""
+    bits = np.zeros(words, np.uint32)
+    for token in tokens:
+        bits[token >> 5] |= np.uint32(1 << (token & 31))
+    return TokenMask(bits, fixed=True)
+
+
+def all_but(tokens: Iterable[int], words: int) -> TokenMask:
+    """A mask that allows every token except these."""
+    return TokenMask(~only(tokens, words).words, fixed=True)

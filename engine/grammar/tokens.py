@@ -1,0 +1,63 @@
+"""A model's tokenizer as grammars see it: every token as the bytes that it writes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+from greenroom.schemas.problems import Problem, ProblemError
+
+
+class GrammarTokenizer:
+    """llguidance's view of a tokenizer: built once per model, about a second for 150,000 tokens.
+
+    Safe to share: what is made from it may go on in another thread.
+
+    Args:
+        tokenizer: A transformers fast tokenizer, or mlx-lm's wrapper around one.
+        stop_token_ids: Tokens that end an answer; a grammar allows them where it may end.
+
+    Raises:
+        ProblemError: 400 `unsupported_tokenizer`: the tokenizer has no fast form.
+    """
+
+    def __init__(self, tokenizer: Any, stop_token_ids: Iterable[int]) -> None:
+        import llguidance
+
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise _unsupported("it has no fast form")
+        backend = copy.copy(backend)
+        backend.no_padding()
+        backend.no_truncation()
+        size = backend.get_vocab_size(with_added_tokens=True)
+        self.stop_token_ids = tuple(sorted(ident for ident in set(stop_token_ids) if 0 <= ident < size))
+        try:
+            self.inner = llguidance.LLTokenizer(backend.to_str(), eos_token=list(self.stop_token_ids) or None)
+        except Exception as error:  # Rust reports a foreign tokenizer in many ways
+            raise _unsupported(str(error)) from error
+        self.size: int = self.inner.vocab_size
+        self.words = (self.size + 31) // 32
+        self._added = {token.content: ident for ident, token in backend.get_added_tokens_decoder().items()}
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        """What each token writes, special tokens by their names."""
+        decode = self.inner.decode_bytes
+        return [decode([ident]) for ident in range(self.size)]
+
+    def special(self, text: str) -> int | None:
+        """The id of the special token that is written so, or None if ordinary tokens spell the text."""
+        ident = self._added.get(text)
+        return ident if ident is not None and self.inner.is_special_token(ident) else None
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of the text, special ones included."""
+        return tuple(self.inner.tokenize_str(text, parse_special=True))
+
+
+def _unsupported(why: str) -> ProblemError:
+    detail = f"Structured output is not available with this model's tokenizer: {why}"
+    return ProblemError(Problem(400, "unsupported_tokenizer", detail))
