@@ -1,0 +1,109 @@
+"""Conversations as the demo model sees them: tokenizer, chat template, and which tokens are to be learned."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import attrs
+import jinja2
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from greenroom.engine.demo.corpus import Example, copying_examples, examples
+
+TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+SPECIAL_TOKENS = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+]
+ASSISTANT = "<|im_start|>assistant\n"
+END_OF_TURN = "<|im_end|>"
+END_OF_TEXT = "<|endoftext|>"
+VOCABULARY = 1024
+
+
+@attrs.frozen
+class Sequence:
+    """One conversation in tokens; `learned[i]` says whether token i is a target."""
+
+    ids: list[int]
+    learned: list[bool]
+
+
+class Encoder:
+    """Renders conversations with the chat template and turns them into tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._template = chat_template()
+
+    def __call__(self, example: Example) -> Sequence:
+        """Marks the model's own words: the target, and earlier answers that are exemplary."""
+        opening, *spoken = render(self._template, example).split(ASSISTANT)
+        ids: list[int] = []
+        learned: list[bool] = []
+
+        def add(text: str, learn: bool) -> None:
+            tokens = self._tokenizer.encode(text).ids
+            ids.extend(tokens)
+            learned.extend([learn] * len(tokens))
+
+        add(opening, False)
+        for piece, learn in zip(spoken, (*example.exemplary, False), strict=True):
+            answer, end, rest = piece.partition(END_OF_TURN)
+            add(ASSISTANT, False)
+            add(answer + end, learn)
+            add(rest, False)
+        add(example.target + END_OF_TURN, True)
+        return Sequence(ids, learned)
+
+
+def chat_template() -> jinja2.Template:
+    """The template, compiled as transformers compiles it."""
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return environment.from_string(TEMPLATE.read_text())
+
+
+def render(template: jinja2.Template, example: Example) -> str:
+    """The prompt, up to where the model begins to write."""
+    return template.render(
+        messages=example.messages,
+        tools=example.tools,
+        add_generation_prompt=True,
+        enable_thinking=example.thinking,
+    )
+
+
+def train_tokenizer(seed: int) -> Tokenizer:
+    """A byte-level BPE in which a word is the same tokens after a space, a quote or nothing.
+
+    That makes copying a city into a call a matter of finding it: exact induction.
+    """
+    template = chat_template()
+    sample = [*itertools.islice(examples(seed), 4000), *itertools.islice(copying_examples(seed), 500)]
+    tokenizer = Tokenizer(models.BPE())
+    words = Regex(r"\p{L}+|\p{N}|[^\p{L}\p{N}]+")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(words, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((render(template, example) + example.target for example in sample), trainer)
+    return tokenizer
