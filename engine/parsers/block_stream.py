@@ -184,7 +184,8 @@ class BlockStream(ToolCallStream):
             return self._break(events, str(error), self._broken_end(cut))
         if not all(self._offered.accepts(call.name) for call in calls):
             return self._break(events, "tool not offered", cut)
-        if body_end == cut and self._end and not all(map(self._offered.complete, calls)):
+        cut_short = cut - body_end < len(self._end)
+        if cut_short and not all(map(self._offered.complete, calls)):
             return self._break(events, "cut short", cut)
         for call in calls:
             events += [CallName(call.name), CallArguments(call.arguments), CallEnd()]
@@ -200,8 +201,8 @@ class BlockStream(ToolCallStream):
         if not self._final:
             self._searched = max(self._searched, len(text) - len(self._end) + 1)
             return None
-        cut_short = self._parser.unfinished_end.get(self._start)
-        found = cut_short.search(text, len(self._start)) if cut_short else None
+        unfinished = self._parser.unfinished_end.get(self._start)
+        found = unfinished.search(text, len(self._start)) if unfinished else None
         return (found.start() if found else len(text)), len(text)
 
     def _broken_end(self, cut: int) -> int:
@@ -241,6 +242,7 @@ class BlockStream(ToolCallStream):
             self._trailer = ""
             return True
         if self._trailer.startswith(text):
+            self._pending = "" if self._final else text
             return False
         self._padding = self._gap or ""
         self._state = "text"

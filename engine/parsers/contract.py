@@ -146,7 +146,7 @@ class ToolCallParser(ABC):
 
     def validates(self, text: str, name: str) -> bool:
         """Whether the answer calls `name` (document 000, section 5.1: used to probe models)."""
-        return any(call.name == name for call in self.extract(text).calls)
+        return bool(self.extract(text, [Tool(name)]).calls)
 
 
 class ThinkingStream(ABC):

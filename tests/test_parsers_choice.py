@@ -1,0 +1,70 @@
+"""Which parser a model gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from greenroom.engine.parsers.choice import choose_thinking_parser, choose_tool_parser
+from greenroom.engine.parsers.registry import TOOL_PARSERS, tool_parser
+from greenroom.schemas.capabilities import CapabilityRecord
+
+RECORD = CapabilityRecord("text", "default", "qwen3", 4096)
+
+QWEN = """{{- '<tool_call>\\n{"name": "' }}{{- tool_call.name }}{{- '", "arguments": ' }}"""
+SHOWN = {
+    QWEN: "hermes_json",
+    "<tool_call>{{ call['function'] | tojson }}</tool_call>": "hermes_json",
+    "{{ '<tool_call>' + tool_call.name }}<arg_key>{{ k }}</arg_key>": "glm4_native",
+    "<tool_call><name>{{ tool_call.name }}</name><arguments>{{ x }}</arguments></tool_call>": "glm4_xml",
+    "{{ '<|tool_call|>' }}": "granite_json",
+    "<function={{ name }}>{{ arguments }}</function>": "llama_xml",
+    "{{ '<|python_tag|>' }}{{ '{\"name\": \"' }}{{ '\"parameters\": ' }}": "llama_json",
+    "{{ '<|python_tag|>' + call }}": "llama_python",
+    "<tool_call>\\n<function=": "mlx_lm.qwen3_coder",
+    "[TOOL_CALLS]": "mlx_lm.mistral",
+    "<|tool_list_start|>": "mlx_lm.pythonic",
+    "<minimax:tool_call>": "mlx_lm.minimax_m2",
+    "<start_function_call>": "mlx_lm.function_gemma",
+    "{{ messages }}": "null",
+}
+
+
+@pytest.mark.parametrize("template", SHOWN)
+def test_the_template_shows_the_format_of_calls(template: str) -> None:
+    assert choose_tool_parser(RECORD, template, "null").parser_id == SHOWN[template]
+
+
+def test_the_record_goes_before_the_template_and_that_before_the_family() -> None:
+    record = CapabilityRecord("text", "default", "qwen3", 4096, "llama_xml", "null")
+    assert choose_tool_parser(record, QWEN, "glm4_native").parser_id == "llama_xml"
+    assert choose_tool_parser(RECORD, QWEN, "glm4_native").parser_id == "hermes_json"
+    assert choose_tool_parser(RECORD, "", "glm4_native").parser_id == "glm4_native"
+    assert choose_tool_parser(RECORD, None, "glm4_native").parser_id == "glm4_native"
+    assert choose_thinking_parser(record, "<think></think>", "think_tag").parser_id == "null"
+    assert choose_thinking_parser(RECORD, "<think></think>", "null").parser_id == "think_tag"
+    assert choose_thinking_parser(RECORD, None, "think_tag").parser_id == "think_tag"
+    assert choose_thinking_parser(RECORD, None, "null").parser_id == "null"
+
+
+def test_markers_may_stand_in_the_vocabulary_only() -> None:
+    words = ["a", "<|tool_call_start|>", "<|tool_call_end|>", "<|channel>", "<channel|>"]
+    assert choose_tool_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.pythonic"
+    assert choose_thinking_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.channel"
+    thinking = choose_thinking_parser(RECORD, None, "null", ["<think>", "</think>"])
+    assert (thinking.parser_id, thinking.supports_toggle) == ("think_tag", True)
+
+
+def test_every_parser_of_mlx_lm_is_known_by_its_name() -> None:
+    import pkgutil
+
+    from mlx_lm import tool_parsers
+
+    theirs = {f"mlx_lm.{module.name}" for module in pkgutil.iter_modules(tool_parsers.__path__)}
+    assert theirs <= set(TOOL_PARSERS)
+    assert len(theirs) > 10
+
+
+def test_ids_name_their_parsers() -> None:
+    assert {tool_parser(parser_id).parser_id for parser_id in TOOL_PARSERS} == set(TOOL_PARSERS)
+    with pytest.raises(LookupError, match=r"'hermes'.*hermes_json"):
+        tool_parser("hermes")
