@@ -53,7 +53,7 @@ def test_what_is_bound_to_a_context_is_on_its_lines() -> None:
 
 @pytest.mark.parametrize(("level", "seen"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
 def test_levels_hold_for_our_events_and_for_libraries(level: str, seen: int) -> None:
-    code = "for name in ('debug', 'info', 'warning', 'error'): getattr(log, name)('ours'); getattr(lib, name)('x')"
+    code = "for n in ('debug', 'info', 'warning', 'error'): getattr(log, n)('ours'); getattr(lib, n)('x')"
     lines = events(f"lib = logging.getLogger('hypercorn.error')\n{code}", level)
     assert len(lines) == 2 * seen
     assert sum(line["event"] == "ours" for line in lines) == seen
