@@ -59,11 +59,12 @@ class TemplateTraits:
         assistant_first: The assistant may have the first turn.
         parts: Content must be a list of parts; a plain string is not shown.
         tools: It describes the tools that it is given.
-        tool_turns: It shows calls in the history and their results.
+        tool_calls: It shows calls in the history.
+        tool_results: It has turns for the results of calls.
         user_after_tool: A user turn may follow a tool's result directly.
         arguments_as_text: Arguments of past calls must be JSON text, not an object.
         calls_without_content: A turn of calls must have no content at all, rather than an empty one.
-        short_call_ids: Ids of calls must be nine letters or digits.
+        short_call_ids: Ids of calls must be nine letters or digits, or are cut to that length.
         thinking_toggle: Option that turns thinking on and off, if it has one.
     """
 
@@ -75,7 +76,8 @@ class TemplateTraits:
     assistant_first: bool = True
     parts: bool = False
     tools: bool = True
-    tool_turns: bool = True
+    tool_calls: bool = True
+    tool_results: bool = True
     user_after_tool: bool = True
     arguments_as_text: bool = False
     calls_without_content: bool = False
@@ -185,20 +187,26 @@ def _study_tools(probe: _Probe) -> TemplateTraits:
     rendered = probe.render([_user()], tools=[_TOOL])
     tools = rendered is not None and "zqtool" in rendered
     for as_text, bare in itertools.product((False, True), repeat=2):
-        call = _calling("zqcall001", as_text, bare)
-        if not _shows_call(probe.render([_user(), call, _result("zqcall001"), *_ENDING])):
+        call = _calling(_SHORT_ID, as_text, bare)
+        if not _shows_call(probe.render([_user(), call, _result(_SHORT_ID), *_ENDING])):
             continue
-        long_call = [_user(), _calling("call_zq0123456789abcdef", as_text, bare)]
         return TemplateTraits(
             tools=tools,
             arguments_as_text=as_text,
             calls_without_content=bare,
-            user_after_tool=probe.shows([_user(), call, _result("zqcall001"), _user("zqlast")], "zqlast"),
-            short_call_ids=not _shows_call(
-                probe.render([*long_call, _result("call_zq0123456789abcdef"), *_ENDING])
-            ),
+            user_after_tool=probe.shows([_user(), call, _result(_SHORT_ID), _user("zqlast")], "zqlast"),
+            short_call_ids=_cuts_ids(probe, as_text, bare),
         )
-    return TemplateTraits(tools=tools, tool_turns=False)
+    results = tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
+    return TemplateTraits(tools=tools, tool_calls=False, tool_results=results)
+
+
+def _cuts_ids(probe: _Probe, as_text: bool, bare: bool) -> bool:
+    short, long = (
+        probe.render([_user(), _calling(ident, as_text, bare), _result(ident), *_ENDING])
+        for ident in (_SHORT_ID, _LONG_ID)
+    )
+    return long is None or (short is not None and _SHORT_ID in short and _LONG_ID not in long)
 
 
 def _shows_call(rendered: str | None) -> bool:
@@ -227,6 +235,7 @@ def _result(call_id: str) -> TemplateMessage:
     return {"role": "tool", "content": "zqresult", "tool_call_id": call_id, "name": "zqtool"}
 
 
+_SHORT_ID, _LONG_ID = "zqcall001", "call_zq0123456789abcdef"
 _ENDING = [_turn("assistant", "zqanswer"), _user("zqlast")]
 _TOOL: dict[str, Any] = {
     "type": "function",

@@ -8,6 +8,7 @@ text that Greenroom itself adds unmarked, and works with templates that are code
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -15,7 +16,17 @@ from typing import Any
 OPEN, CLOSE = "\U000f4e20", "\U000f4e21"
 """Private-use characters around a marked token; stripped from user text first, so none can be forged."""
 
+_DEEPEST = 64
 _STRAY = str.maketrans("", "", OPEN + CLOSE)
+_ESCAPED = {
+    spelling: mark
+    for mark in (OPEN, CLOSE)
+    for spelling in (
+        json.dumps(mark)[1:-1],
+        json.dumps(mark)[1:-1].upper().replace("U", "u"),
+        repr(mark)[1:-1],
+    )
+}
 _MARKED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}|[{OPEN}{CLOSE}]")
 
 
@@ -32,15 +43,29 @@ class Marker:
             text = text.translate(_STRAY)
         return self._pattern.sub(f"{OPEN}\\g<0>{CLOSE}", text) if self._pattern else text
 
-    def value(self, value: Any) -> Any:
-        """A JSON value with every string in it marked, keys included."""
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """A JSON value with every string in it marked, keys included.
+
+        Raises:
+            ValueError: It is nested deeper than templates can walk.
+        """
+        if depth > _DEEPEST:
+            raise ValueError(f"nested more than {_DEEPEST} levels deep")
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self.value(item) for key, item in value.items()}
+            return {self.text(str(key)): self.value(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.value(item) for item in value]
+            return [self.value(item, depth + 1) for item in value]
         return value
+
+
+def restore_marks(text: str) -> str:
+    """Rendered text with marks that were escaped on the way, as JSON or as Python's repr, put back."""
+    for spelling, mark in _ESCAPED.items():
+        if spelling in text:
+            text = text.replace(spelling, mark)
+    return text
 
 
 def unmark(text: str) -> str:

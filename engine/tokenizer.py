@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from greenroom.engine.control_tokens import split_marked
+from greenroom.engine.control_tokens import restore_marks, split_marked
 from greenroom.engine.model_files import read_optional
 from greenroom.schemas.problems import ProblemError, load_failed
 
@@ -99,16 +99,15 @@ class ChatTokenizer:
         options: dict[str, Any] | None = None,
     ) -> str:
         """The conversation as the model reads it; raises whatever the template raises."""
-        return str(
-            self.wrapped.apply_chat_template(
-                messages,
-                tools=tools,
-                tokenize=False,
-                add_generation_prompt=not continue_final_message,
-                continue_final_message=continue_final_message,
-                **(options or {}),
-            )
+        text = self.wrapped.apply_chat_template(
+            messages,
+            tools=tools,
+            tokenize=False,
+            add_generation_prompt=not continue_final_message,
+            continue_final_message=continue_final_message,
+            **(options or {}),
         )
+        return restore_marks(str(text))
 
     def encode_prompt(self, text: str) -> list[int]:
         """Raw text as tokens, with the beginning that the model wants, once."""
@@ -173,7 +172,7 @@ class ChatTokenizer:
             tokens = list(self.wrapped._tokenizer._encode_without_added_tokens("\n" + token))
             head = len(self._newline)
             tokens = tokens[head:] if tokens[:head] == self._newline else tokens
-            if self.vocab[token] not in tokens:
+            if self.added_tokens.get(token) not in tokens:
                 return tokens
         return [ident for character in token for ident in self._encode_inside(character)]
 

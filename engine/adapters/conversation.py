@@ -44,8 +44,15 @@ class ConversationWriter:
             ProblemError: 400 for a tool's result that answers no call.
         """
         called = match_results(messages)
-        spoken = not self._traits.tool_turns or self._broken_off(messages)
-        turns = [self._turn(message, called, spoken) for message in messages]
+        broken_off = self._broken_off(messages)
+        spoken_calls = broken_off or not self._traits.tool_calls
+        spoken_results = broken_off or not self._traits.tool_results
+        turns = [
+            self._result(message, called, spoken_results)
+            if message.role == "tool"
+            else self._turn(message, spoken_calls)
+            for message in messages
+        ]
         turns = self._place_systems(turns, instructions)
         if not self._traits.repeated_roles:
             turns = _merge_repeated(turns)
@@ -59,14 +66,16 @@ class ConversationWriter:
             return False
         return ("tool", "user") in itertools.pairwise(message.role for message in messages)
 
-    def _turn(self, message: Message, called: dict[str, str], spoken: bool) -> TemplateMessage:
+    def _result(self, message: Message, called: dict[str, str], spoken: bool) -> TemplateMessage:
         text = self._marker.text(message.text)
-        if message.role == "tool":
-            name = called[message.tool_call_id or ""]
-            if spoken:
-                return {"role": "user", "content": f"Result of {self._marker.text(name)}:\n{text}"}
-            call_id = self._call_id(message.tool_call_id or "")
-            return {"role": "tool", "content": text, "tool_call_id": call_id, "name": self._marker.text(name)}
+        call_id = message.tool_call_id or ""
+        name = self._marker.text(called[call_id])
+        if spoken:
+            return {"role": "user", "content": f"Result of {name}:\n{text}"}
+        return {"role": "tool", "content": text, "tool_call_id": self._call_id(call_id), "name": name}
+
+    def _turn(self, message: Message, spoken: bool) -> TemplateMessage:
+        text = self._marker.text(message.text)
         turn: TemplateMessage = {"role": message.role, "content": text}
         if message.name:
             turn["name"] = self._marker.text(message.name)

@@ -10,7 +10,7 @@ from greenroom.engine.chat_template import TemplateTraits, check_options, render
 from greenroom.engine.control_tokens import Marker, unmark
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
 from greenroom.engine.tokenizer import ChatTokenizer
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import ChatInput
 
@@ -71,9 +71,9 @@ class PromptWriter:
         text = render_conversation(
             self._tokenizer,
             messages,
-            tools=[self._marker.value(as_function(tool)) for tool in native] or None,
+            tools=[as_function(self._marked(tool)) for tool in native] or None,
             continue_final_message=chat.continue_final_message,
-            options=self._marker.value(chat.template_options),
+            options=self._marked_json(chat.template_options, "chat_template_kwargs"),
         )
         return Prompt(text, offered, self._opens_thought(text, chat))
 
@@ -104,8 +104,15 @@ class PromptWriter:
             tool,
             name=mark.text(tool.name),
             description=mark.text(tool.description),
-            parameters=mark.value(tool.parameters),
+            parameters=self._marked_json(tool.parameters, "tools"),
         )
+
+    def _marked_json(self, value: JsonObject, field: str) -> JsonObject:
+        try:
+            marked: JsonObject = self._marker.value(value)
+        except ValueError as error:
+            raise invalid(f"`{field}` is {error}.", field) from None
+        return marked
 
     def _opens_thought(self, text: str, chat: ChatInput) -> bool:
         """Whether the model's first words are still thought: the template has written the start marker."""
