@@ -1,0 +1,148 @@
+"""Requests for actors under test, and a system whose engines fail on purpose."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.loading import Engine, Loading, OpenedModel
+from greenroom.actors.ref import Ref
+from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
+from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInput
+from greenroom.schemas.settings import Settings
+
+
+def chat(model: str, request_id: str = "r", prompt: str = "Hello there", **overrides: Any) -> GenerationRequest:
+    """A greedy request."""
+    conversation = ChatInput((Message("user", (TextPart(prompt),)),))
+    parameters = {"temperature": 0.0, "max_tokens": 8, **overrides}
+    return GenerationRequest(request_id, ModelKey(model), conversation, parameters)
+
+
+def generate(pool: Ref[PoolMessage], model: str, request_id: str = "r", **overrides: Any) -> Generation:
+    """That request on its road."""
+    return Generation(pool, chat(model, request_id, **overrides))
+
+
+async def until(generation: Generation, kind: type[GenerationEvent]) -> list[GenerationEvent]:
+    """Everything up to the first event of that kind; the tests of it fail if it never comes."""
+    events: list[GenerationEvent] = []
+    async for event in generation:
+        events.append(event)
+        if isinstance(event, kind):
+            return events
+        assert not isinstance(event, Failed), event
+    raise AssertionError(f"no {kind.__name__} in {events}")
+
+
+async def answer(
+    pool: Ref[PoolMessage], model: str, request_id: str = "r", **overrides: Any
+) -> tuple[str, Finished | Failed]:
+    """The whole text, and how it ended."""
+    text, end = "", None
+    with generate(pool, model, request_id, **overrides) as generation:
+        async for event in generation:
+            if isinstance(event, TextDelta):
+                text += event.text
+            elif isinstance(event, (Finished, Failed)):
+                end = event
+    assert end is not None
+    return text, end
+
+
+async def status(pool: Ref[PoolMessage], model: str) -> ModelStatus:
+    """What the pool says of one model."""
+    described = await pool.ask(DescribePool(), PoolStatus)
+    assert isinstance(described, PoolStatus)
+    return next(entry for entry in described.models if entry.key.model == model)
+
+
+async def state(pool: Ref[PoolMessage], model: str) -> ModelState:
+    """Where one model stands."""
+    return (await status(pool, model)).state
+
+
+@attrs.define
+class Faults:
+    """What is to go wrong.
+
+    Args:
+        crash: Ids of requests at whose second event the step raises.
+        hang: Ids of requests at whose second event the step blocks until `release` is set.
+        load: Raised instead of loading, for models of these ids.
+        gate: While it is not set, loading does not begin.
+    """
+
+    crash: set[str] = attrs.field(factory=set)
+    hang: set[str] = attrs.field(factory=set)
+    load: dict[str, Exception] = attrs.field(factory=dict)
+    release: threading.Event = attrs.field(factory=threading.Event)
+    gate: threading.Event | None = None
+    loads: list[str] = attrs.field(factory=list)
+
+
+class FaultyLoading(Loading):
+    """Real engines, wrapped."""
+
+    def __init__(self, settings: Settings, faults: Faults) -> None:
+        super().__init__(settings)
+        self._faults = faults
+
+    def load_engine(
+        self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
+    ) -> Engine:
+        name = Path(opened.folder).name
+        self._faults.loads.append(name)
+        if self._faults.gate is not None:
+            while not self._faults.gate.wait(0.01):
+                if abandoned():
+                    raise RuntimeError("abandoned")
+        if name in self._faults.load:
+            raise self._faults.load[name]
+        return FaultyEngine(super().load_engine(opened, progress, abandoned), self._faults)
+
+
+class FaultyEngine:
+    """A real engine whose step raises or blocks where the test says so."""
+
+    def __init__(self, engine: Engine, faults: Faults) -> None:
+        self._engine = engine
+        self._faults = faults
+        self._seen: dict[str, int] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def submit(
+        self, request: GenerationRequest, prepared: PreparedInput, parameters: GenerationParameters
+    ) -> None:
+        self._engine.submit(request, prepared, parameters)
+
+    def cancel(self, request_id: str) -> None:
+        self._engine.cancel(request_id)
+
+    def step(self) -> list[tuple[str, GenerationEvent]]:
+        events = self._engine.step()
+        for request_id, event in events:
+            self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta)
+            if self._seen[request_id] == 2 and request_id in self._faults.crash:
+                raise RuntimeError("planted crash")
+            if self._seen[request_id] == 2 and request_id in self._faults.hang:
+                self._faults.release.wait()
+        return events
+
+    def close(self) -> None:
+        self._engine.close()
+
+
