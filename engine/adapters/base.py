@@ -8,7 +8,7 @@ from typing import ClassVar
 import attrs
 
 from greenroom.engine.adapters.prompt import PromptWriter
-from greenroom.engine.adapters.room import RAW_MAX_TOKENS, refuse_absurd, room_left
+from greenroom.engine.adapters.room import RAW_MAX_TOKENS, refuse_absurd, refuse_impossible, room_left
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.chat_template import TemplateTraits, study
 from greenroom.engine.model_files import read_optional
@@ -148,6 +148,8 @@ class Adapter:
         return Completion("".join(texts), reasoning, tuple(calls.values()), processor.stopped)
 
     def _prepare_chat(self, chat: ChatInput, overrides: Overrides) -> PreparedInput:
+        characters = sum(len(part.text) for message in chat.messages for part in message.content)
+        refuse_impossible(characters, self.tokenizer, self.context)
         prompt = self._prompts.write(chat)
         refuse_absurd(prompt.text, self.tokenizer, self.context)
         tokens = self.tokenizer.encode_rendered(prompt.text)

@@ -19,18 +19,25 @@ _USUAL_CHARACTERS = 16
 _SAMPLE = 65_536
 
 
-def refuse_absurd(text: str, tokenizer: ChatTokenizer, context: int) -> None:
-    """Refuse a text that cannot possibly fit, at the price of tokenising no more than what does.
+def refuse_impossible(characters: int, tokenizer: ChatTokenizer, context: int) -> None:
+    """Refuse a text whose length alone shows that it cannot fit.
 
     Raises:
-        ProblemError: 400 `context_length_exceeded`, with a lower bound of the length.
+        ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
     """
-    if len(text) <= _ALWAYS_TOKENISED:
-        return
-    least = len(text) // tokenizer.longest_token
-    if least >= context:
+    least = characters // tokenizer.longest_token
+    if characters > _ALWAYS_TOKENISED and least >= context:
         raise ProblemError(context_length_exceeded(least, context))
-    if len(text) <= context * _USUAL_CHARACTERS:
+
+
+def refuse_absurd(text: str, tokenizer: ChatTokenizer, context: int) -> None:
+    """Refuse a text that does not nearly fit, at the price of tokenising no more than what does.
+
+    Raises:
+        ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
+    """
+    refuse_impossible(len(text), tokenizer, context)
+    if len(text) <= max(_ALWAYS_TOKENISED, context * _USUAL_CHARACTERS):
         return
     counted = 0
     for start in range(0, len(text), _SAMPLE):
