@@ -91,6 +91,8 @@ def _body(recording: Recording) -> Iterator[tuple[float, bytes]]:
     connection = h11.Connection(h11.CLIENT)
     connection.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
     status, refusal = 0, b""
+    if not any(data for _, data in recording.pieces):
+        raise ValueError(recording.broken or "the server hung up without an answer")
     for now, data in [*recording.pieces, (0.0, b"")]:
         if connection.their_state is h11.DONE:
             break

@@ -1,0 +1,293 @@
+"""The load generator against servers that answer in every way that servers do; figures from known times."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import h11
+import psutil
+import pytest
+import trio
+
+from greenroom.http.bench.figures import BareRun, Exchange, Percentiles, Run, Spread, figures
+from greenroom.http.bench.load_client import BenchError, LoadClient, Target, find_target
+from greenroom.http.bench.processor_time import processor_time
+from greenroom.http.bench.prompts import Prompts
+from greenroom.http.bench.reading import Answer, read
+from greenroom.http.bench.recorder import open_recorder
+from greenroom.http.bench.scenarios import ConcurrentStreams
+
+Respond = Callable[[dict[str, Any]], Iterator[bytes]]
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+def event(**chunk: Any) -> bytes:
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+def delta(**fields: str) -> bytes:
+    return event(choices=[{"index": 0, "delta": fields}])
+
+
+def chunked(*parts: bytes) -> Iterator[bytes]:
+    yield HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    for part in parts:
+        yield b"%x\r\n%b\r\n" % (len(part), part)
+    yield b"0\r\n\r\n"
+
+
+def streamed(body: dict[str, Any]) -> Iterator[bytes]:
+    """A whole answer of `max_tokens` tokens, as our own server and most others send it."""
+    tokens = body["max_tokens"]
+    usage = {"prompt_tokens": 5, "completion_tokens": tokens}
+    words = [delta(content="hi ") for _ in range(tokens)]
+    return chunked(
+        delta(role="assistant", content=""), *words, event(choices=[], usage=usage), b"data: [DONE]\n\n"
+    )
+
+
+@contextmanager
+def server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server in threads of its own; its address and the bodies that it was sent."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    bodies: list[dict[str, Any]] = []
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            protocol, body, target = h11.Connection(h11.SERVER), b"", b""
+            while not isinstance(read_event := protocol.next_event(), h11.EndOfMessage):
+                if read_event is h11.NEED_DATA:
+                    protocol.receive_data(connection.recv(65536))
+                elif isinstance(read_event, h11.Request):
+                    target = read_event.target
+                elif isinstance(read_event, h11.Data):
+                    body += read_event.data
+            if target == b"/v1/models":
+                listed = b'{"data": [{"id": "fake"}]}'
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed))
+                return
+            bodies.append(json.loads(body))
+            for piece in respond(bodies[-1]):
+                connection.sendall(piece)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", bodies
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+async def ask(respond: Respond, tokens: int = 3) -> Answer:
+    with server(respond) as (address, _):
+        async with open_recorder() as recorder:
+            client = LoadClient(Target(address, "m"), recorder)
+            return read(await client.ask([{"role": "user", "content": "x"}], tokens))
+
+
+async def test_a_streamed_answer() -> None:
+    answer = await ask(streamed)
+    assert answer.error is None
+    assert (answer.tokens, answer.prompt_tokens, len(answer.arrivals), answer.text) == (3, 5, 3, "hi hi hi ")
+    assert answer.first > 0
+    assert len(answer.gaps) == 2
+
+
+async def test_the_first_token_is_the_first_content_of_any_kind() -> None:
+    call = event(choices=[{"index": 0, "delta": {"tool_calls": [{"index": 0}]}}])
+    parts = (delta(role="assistant"), delta(reasoning_content="hm"), delta(reasoning="hm"), call)
+    answer = await ask(lambda _body: chunked(*parts))
+    assert (len(answer.arrivals), answer.tokens, answer.text) == (3, 3, "hmhm")
+
+
+async def test_events_may_be_cut_anywhere() -> None:
+    body = b"".join((delta(content="a"), b": comment\r\n\r\n", delta(content="b"), b"data: [DONE]\n\n"))
+    answer = await ask(lambda _body: chunked(*(body[i : i + 7] for i in range(0, len(body), 7))))
+    assert (answer.text, answer.error) == ("ab", None)
+
+
+async def test_a_server_that_ends_an_answer_by_hanging_up() -> None:
+    answer = await ask(lambda _body: iter([HEAD + b"\r\n", delta(content="a"), delta(content="b")]))
+    assert (answer.text, answer.error) == ("ab", None)
+
+
+async def test_a_refusal_is_told_in_the_servers_words() -> None:
+    refusal = b'{"error": {"message": "no such model"}}'
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(refusal)
+    answer = await ask(lambda _body: iter([head[:10], head[10:] + refusal]))
+    assert answer.error == "HTTP 404: no such model"
+    assert answer.tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("pieces", "error"),
+    [
+        ([*chunked(delta(content="a"), event(error={"message": "it broke"}))], "it broke"),
+        ([*chunked(delta(content="a"))][:-1], "peer closed connection"),
+        ([*chunked(b"data: {nonsense\n\n")], "Expecting property name"),
+        ([*chunked(delta(role="assistant"))], "empty"),
+        ([b""], "without an answer"),
+        ([b"nonsense\r\n\r\n"], "illegal status line"),
+    ],
+)
+async def test_an_answer_that_goes_wrong_counts_as_an_error(pieces: list[bytes], error: str) -> None:
+    answer = await ask(lambda _body: iter(pieces))
+    assert answer.error is not None
+    assert error in answer.error
+
+
+async def test_streams_run_at_once_with_prompts_of_their_own() -> None:
+    everyone = threading.Barrier(5)
+
+    def together(body: dict[str, Any]) -> Iterator[bytes]:
+        everyone.wait(10)
+        return streamed(body)
+
+    with server(together) as (address, bodies):
+        async with open_recorder() as recorder:
+            client = LoadClient(Target(address, "m", extra={"ignore_eos": True}), recorder)
+            asked = await ConcurrentStreams(5, 4, 16).run(client, Prompts())
+    assert [read(each.recording).tokens for each in asked] == [4] * 5
+    assert len({body["messages"][0]["content"] for body in bodies}) == 5
+    for body in bodies:
+        assert len(body["messages"][0]["content"].split()) == 16
+        assert body["ignore_eos"] is True
+        assert (body["model"], body["temperature"], body["stream"]) == ("m", 0, True)
+
+
+async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    def never(_body: dict[str, Any]) -> Iterator[bytes]:
+        asked.set()
+        left.wait(10)
+        return iter(())
+
+    with server(never) as (address, _):
+        async with open_recorder() as recorder:
+            # Whatever Trio and the first thread need open for good is open after this.
+            await trio.to_thread.run_sync(asked.is_set)
+            before = psutil.Process().num_fds()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(LoadClient(Target(address, "m"), recorder).ask, [], 1)
+                await trio.to_thread.run_sync(asked.wait)
+                nursery.cancel_scope.cancel("enough")
+            left.set()
+            # The server's end of the connection, in this process too, may still be open.
+            assert psutil.Process().num_fds() <= before + 1
+
+
+async def test_a_target_is_found_with_or_without_v1() -> None:
+    with server(streamed) as (address, _):
+        for url in (address, f"{address}/v1", f"{address}/v1/"):
+            assert await find_target(url, None, "none", {}) == Target(address, "fake")
+        assert (await find_target(address, "other", "none", {})).model == "other"
+    with pytest.raises(BenchError, match=address):
+        await find_target(address, None, "none", {})
+
+
+def exchange(sent: float, *arrivals: float, tokens: int | None = None) -> Exchange:
+    return Exchange([], Answer(sent, arrivals, len(arrivals) if tokens is None else tokens))
+
+
+def test_figures_of_known_times() -> None:
+    run = Run(
+        (exchange(10.0, 10.5, 11.0), exchange(10.0, 10.25, 12.0)), 0.001, 0.4, {"b": BareRun(1.0, 4, 0.2)}
+    )
+    slower = Run((exchange(0.0, 1.0, 4.0),), 0.001, 0.2, {"b": BareRun(1.0, 2, 0.1)})
+    result = figures("two", 2, [run, slower])
+    assert result.rate == Spread(1.25, 0.5, 2.0)
+    assert result.first == Percentiles(500.0, 1000.0, 1000.0)
+    assert result.gap == Percentiles(1750.0, 3000.0, 3000.0)
+    assert result.pairs["b"] == [0.5, 0.25]
+    assert result.ratio["b"].median == 0.375
+    assert result.server_cpu == pytest.approx(1e5)
+    assert result.cpu_beyond["b"] == pytest.approx(5e4)
+    assert result.client_cpu == pytest.approx(2e-3 / 6 * 1e6)
+
+
+def test_figures_when_everything_failed() -> None:
+    failed = Exchange([], Answer(0.0, (), 0, error="refused"))
+    result = figures("one", 1, [Run((failed,), 0.0)])
+    assert (result.rate.median, result.first, result.gap, result.errors) == (0.0, None, None, ["refused"])
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert Percentiles.of(range(1, 101)) == Percentiles(50, 90, 99)
+    assert Percentiles.of([3]) == Percentiles(3, 3, 3)
+    assert Percentiles.of([]) is None
+
+
+def test_prompts_are_new_unless_a_seed_says_otherwise() -> None:
+    assert Prompts().text(32) != Prompts().text(32)
+    assert Prompts(1).text(32) == Prompts(1).text(32)
+
+
+def test_processor_time_counts_all_threads_of_a_process() -> None:
+    code = (
+        "import sys, threading, time\n"
+        "def burn():\n"
+        "    while time.thread_time() < 0.1: pass\n"
+        "ts = [threading.Thread(target=burn) for _ in range(2)]\n"
+        "print('go', flush=True); sys.stdin.readline(); burn()\n"
+        "print('done', flush=True); sys.stdin.readline()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = processor_time(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        assert 0.02 < processor_time(process.pid) - before < 1
+        process.stdin.write("\n")
+
+
+def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "greenroom.http.command_line", "bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_prints_a_table_or_json() -> None:
+    plan = ("--concurrency", "1,3", "--repeats", "2", "--tokens", "5")
+    with server(streamed) as (address, _):
+        table = run_bench(address, *plan)
+        document = run_bench(address, *plan, "--json")
+    assert table.returncode == 0, table.stderr
+    assert "3 streams" in table.stdout
+    assert "fake at" in table.stdout
+    results = json.loads(document.stdout)["results"]
+    assert [(result["streams"], result["tokens"], result["errors"]) for result in results] == [
+        (1, 10, []),
+        (3, 30, []),
+    ]
+
+
+def test_the_command_says_in_one_line_what_is_wrong() -> None:
+    for arguments, status in [
+        (("http://127.0.0.1:1",), 1),
+        (("http://127.0.0.1:1", "--concurrency", "0"), 2),
+        (("http://127.0.0.1:1", "--extra", "[]"), 2),
+    ]:
+        done = run_bench(*arguments)
+        assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, ""), done.stderr
