@@ -53,7 +53,7 @@ class TemplateTraits:
     Args:
         system: It shows a system message at the beginning.
         system_alone: It does so without any other message.
-        late_system: It shows a system message after other turns.
+        late_system: It shows a system message after other turns, and in its place.
         several_systems: It shows more than one system message at the beginning.
         repeated_roles: Two turns of the same role may follow each other.
         assistant_first: The assistant may have the first turn.
@@ -137,7 +137,9 @@ def study(tokenizer: ChatTokenizer) -> TemplateTraits:
         _study_tools(probe),
         system=system,
         system_alone=system and probe.shows([systems[0]], "zqsystem"),
-        late_system=probe.shows([*conversation, systems[0], _user("zqlast")], "zqsystem", "zqlast"),
+        late_system=probe.shows(
+            [*conversation, systems[0], _user("zqlast")], "zqanswer", "zqsystem", "zqlast"
+        ),
         several_systems=probe.shows([*systems, _user()], "zqsystem", "zqsecond", "zquser"),
         repeated_roles=probe.shows([_user(), _user("zqnext")], "zquser", "zqnext")
         and probe.shows(
@@ -167,8 +169,11 @@ class _Probe:
             return None
 
     def shows(self, messages: list[TemplateMessage], *words: str) -> bool:
+        """Whether all words are there, in that order."""
         rendered = self.render(messages)
-        return rendered is not None and all(word in rendered for word in words)
+        if rendered is None or not all(word in rendered for word in words):
+            return False
+        return all(rendered.index(a) < rendered.index(b) for a, b in itertools.pairwise(words))
 
     def toggles(self, option: str) -> bool:
         on, off = (self.render([_user()], None, **{option: value}) for value in (True, False))

@@ -98,7 +98,8 @@ def allowed(metadata: Mapping[str, Any]) -> str:
     """The values that a parameter takes, in words, e.g. `a number from 0 to 2`."""
     low, high, above = metadata["low"], metadata["high"], metadata["above"]
     lower = f" above {above:g}" if above is not None else f" from {low:g}" if low is not None else ""
-    upper = f" to {high:.0f}" if high is not None else " up" if low is not None else ""
+    upper = "" if high is None else f" and at most {high:g}" if above is not None else f" to {high:.0f}"
+    upper = upper or (" up" if low is not None else "")
     match metadata["kind"]:
         case "strings":
             return f"a string or a list of at most {metadata['most']} strings, none of them empty"
