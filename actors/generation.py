@@ -63,6 +63,18 @@ class Generation:
             if answer is not None:
                 return answer
 
+    def receive_ready(self) -> list[GenerationEvent]:
+        """What the model has sent since; empty if nothing, and before the model generates."""
+        ready = []
+        while self._generating:
+            try:
+                event = self._accept(self._replies.receive_nowait())
+            except trio.WouldBlock:
+                break
+            if event is not None:
+                ready.append(event)
+        return ready
+
     def close(self) -> None:
         """End the request wherever it stands; a running generation stops at the next step."""
         self._replies.close()

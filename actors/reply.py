@@ -101,6 +101,17 @@ class ReplyStream(Generic[E]):
         event: E = sender._pending.take()
         return event
 
+    def receive_nowait(self) -> E:
+        """The next event, if it is there already.
+
+        Raises:
+            trio.WouldBlock: It is not, or there are no more.
+        """
+        if not self.sender._pending:
+            raise trio.WouldBlock
+        event: E = self.sender._pending.take()
+        return event
+
     def close(self) -> None:
         """Take no more events."""
         sender = self.sender
