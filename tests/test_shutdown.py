@@ -1,0 +1,112 @@
+"""Signals end a process within its grace time, whatever hangs; each case is a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+import os, re, sys, time, trio
+from greenroom.http.shutdown import Shutdown
+shutdown = Shutdown({grace})
+
+async def main():
+    drain = trio.Event()
+    shutdown.connect(drain)
+    os.write(1, b"ready")
+    {body}
+
+{run}
+"""
+
+
+class Started:
+    """A process with signals installed, once it has said so."""
+
+    def __init__(self, body: str, grace: float, run: str = "trio.run(main)") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.format(body=body, grace=grace, run=run)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.read(5) == b"ready"
+
+    def signal(self, number: signal.Signals) -> None:
+        self.began = time.monotonic()
+        self.process.send_signal(number)
+
+    def end(self, seconds: float = 10) -> tuple[int, float]:
+        """Exit status, and seconds since the last signal."""
+        with self.process:
+            status = self.process.wait(seconds)
+            return status, time.monotonic() - self.began
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_drains(number: signal.Signals) -> None:
+    started = Started("await drain.wait()", grace=60)
+    started.signal(number)
+    assert started.end()[0] == 0
+
+
+def test_a_signal_before_trio_runs_is_not_lost() -> None:
+    started = Started("await drain.wait()", 60, "os.write(1, b'ready'); time.sleep(0.3); trio.run(main)")
+    started.signal(signal.SIGTERM)
+    assert started.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "await trio.sleep_forever()",
+        "time.sleep(60)",
+        "while True: pass",
+        "import threading; threading.Thread(target=time.sleep, args=(60,)).start()",
+        # Nobody reads stderr, and its pipe is full.
+        "r, w = os.pipe(); os.set_blocking(w, False); os.write(w, b'x' * 65536); os.set_blocking(w, True); "
+        "os.dup2(w, 2); await trio.sleep_forever()",
+    ],
+    ids=["trio", "system call", "python", "thread", "log"],
+)
+def test_whatever_hangs_the_process_ends_within_the_grace_time(body: str) -> None:
+    started = Started(body, grace=0.5)
+    started.signal(signal.SIGTERM)
+    status, seconds = started.end()
+    assert status == 0
+    assert 0.25 < seconds < 3
+
+
+def test_code_that_never_gives_up_the_interpreter_is_ended_too() -> None:
+    started = Started("re.match('(a+)+b', 'a' * 64)", grace=0.5)
+    started.signal(signal.SIGTERM)
+    status, seconds = started.end()
+    assert status == 1
+    assert 0.25 < seconds < 3
+
+
+def test_a_second_interrupt_ends_it_at_once() -> None:
+    started = Started("await drain.wait(); os.write(1, b'again'); await trio.sleep_forever()", grace=60)
+    started.signal(signal.SIGINT)
+    assert started.process.stdout is not None
+    assert started.process.stdout.read(5) == b"again"
+    started.signal(signal.SIGINT)
+    status, seconds = started.end()
+    assert status == 130
+    assert seconds < 5
+
+
+def test_a_second_termination_does_not_cut_the_drain_short() -> None:
+    started = Started(
+        "await drain.wait(); os.write(1, b'again'); await trio.sleep(0.3); os.write(1, b'done!')", grace=60
+    )
+    started.signal(signal.SIGTERM)
+    assert started.process.stdout is not None
+    assert started.process.stdout.read(5) == b"again"
+    started.signal(signal.SIGTERM)
+    assert started.process.stdout.read(5) == b"done!"
+    assert started.end()[0] == 0
