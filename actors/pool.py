@@ -337,7 +337,7 @@ class Pool:
             self._grant(record, now)
         decided = plan([record.resident(now) for record in self._records.values()], self._settings.max_models)
         for record in self._records.values():
-            record.closed = record.key in decided.closed
+            record.closed = record.key in decided.closed or record.key in decided.unload
             self._grant(record, now)
         for key in decided.unload:
             self._unload(self._records[key], now)

@@ -61,10 +61,11 @@ async def answer(
 
 
 async def status(pool: Ref[PoolMessage], model: str) -> ModelStatus:
-    """What the pool says of one model."""
+    """What the pool says of one model; a model that nobody asked for yet is idle."""
     described = await pool.ask(DescribePool(), PoolStatus)
     assert isinstance(described, PoolStatus)
-    return next(entry for entry in described.models if entry.key.model == model)
+    unknown = ModelStatus(ModelKey(model), ModelState.IDLE)
+    return next((entry for entry in described.models if entry.key.model == model), unknown)
 
 
 async def state(pool: Ref[PoolMessage], model: str) -> ModelState:
