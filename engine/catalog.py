@@ -93,14 +93,13 @@ class Catalog:
         named: list[CatalogEntry] = []
         for model in models:
             folder = as_folder(model)
-            hub_id = None if folder is not None else model
-            wanted = hub_id or (folder.name if folder is not None else "")
-            if hub_id is not None and any(entry.hub_id == hub_id for entry in named):
-                continue
             ids = {entry.id for entry in named}
-            suffixes = itertools.chain([wanted], (f"{wanted}-{n}" for n in itertools.count(2)))
-            free = next(name for name in suffixes if name not in ids)
-            named.append(_from_folder(folder, free) if folder is not None else _from_hub(model, None))
+            if folder is None and model not in ids:
+                named.append(_from_hub(model, None))
+            elif folder is not None and all(entry.folder != folder for entry in named):
+                numbered = (f"{folder.name}-{n}" for n in itertools.count(2))
+                free = next(name for name in itertools.chain([folder.name], numbered) if name not in ids)
+                named.append(_from_folder(folder, free))
         return tuple(named)
 
     def _refreshed(self, entry: CatalogEntry) -> CatalogEntry:

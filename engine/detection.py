@@ -39,7 +39,7 @@ _FAMILY_PREFIXES: tuple[tuple[str, Family], ...] = (
 _SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
 """Only models that embed text have them, whatever their architecture."""
 
-_MODULE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_MODULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _ENCODERS = re.compile(r".*(bert|e5|bge|nomic|siglip|clip|embedding|rerank)", re.IGNORECASE)
 
 

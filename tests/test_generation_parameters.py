@@ -165,7 +165,6 @@ json_values = st.recursive(
 def test_whatever_json_holds_is_checked_or_refused(field: Any, value: Any) -> None:
     try:
         checked = check(field.name, value)
-    except ProblemError as error:
-        assert error.problem.status == 400
-    else:
-        assert check(field.name, checked) == checked
+    except ProblemError:
+        return
+    assert check(field.name, checked) == checked

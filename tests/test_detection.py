@@ -1,0 +1,236 @@
+"""What a model is, from its files alone; hostile and broken files are a clear refusal."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.engine.detection import detect, family_of
+from greenroom.schemas.capabilities import Family
+from greenroom.schemas.problems import Problem, ProblemError
+
+
+def model(folder: Path, **config: Any) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def refusal(folder: Path, name: str = "org/model") -> Problem:
+    with pytest.raises(ProblemError) as caught:
+        detect(folder, name=name)
+    return caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("architecture", "family"),
+    [
+        ("qwen2", "qwen"),
+        ("qwen3", "qwen"),
+        ("qwen3_moe", "qwen"),
+        ("qwen3_5", "qwen"),
+        ("glm4", "glm4"),
+        ("glm4_moe", "glm4"),
+        ("llama", "llama"),
+        ("llama4", "llama"),
+        ("gemma", "gemma"),
+        ("gemma3_text", "gemma"),
+        ("gemma3n", "gemma"),
+        ("mistral", "mistral"),
+        ("mistral3", "mistral"),
+        ("ministral3", "mistral"),
+        ("mixtral", "mistral"),
+        ("lfm2", "liquid"),
+        ("lfm2_moe", "liquid"),
+        ("granite", "granite"),
+        ("granitemoehybrid", "granite"),
+        ("phi3", "default"),
+        ("deepseek_v3", "default"),
+        ("gpt_oss", "default"),
+    ],
+)
+def test_architectures_have_families(tmp_path: Path, architecture: str, family: Family) -> None:
+    record = detect(model(tmp_path, model_type=architecture, max_position_embeddings=2048))
+    assert (record.model_type, record.family, record.architecture) == ("text", family, architecture)
+    assert record.context == 2048
+
+
+def test_every_architecture_of_mlx_lm_is_text(tmp_path: Path) -> None:
+    spec = importlib.util.find_spec("mlx_lm")
+    assert spec is not None
+    assert spec.origin is not None
+    modules = {path.stem for path in (Path(spec.origin).parent / "models").glob("*.py")}
+    text = set()
+    for name in modules:
+        try:
+            text.add(detect(model(tmp_path, model_type=name)).architecture)
+        except ProblemError:
+            continue
+    assert len(text) > 100
+    assert {"cache", "base", "rope_utils", "__init__", "switch_layers"}.isdisjoint(text)
+    assert {"llama", "qwen3", "solar_open", "lfm2-vl", "nemotron-nas"} <= text
+
+
+CONTEXTS: list[tuple[dict[str, Any], int]] = [
+    ({"max_position_embeddings": 40960}, 40960),
+    ({"text_config": {"max_position_embeddings": 5000}}, 5000),
+    ({"text_config": {"max_position_embeddings": 5000}, "max_position_embeddings": 100}, 5000),
+    ({"n_positions": 1024}, 1024),
+    ({"max_position_embeddings": 32768, "sliding_window": 4096}, 32768),
+    (
+        {
+            "max_position_embeddings": 40960,
+            "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+        },
+        131072,
+    ),
+    (
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192},
+        },
+        131072,
+    ),
+    (
+        {
+            "max_position_embeddings": 4096,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 4096}
+            },
+        },
+        8192,
+    ),
+    ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 4.0}}, 4096),
+    ({"max_position_embeddings": True, "n_ctx": 77}, 77),
+    ({"max_position_embeddings": -5}, 8192),
+    ({"max_position_embeddings": 10**30}, 8192),
+    ({"max_position_embeddings": "long", "rope_scaling": "yarn", "text_config": 7}, 8192),
+    ({}, 8192),
+]
+
+
+@pytest.mark.parametrize(("config", "context"), CONTEXTS)
+def test_the_context_is_what_the_files_say(tmp_path: Path, config: dict[str, Any], context: int) -> None:
+    assert detect(model(tmp_path, model_type="mamba", **config)).context == context
+
+
+def test_the_context_may_stand_elsewhere(tmp_path: Path) -> None:
+    assert detect(model(tmp_path, model_type="gemma3_text")).context == 32768, "mlx-lm's own default"
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 12345}')
+    assert detect(model(tmp_path, model_type="gemma3_text")).context == 12345
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
+    assert detect(model(tmp_path, model_type="gemma3_text")).context == 32768
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"model_type": "whisper"}, "audio"),
+        ({"model_type": "pocket_tts"}, "audio"),
+        ({"model_type": "bert"}, "embeddings"),
+        ({"model_type": "xlm-roberta"}, "embeddings"),
+        ({"model_type": "modernbert"}, "embeddings"),
+        ({"model_type": "paligemma", "vision_config": {}}, "images"),
+        ({"model_type": "unheard_of", "vision_config": {}}, "images"),
+    ],
+)
+def test_other_kinds_are_a_501_that_names_them(tmp_path: Path, config: dict[str, Any], kind: str) -> None:
+    problem = refusal(model(tmp_path, **config))
+    assert problem.status == 501
+    assert kind in problem.detail
+    assert config["model_type"] in problem.detail
+
+
+def test_an_embedding_model_with_a_chat_models_architecture_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    assert refusal(model(tmp_path, model_type="qwen3")).status == 501
+
+
+@pytest.mark.parametrize("architecture", ["qwen2_vl", "qwen3_vl", "gemma3", "mistral3"])
+def test_the_text_part_of_a_model_that_sees_is_served(tmp_path: Path, architecture: str) -> None:
+    record = detect(
+        model(
+            tmp_path,
+            model_type=architecture,
+            vision_config={},
+            text_config={"model_type": "qwen3", "max_position_embeddings": 999},
+        )
+    )
+    assert (record.model_type, record.context) == ("text", 999)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("model_file", "evil.py"), ("auto_map", {"AutoModelForCausalLM": "evil.Evil"})]
+)
+def test_code_is_refused_unless_trusted(tmp_path: Path, field: str, value: Any) -> None:
+    folder = model(tmp_path, model_type="llama", **{field: value})
+    problem = refusal(folder)
+    assert (problem.status, problem.code) == (503, "load_failed")
+    assert field in problem.detail
+    assert "--trust-remote-code" in problem.detail
+    assert detect(folder, trust_remote_code=True).architecture == "llama"
+
+
+def test_an_unknown_architecture_with_code_of_its_own_is_text_if_trusted(tmp_path: Path) -> None:
+    folder = model(tmp_path, model_type="homegrown", model_file="model.py", max_position_embeddings=64)
+    assert detect(folder, trust_remote_code=True).context == 64
+
+
+BROKEN: list[tuple[bytes, str]] = [
+    (b"", "not JSON"),
+    (b"{", "not JSON"),
+    (b"[]", "no JSON object"),
+    (b"null", "no JSON object"),
+    (b"[" * 100_000, "nested too deeply"),
+    (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nested too deeply"),
+    (b"\xff\xfe\x00", "not"),
+    (b'{"model_type": ' + b"9" * 10_000 + b"}", "not"),
+    (b" " * (17 * 2**20), "larger than"),
+    (b"{}", "names no model_type"),
+    (b'{"model_type": 5}', "names no model_type"),
+    (b'{"model_type": ""}', "names no model_type"),
+    (b'{"model_type": "../../../etc/passwd"}', "names no model_type"),
+    (b'{"model_type": "models/llama"}', "names no model_type"),
+    (b'{"model_type": ".."}', "not known"),
+    (b'{"model_type": "unheard_of"}', "'unheard_of' is not known"),
+    (b'{"model_type": "cache"}', "'cache' is not known"),
+]
+
+
+@pytest.mark.parametrize(("content", "reason"), BROKEN)
+def test_a_broken_config_is_a_load_failure_that_says_why(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    problem = refusal(tmp_path)
+    assert (problem.status, problem.code) == (503, "load_failed")
+    assert "org/model" in problem.detail
+    assert reason in problem.detail
+    assert len(problem.detail) < 400
+
+
+def test_a_missing_folder_or_config_is_a_load_failure(tmp_path: Path) -> None:
+    assert "there is no config.json" in refusal(tmp_path).detail
+    assert refusal(tmp_path / "nowhere").code == "load_failed"
+    (tmp_path / "config.json").mkdir()
+    assert refusal(tmp_path).code == "load_failed"
+
+
+def test_detecting_imports_no_model_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from greenroom.engine.catalog import Catalog\n"
+        "from greenroom.engine.detection import detect\n"
+        f"detect(Path({str(model(tmp_path, model_type='qwen3'))!r})); Catalog().entries()\n"
+        "heavy = {'mlx', 'mlx_lm', 'mlx_vlm', 'mlx_audio', 'transformers', 'numpy', 'huggingface_hub'}\n"
+        "sys.exit(', '.join(heavy & {name.partition('.')[0] for name in sys.modules}) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_family_of_an_unknown_architecture() -> None:
+    assert family_of("unheard_of") == "default"
