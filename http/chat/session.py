@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -30,12 +31,24 @@ async def answer_once(
         async for event in events:
             match event:
                 case TextDelta(text):
-                    print(text, end="", flush=True)
+                    if not _printed(text):
+                        return 1
                 case Failed(problem):
                     print(f"greenroom: {problem.detail}", file=sys.stderr)
                     return 1
-        print()
+        _printed("\n")
     return 0
+
+
+def _printed(text: str) -> bool:
+    """Print, and say whether anybody still reads."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # Python would complain about the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 async def converse(
@@ -43,7 +56,7 @@ async def converse(
 ) -> int:
     """Read lines from the terminal and stream the answers to them until the user leaves."""
     history = _opening_messages(instructions)
-    console.print(HELP, style="dim")
+    console.print(HELP, style="dim", highlight=False)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (gives `input` editing and history)
     async with opening as answers:
@@ -51,7 +64,7 @@ async def converse(
             if line == "/new":
                 history = _opening_messages(instructions)
             elif line.startswith("/"):
-                console.print(HELP, style="dim")
+                console.print(HELP, style="dim", highlight=False)
             elif line:
                 history = (*history, _says("user", line))
                 text = await _stream_answer(answers, history, console)
@@ -98,7 +111,7 @@ class _Shown:
         self.text = ""
         self._console = console
         self._status: Status = console.status("…")
-        self._thinking = False
+        self._thinking = self._in_line = False
         self._began: float | None = None
 
     def __enter__(self) -> None:
@@ -106,7 +119,8 @@ class _Shown:
 
     def __exit__(self, *_: object) -> None:
         self._status.stop()
-        self._console.print()
+        if self._in_line:
+            self._console.print()
 
     def show(self, event: GenerationEvent) -> None:
         match event:
@@ -129,14 +143,16 @@ class _Shown:
             self._status.stop()
         if self._thinking and not thinking:
             self._console.print("\n")
-        self._thinking = thinking
+        self._thinking, self._in_line = thinking, not text.endswith("\n")
         style = "dim italic" if thinking else None
         self._console.print(text, end="", style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _show_figures(self, tokens: int) -> None:
         if self._began is not None and tokens > 1:
             rate = (tokens - 1) / max(time.monotonic() - self._began, 1e-6)
-            self._console.print(f"\n[{tokens} tokens, {rate:.0f} tokens/s]", style="dim", markup=False)
+            self._console.print("\n" if self._in_line else "", end="")
+            self._console.print(f"({tokens} tokens, {rate:.0f} tokens/s)", style="dim", highlight=False)
+            self._in_line = False
 
 
 def _opening_messages(instructions: str | None) -> tuple[Message, ...]:
