@@ -21,7 +21,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
             raise ValueError(f"{path.name} is larger than {_LARGEST // 2**20} MiB")
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise ValueError(f"there is no {path.name} in {path.parent}") from None
+        raise ValueError(f"there is no {path.name} in its folder") from None
     except OSError as error:
         raise ValueError(f"{path.name} cannot be read ({error.strerror or type(error).__name__})") from error
     except RecursionError:

@@ -196,7 +196,7 @@ BROKEN: list[tuple[bytes, str]] = [
     (b'{"model_type": ""}', "names no model_type"),
     (b'{"model_type": "../../../etc/passwd"}', "names no model_type"),
     (b'{"model_type": "models/llama"}', "names no model_type"),
-    (b'{"model_type": ".."}', "not known"),
+    (b'{"model_type": ".."}', "names no model_type"),
     (b'{"model_type": "unheard_of"}', "'unheard_of' is not known"),
     (b'{"model_type": "cache"}', "'cache' is not known"),
 ]
