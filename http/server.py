@@ -1,4 +1,4 @@
-"""The accept loop: ours, around Hypercorn's connection class."""
+"""The HTTP server of a system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import trio
 
 from greenroom.actors.system import System
-from greenroom.http.accept_loop import accept
+from greenroom.http.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.app import create_app
 from greenroom.schemas.settings import Settings
 
@@ -32,5 +32,6 @@ async def serve(
     Raises:
         OSError: The address cannot be bound.
     """
-    app = create_app(system.pool, settings)
-    await accept(app, settings, drain=drain, sockets=sockets, task_status=task_status)
+    listeners = await open_listeners(settings, sockets)
+    loop = AcceptLoop(create_app(system.pool, settings), settings)
+    await loop.run(listeners, drain or trio.Event(), task_status)

@@ -1,0 +1,48 @@
+"""`POST /v1/chat/completions`: validate, ask, format."""
+
+from __future__ import annotations
+
+import time
+
+from quart import Blueprint, Response, request
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.ref import Ref
+from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.chat_request import chat_request
+from greenroom.http.chat_stream import ChatStream
+from greenroom.http.commit import until_begun
+from greenroom.http.event_stream import EventStream
+from greenroom.http.request_body import read_json
+from greenroom.http.request_connection import held
+from greenroom.http.whole_answer import chat_completion
+from greenroom.schemas.model_protocol import PoolMessage
+from greenroom.schemas.openai_chat import ChatRequest
+from greenroom.schemas.openai_converter import structure
+from greenroom.schemas.openai_support import CHAT, refuse_unsupported
+
+
+def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
+    """The routes.
+
+    Args:
+        patience: Seconds that a client waits for its status at most.
+    """
+    routes = Blueprint("chat", __name__)
+
+    @routes.post("/v1/chat/completions")
+    async def chat_completions() -> Response:
+        body = await read_json(request)
+        refuse_unsupported(body, CHAT)
+        wire = structure(body, ChatRequest)
+        asked = chat_request(wire, request_id(), request.remote_addr or "")
+        generation = held().enter_context(Generation(pool, asked))
+        said_of_it = (answer_id("chatcmpl"), wire.model, int(time.time()))
+        if not wire.stream:
+            [choice] = await collect(generation)
+            return json_response(chat_completion(*said_of_it, choice))
+        begun = await until_begun(generation, patience)
+        usage = bool(wire.stream_options and wire.stream_options.include_usage)
+        return stream_response(EventStream(generation, ChatStream(*said_of_it, include_usage=usage), begun))
+
+    return routes

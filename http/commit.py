@@ -1,0 +1,48 @@
+"""When status and headers of an answer go out: after that, errors are events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from greenroom.http.event_stream import Events
+from greenroom.schemas.events import Admitted, Failed, GenerationEvent, QueueStatus
+from greenroom.schemas.problems import ProblemError
+
+PATIENCE = 2.0
+"""Seconds that a client waits for its status at most."""
+
+
+async def until_begun(events: Events, patience: float) -> list[GenerationEvent]:
+    """Wait until the answer begins, and at most `patience` seconds for models, slots and queues.
+
+    Returns:
+        The events so far.
+
+    Raises:
+        ProblemError: The request is refused, or failed before anything of it was sent.
+    """
+    begun: list[GenerationEvent] = []
+    with trio.move_on_after(patience):
+        while not begun or isinstance(begun[-1], QueueStatus | Admitted):
+            begun.append(_unless_failed(await events.receive()))
+    return begun
+
+
+async def until_admitted(all_events: Sequence[Events], patience: float) -> None:
+    """Wait until every one of several requests is known to fit, and at most `patience` seconds.
+
+    Raises:
+        ProblemError: One of them is refused.
+    """
+    with trio.move_on_after(patience):
+        for events in all_events:
+            while not isinstance(_unless_failed(await events.receive()), Admitted):
+                pass
+
+
+def _unless_failed(event: GenerationEvent) -> GenerationEvent:
+    if isinstance(event, Failed):
+        raise ProblemError(event.problem)
+    return event

@@ -1,0 +1,110 @@
+"""`POST /v1/completions`: validate, ask, format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from quart import Blueprint, Response, request
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.ref import Ref
+from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.chat_request import generation_overrides, model_name
+from greenroom.http.commit import until_admitted, until_begun
+from greenroom.http.completion_stream import CompletionStream
+from greenroom.http.event_stream import EventStream
+from greenroom.http.parallel_generations import ParallelGenerations
+from greenroom.http.request_body import read_json
+from greenroom.http.request_connection import held
+from greenroom.http.whole_answer import completion
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import PoolMessage
+from greenroom.schemas.openai_completions import CompletionRequest
+from greenroom.schemas.openai_converter import structure
+from greenroom.schemas.openai_support import COMPLETIONS, refuse_unsupported
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.requests import GenerationRequest, RawInput
+
+
+def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
+    """The routes.
+
+    Args:
+        patience: Seconds that a client waits for its status at most.
+    """
+    routes = Blueprint("completions", __name__)
+
+    @routes.post("/v1/completions")
+    async def completions() -> Response:
+        body = await read_json(request)
+        refuse_unsupported(body, COMPLETIONS)
+        wire = structure(body, CompletionRequest)
+        echoes = _echoes(wire)
+        asked = _requests(wire, request_id(), request.remote_addr or "")
+        generations = [held().enter_context(Generation(pool, one)) for one in asked]
+        said_of_it = (answer_id("cmpl"), wire.model, int(time.time()), echoes)
+        if wire.stream:
+            usage = bool(wire.stream_options and wire.stream_options.include_usage)
+            formatter = CompletionStream(*said_of_it, include_usage=usage)
+            return stream_response(await _stream(generations, formatter, patience))
+        if len(generations) == 1:
+            return json_response(completion(*said_of_it, await collect(generations[0])))
+        await until_admitted(generations, patience)
+        async with ParallelGenerations(generations) as events:
+            choices = await collect(events, len(generations))
+        return json_response(completion(*said_of_it, choices))
+
+    return routes
+
+
+class ParallelStream(EventStream):
+    """The body of an answer to several prompts."""
+
+    def __init__(self, generations: Sequence[Generation], formatter: CompletionStream) -> None:
+        self._parallel = ParallelGenerations(generations)
+        super().__init__(self._parallel, formatter)
+
+    async def __aenter__(self) -> ParallelStream:
+        await self._parallel.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._parallel.__aexit__(kind, error, trace)
+
+
+async def _stream(
+    generations: Sequence[Generation], formatter: CompletionStream, patience: float
+) -> EventStream:
+    if len(generations) == 1:
+        begun = await until_begun(generations[0], patience)
+        return EventStream(generations[0], formatter, begun)
+    await until_admitted(generations, patience)
+    return ParallelStream(generations, formatter)
+
+
+def _requests(wire: CompletionRequest, request_id: str, client: str) -> list[GenerationRequest]:
+    overrides = generation_overrides(wire)
+    prompts = wire.prompt.prompts
+    return [
+        GenerationRequest(
+            request_id if len(prompts) == 1 else f"{request_id}-{i}",
+            ModelKey(model_name(wire.model)),
+            RawInput(prompt),
+            overrides,
+            client,
+        )
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def _echoes(wire: CompletionRequest) -> tuple[str, ...]:
+    echoes = []
+    for prompt in wire.prompt.prompts:
+        if wire.echo and not isinstance(prompt, str):
+            raise invalid("`echo` needs prompts that are text.", "echo", "unsupported_parameter")
+        echoes.append(prompt if wire.echo and isinstance(prompt, str) else "")
+    return tuple(echoes)

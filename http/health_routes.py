@@ -1,0 +1,45 @@
+"""Whether the server runs (`/health`, `/livez`) and should be sent requests (`/readyz`)."""
+
+from __future__ import annotations
+
+import os
+
+from quart import Blueprint, Response
+
+from greenroom.actors.ref import Ref
+from greenroom.http.answering import json_response
+from greenroom.http.asking import ask
+from greenroom.schemas.model_protocol import DescribePool, PoolMessage, PoolStatus
+from greenroom.schemas.problems import Problem, ProblemError
+
+WELCOME = "Greenroom is running. OpenAI clients: base_url is this address with /v1.\n"
+
+
+def health_routes(pool: Ref[PoolMessage]) -> Blueprint:
+    """The routes."""
+    routes = Blueprint("health", __name__)
+
+    @routes.get("/")
+    async def root() -> Response:
+        return Response(WELCOME, content_type="text/plain; charset=utf-8")
+
+    @routes.get("/health")
+    async def health() -> Response:
+        return json_response({"status": "ok", "pid": os.getpid()})
+
+    @routes.get("/livez")
+    async def live() -> Response:
+        return json_response({"status": "ok"})
+
+    @routes.get("/readyz")
+    async def ready() -> Response:
+        status = await ask(pool, DescribePool(), PoolStatus)
+        if not status.ready:
+            hung = [str(model.key) for model in status.models if model.hung]
+            why = (
+                f"these models have stopped responding: {', '.join(hung)}" if hung else "it is shutting down"
+            )
+            raise ProblemError(Problem(503, "not_ready", f"The server takes no requests: {why}.", None, 5))
+        return json_response({"status": "ok"})
+
+    return routes

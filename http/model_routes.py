@@ -1,0 +1,39 @@
+"""`GET /v1/models` and `GET /v1/models/{id}`."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import attrs
+from quart import Blueprint, Response
+
+from greenroom.actors.ref import Ref
+from greenroom.http.answering import json_response
+from greenroom.http.asking import ask
+from greenroom.schemas.model_protocol import ListModels, ModelList, PoolMessage
+from greenroom.schemas.openai_models import Model, Models
+from greenroom.schemas.problems import ProblemError, model_not_found
+
+
+def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
+    """The routes."""
+    routes = Blueprint("models", __name__)
+
+    async def listed() -> tuple[Model, ...]:
+        cards = (await ask(pool, ListModels(), ModelList)).models
+        return tuple(Model(card.id, card.created, card.owned_by) for card in cards)
+
+    @routes.get("/v1/models")
+    async def models() -> Response:
+        return json_response(attrs.asdict(Models(await listed())))
+
+    @routes.get("/v1/models/<path:model>")
+    async def one_model(model: str) -> Response:
+        known = {known.id: known for known in await listed()}
+        if model == "default" and known:
+            model = next(iter(known))
+        if model not in known:
+            raise ProblemError(model_not_found(model[:200], tuple(get_close_matches(model, known))))
+        return json_response(attrs.asdict(known[model]))
+
+    return routes

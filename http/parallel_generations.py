@@ -1,0 +1,65 @@
+"""Several generations as one source of events: the prompts of one request, each a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+import attrs
+import trio
+
+from greenroom.actors.generation import Generation
+from greenroom.schemas.events import Finished, GenerationEvent, TextDelta
+
+
+class ParallelGenerations:
+    """Runs generations side by side while it is entered.
+
+    Args:
+        generations: Their order gives the index of their events.
+    """
+
+    def __init__(self, generations: Sequence[Generation]) -> None:
+        self._generations = generations
+        self._nursery = trio.open_nursery()
+        self._sender, self._receiver = trio.open_memory_channel[GenerationEvent](0)
+
+    async def receive(self) -> GenerationEvent:
+        """The next event of any of them. May be cancelled and called again.
+
+        Raises:
+            trio.EndOfChannel: All have ended.
+        """
+        return await self._receiver.receive()
+
+    def receive_ready(self) -> list[GenerationEvent]:
+        """Those that wait to be taken."""
+        ready = []
+        while True:
+            try:
+                ready.append(self._receiver.receive_nowait())
+            except (trio.WouldBlock, trio.EndOfChannel):
+                return ready
+
+    async def __aenter__(self) -> ParallelGenerations:
+        nursery = await self._nursery.__aenter__()
+        with self._sender:
+            for index, generation in enumerate(self._generations):
+                nursery.start_soon(self._pull, index, generation, self._sender.clone())
+        self._cancel = nursery.cancel_scope.cancel
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._cancel("the answer has ended")
+        return await self._nursery.__aexit__(kind, error, trace)
+
+    async def _pull(
+        self, index: int, generation: Generation, sender: trio.MemorySendChannel[GenerationEvent]
+    ) -> None:
+        with sender:
+            async for event in generation:
+                if isinstance(event, TextDelta | Finished):
+                    event = attrs.evolve(event, index=index)
+                await sender.send(event)

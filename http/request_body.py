@@ -1,0 +1,84 @@
+"""Reading JSON that anybody may have sent: bounded in size, depth and number of values."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from quart import Request
+
+from greenroom.schemas.problems import Problem, ProblemError
+
+MAX_DEPTH = 64
+MAX_CONTAINERS = 500_000
+"""Arrays and objects in one body: 32 MB of `[],[],…` would become a gigabyte of Python lists."""
+
+
+async def read_json(request: Request) -> Any:
+    """The decoded body of a request.
+
+    Raises:
+        ProblemError: 400 if it is no JSON, 413 if it is nested too deeply, 415 for another type.
+    """
+    if request.mimetype != "application/json":
+        raise ProblemError(
+            Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
+        )
+    data = await request.get_data(cache=False, as_text=False, parse_form_data=False)
+    return decode_json(data)
+
+
+def decode_json(data: bytes) -> Any:
+    """JSON text as Python values; NaN, Infinity and numbers that overflow are refused.
+
+    Raises:
+        ProblemError: 400 or 413.
+    """
+    containers = data.count(b"[") + data.count(b"{")
+    if containers > MAX_CONTAINERS:
+        raise _too_complex(f"holds more than {MAX_CONTAINERS} arrays and objects")
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+    except UnicodeDecodeError:
+        raise _malformed("it is not valid UTF-8") from None
+    except RecursionError:
+        raise _too_complex(f"is nested more than {MAX_DEPTH} levels deep") from None
+    except ValueError as error:
+        raise _malformed(str(error)) from None
+    if containers > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
+        raise _too_complex(f"is nested more than {MAX_DEPTH} levels deep")
+    return value
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(depth):
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def _malformed(why: str) -> ProblemError:
+    return ProblemError(Problem(400, "invalid_json", f"The body is not valid JSON: {why}."))
+
+
+def _too_complex(why: str) -> ProblemError:
+    return ProblemError(Problem(413, "body_too_complex", f"The JSON body {why}."))

@@ -1,0 +1,59 @@
+"""What Hypercorn has to say, as events of our log; one line per answered request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from hypercorn.config import Config
+from hypercorn.logging import Logger
+from hypercorn.typing import ResponseSummary, WWWScope
+
+log = structlog.get_logger(actor="http")
+
+PROBES = ("/health", "/livez", "/readyz")
+"""Paths that are asked every few seconds."""
+
+
+class ServerLog(Logger):
+    """Hypercorn's logger on top of structlog."""
+
+    def __init__(self, config: Config) -> None:
+        # The base class would open handlers of its own.
+        pass
+
+    async def access(self, request: WWWScope, response: ResponseSummary | None, request_time: float) -> None:
+        """A request has been answered, or its client has left (then there is no response)."""
+        tell = log.debug if request["path"] in PROBES else log.info
+        tell(
+            "request answered" if response is not None else "client left",
+            method=request.get("method"),
+            path=request["path"],
+            status=int(response["status"]) if response is not None else None,
+            ms=round(request_time * 1000, 1),
+            request_id=request["state"].get("request_id"),
+        )
+
+    async def critical(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.critical(message, **kwargs)
+
+    async def error(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.error(message, **kwargs)
+
+    async def warning(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.warning(message, **kwargs)
+
+    async def info(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.info(message, **kwargs)
+
+    async def debug(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.debug(message, **kwargs)
+
+    async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.exception(message, **kwargs)
+
+    async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
+        log.log(level, message, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)

@@ -1,0 +1,147 @@
+"""What clients of `POST /v1/chat/completions` send (OpenAI's API reference, and what others added to it)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NewType
+
+import attrs
+
+from greenroom.schemas.openai_converter import OPENAI, WireError, one_of, wrong_type
+
+Role = NewType("Role", str)
+PartType = NewType("PartType", str)
+Arguments = NewType("Arguments", str)
+"""JSON text."""
+
+ROLES = ("developer", "system", "user", "assistant", "tool")
+TEXT_PARTS = ("text", "refusal")
+"""Kinds of content part that are text, which each holds under a key of the same name."""
+PARTS = (*TEXT_PARTS, "image_url", "input_audio", "file", "video_url")
+
+
+@attrs.frozen
+class PartParam:
+    """A piece of a message's content."""
+
+    type: PartType
+    text: str | None = None
+    refusal: str | None = None
+
+
+@attrs.frozen
+class Content:
+    """What a message says: a string on the wire is one part."""
+
+    parts: tuple[PartParam, ...]
+
+
+@attrs.frozen
+class FunctionCall:
+    """The call of a function."""
+
+    name: str
+    arguments: Arguments = Arguments("")
+
+
+@attrs.frozen
+class ToolCallParam:
+    """A tool call in the history."""
+
+    id: str
+    function: FunctionCall
+    type: str = "function"
+
+
+@attrs.frozen
+class MessageParam:
+    """One message of the request. `reasoning_content` and `reasoning` are two names for a thought."""
+
+    role: Role
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: tuple[ToolCallParam, ...] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
+
+
+@attrs.frozen
+class FunctionParam:
+    """A function that may be called."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+@attrs.frozen
+class ToolParam:
+    """A tool that is offered."""
+
+    type: str
+    function: FunctionParam | None = None
+
+
+@attrs.frozen
+class StreamOptions:
+    """Options of a streamed answer."""
+
+    include_usage: bool | None = None
+
+
+@attrs.frozen
+class ChatRequest:
+    """The body of the request.
+
+    Generation parameters are checked against their own table (`greenroom.schemas.generation`), and
+    parameters of which only some values are supported against `greenroom.schemas.openai_support`.
+    """
+
+    model: str
+    messages: tuple[MessageParam, ...]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: tuple[ToolParam, ...] | None = None
+    tool_choice: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    temperature: Any = None
+    top_p: Any = None
+    top_k: Any = None
+    min_p: Any = None
+    stop: Any = None
+    stop_token_ids: Any = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    thinking: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+
+
+def _content(value: Any, _: Any) -> Content | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Content((PartParam(PartType("text"), value),))
+    if not isinstance(value, list):
+        raise wrong_type("a string or an array of parts", value)
+    return Content(OPENAI.structure(value, tuple[PartParam, ...]))
+
+
+def _arguments(value: Any, _: Any) -> Arguments:
+    if isinstance(value, dict):
+        # Some clients send back the object that they have decoded.
+        return Arguments(json.dumps(value, ensure_ascii=False))
+    if not isinstance(value, str):
+        raise WireError("must be a string that holds JSON")
+    return Arguments(value)
+
+
+OPENAI.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
+OPENAI.register_structure_hook(PartType, lambda value, _: PartType(one_of(PARTS, value)))
+OPENAI.register_structure_hook(Arguments, _arguments)
+OPENAI.register_structure_hook(Content | None, _content)

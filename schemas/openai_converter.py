@@ -1,0 +1,160 @@
+"""The converter at the OpenAI boundary: strict about types, silent about fields that it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_structure_fn
+from cattrs.v import transform_error
+
+from greenroom.schemas.problems import Problem, ProblemError
+
+T = TypeVar("T")
+
+_LARGEST_INTEGER = 2**53
+"""JSON numbers are exact up to here; what lies beyond would overflow further in."""
+
+
+class WireError(ValueError):
+    """A value that the protocol does not allow; its text is shown to the client."""
+
+
+def json_type(value: Any) -> str:
+    """What JSON calls a value's type."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case dict():
+            return "an object"
+        case _:
+            return "an array"
+
+
+def wrong_type(expected: str, value: Any) -> WireError:
+    """A value of another JSON type than the protocol's."""
+    return WireError(f"must be {expected}, but is {json_type(value)}")
+
+
+def one_of(choices: tuple[str, ...], value: Any) -> str:
+    """The value, if it is among the choices.
+
+    Raises:
+        WireError: Lists them.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise WireError(f"must be one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def _string(value: Any, _: Any) -> str:
+    if not isinstance(value, str):
+        raise wrong_type("a string", value)
+    return value
+
+
+def _boolean(value: Any, _: Any) -> bool:
+    if not isinstance(value, bool):
+        raise wrong_type("a boolean", value)
+    return value
+
+
+def _integer(value: Any, _: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type("an integer", value)
+    if abs(value) > _LARGEST_INTEGER:
+        raise WireError("is too large")
+    return value
+
+
+def _object(value: Any, _: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong_type("an object", value)
+    return value
+
+
+def _array_hook(kind: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], tuple[Any, ...]]:
+    items = converter.get_structure_hook(list[get_args(kind)[0]])  # type: ignore[misc]
+
+    def array(value: Any, _: Any) -> tuple[Any, ...]:
+        # cattrs would take any iterable: the characters of a string, the keys of an object.
+        if not isinstance(value, list):
+            raise wrong_type("an array", value)
+        return tuple(items(value, None))
+
+    return array
+
+
+def _class_hook(kind: type[Any], converter: cattrs.BaseConverter) -> Callable[[Any, Any], Any]:
+    from_fields = make_dict_structure_fn(kind, converter)
+
+    def instance(value: Any, _: Any) -> Any:
+        if not isinstance(value, dict):
+            raise wrong_type("an object", value)
+        return from_fields(value, kind)
+
+    return instance
+
+
+def _is_dict(kind: Any) -> bool:
+    return get_origin(kind) is dict
+
+
+def _is_tuple(kind: Any) -> bool:
+    return get_origin(kind) is tuple
+
+
+def make_openai_converter() -> cattrs.Converter:
+    """A converter to which the wire types of each OpenAI endpoint add their unions."""
+    converter = cattrs.Converter()
+    converter.register_structure_hook(str, _string)
+    converter.register_structure_hook(bool, _boolean)
+    converter.register_structure_hook(int, _integer)
+    converter.register_structure_hook_func(_is_dict, _object)
+    converter.register_structure_hook_factory(_is_tuple, _array_hook)
+    converter.register_structure_hook_factory(attrs.has, _class_hook)
+    return converter
+
+
+OPENAI = make_openai_converter()
+"""The one converter of this boundary."""
+
+
+def structure(body: Any, wire_type: type[T]) -> T:
+    """A decoded JSON body as a wire type.
+
+    Raises:
+        ProblemError: 400 that names the first offending field (`messages[0].role`).
+    """
+    if not isinstance(body, dict):
+        raise ProblemError(
+            Problem(400, "invalid_type", f"The body must be a JSON object, but is {json_type(body)}.")
+        )
+    try:
+        return OPENAI.structure(body, wire_type)
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+        described = transform_error(error, path="", format_exception=_describe)
+        raise ProblemError(_problem(described[0])) from None
+
+
+def _describe(error: BaseException, _: type[Any] | None) -> str:
+    if isinstance(error, WireError):
+        return str(error)
+    if isinstance(error, KeyError):
+        return "is required"
+    return "is not of the type that it must be"
+
+
+def _problem(described: str) -> Problem:
+    complaint, _, path = described.rpartition(" @ ")
+    field = path.lstrip(".")
+    code = "missing_required_parameter" if complaint == "is required" else "invalid_value"
+    return Problem(400, code, f"`{field}` {complaint}.", field)

@@ -1,0 +1,107 @@
+"""What the OpenAI endpoints answer at once: every field that the API requires, null included."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+
+from greenroom.schemas.events import Usage
+
+
+def _if_any() -> Any:
+    return attrs.field(default=None, metadata={"optional": True})
+
+
+@attrs.frozen
+class UsageBody:
+    """Tokens of one request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: dict[str, int]
+    completion_tokens_details: dict[str, int]
+
+
+def usage_body(usages: list[Usage]) -> UsageBody:
+    """The sum over the prompts of a request."""
+    prompt, generated = sum(usage.prompt for usage in usages), sum(usage.generated for usage in usages)
+    return UsageBody(
+        prompt_tokens=prompt,
+        completion_tokens=generated,
+        total_tokens=prompt + generated,
+        prompt_tokens_details={"cached_tokens": sum(usage.cached for usage in usages), "audio_tokens": 0},
+        completion_tokens_details={
+            "reasoning_tokens": sum(usage.reasoning for usage in usages),
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    )
+
+
+@attrs.frozen
+class ChatMessage:
+    """The assistant's answer. Keys that only some answers have are left out when they are None."""
+
+    content: str | None
+    role: Literal["assistant"] = "assistant"
+    refusal: str | None = None
+    annotations: tuple[Any, ...] = ()
+    reasoning_content: str | None = _if_any()
+    reasoning: str | None = _if_any()
+    tool_calls: tuple[dict[str, Any], ...] | None = _if_any()
+
+
+@attrs.frozen
+class ChatChoice:
+    """One answer."""
+
+    index: int
+    message: ChatMessage
+    finish_reason: str
+    logprobs: None = None
+
+
+@attrs.frozen
+class ChatCompletion:
+    """The whole answer of `POST /v1/chat/completions`."""
+
+    id: str
+    created: int
+    model: str
+    choices: tuple[ChatChoice, ...]
+    usage: UsageBody
+    system_fingerprint: str
+    object: Literal["chat.completion"] = "chat.completion"
+
+
+@attrs.frozen
+class CompletionChoice:
+    """The continuation of one prompt."""
+
+    index: int
+    text: str
+    finish_reason: str
+    logprobs: None = None
+
+
+@attrs.frozen
+class Completion:
+    """The whole answer of `POST /v1/completions`."""
+
+    id: str
+    created: int
+    model: str
+    choices: tuple[CompletionChoice, ...]
+    usage: UsageBody
+    system_fingerprint: str
+    object: Literal["text_completion"] = "text_completion"
+
+
+def body(answer: ChatCompletion | Completion | UsageBody) -> dict[str, Any]:
+    """An answer as JSON has it."""
+    return attrs.asdict(
+        answer, filter=lambda field, value: value is not None or not field.metadata.get("optional", False)
+    )

@@ -1,0 +1,84 @@
+"""Official parameters of which only neutral values are honoured so far; any other is refused by name.
+
+A parameter that becomes true is taken out of these tables and added to the wire type. Parameters that change
+nothing about the answer (`user`, `metadata`, `prompt_cache_key`, …) stand in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from greenroom.schemas.openai_converter import json_type
+from greenroom.schemas.problems import ProblemError, invalid
+
+SAMPLING: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "seed": (),
+    "logit_bias": ({},),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "ignore_eos": (False,),
+    "min_tokens": (0,),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "structured_outputs": (),
+}
+"""For every endpoint that generates text: parameter to its neutral values; null is always neutral."""
+
+CHAT: Mapping[str, tuple[Any, ...]] = {
+    **SAMPLING,
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("auto", "none"),
+    "parallel_tool_calls": (True,),
+    "functions": ([],),
+    "function_call": ("auto", "none"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "moderation": (),
+    "verbosity": ("medium",),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+}
+
+COMPLETIONS: Mapping[str, tuple[Any, ...]] = {
+    **SAMPLING,
+    "logprobs": (),
+    "best_of": (1,),
+    "suffix": ("",),
+}
+
+
+def refuse_unsupported(body: Any, table: Mapping[str, tuple[Any, ...]]) -> None:
+    """Let no official parameter be silently ignored.
+
+    Raises:
+        ProblemError: 400 `unsupported_parameter` that names the parameter.
+    """
+    if not isinstance(body, dict):
+        return
+    for name, neutral in table.items():
+        value = body.get(name)
+        if value is not None and not any(_same(value, allowed) for allowed in neutral):
+            raise _unsupported(name, neutral)
+
+
+def _same(value: Any, allowed: Any) -> bool:
+    # In Python True is 1; in JSON it is another type.
+    return json_type(value) == json_type(allowed) and bool(value == allowed)
+
+
+def _unsupported(name: str, neutral: tuple[Any, ...]) -> ProblemError:
+    only = f"; only {' or '.join(map(_shown, neutral))} is accepted" if neutral else ""
+    return invalid(f"`{name}` is not supported here with that value{only}.", name, "unsupported_parameter")
+
+
+def _shown(value: Any) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value).replace("'", '"')
