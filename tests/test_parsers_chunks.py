@@ -129,7 +129,7 @@ def test_a_call_is_handed_out_when_its_block_has_proved_right() -> None:
     assert arguments == CallArguments('{"city": "Paris", "days": 2}')
 
 
-@pytest.mark.parametrize("parser_id", ["hermes_json", "glm4_xml", "llama_xml"])
+@pytest.mark.parametrize("parser_id", ["hermes_json", "glm4_xml", "llama_xml", "mistral"])
 def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
     stream = PARSERS[parser_id].new(TOOLS, "immediate")
     call = WRITTEN[parser_id]
@@ -145,6 +145,12 @@ def test_a_call_that_is_cut_while_it_is_written_ends_there() -> None:
     call = WRITTEN["hermes_json"]
     stream.feed(call[: call.index("Paris")])
     assert stream.finish() == [CallEnd()]
+
+
+def test_the_scanner_sees_escapes_across_borders() -> None:
+    text = json.dumps({"a": '"}\\', "b": {"c": ["\\"]}})
+    scanner = JsonScanner()
+    assert [scanner.feed(character) for character in text] == [-1] * (len(text) - 1) + [1]
 
 
 @given(

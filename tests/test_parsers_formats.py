@@ -14,6 +14,7 @@ from greenroom.engine.parsers.registry import TOOL_PARSERS, tool_parser
 from greenroom.schemas.messages import Tool
 from greenroom.tests.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
 
+UNQUOTED = {"glm4_native", "qwen3_coder"}
 TO_THE_END = {"granite_json", "mlx_lm.mistral"}
 ONLY_ALONE = {"llama_json"}
 
@@ -139,6 +140,12 @@ def test_a_broken_call_does_not_hide_the_next() -> None:
     assert (len(found.calls), found.text) == (1, broken)
 
 
+def test_a_torn_call_does_not_hide_the_next() -> None:
+    torn = '<tool_call>{"name": "get_weather",'
+    found = extract("hermes_json", f"{torn}\n{WRITTEN['hermes_json']}")
+    assert (len(found.calls), found.text) == (1, torn)
+
+
 def test_many_broken_calls_cost_no_more_than_their_length() -> None:
     text = '<tool_call>{"name": "' + "</tool_call>" * 20_000
     assert tool_parser("hermes_json").extract(text, TOOLS) == Extraction((), text)
@@ -223,6 +230,7 @@ def test_python_that_is_no_call_is_text(text: str) -> None:
         (f"Sure: {WRITTEN['llama_json']}", 0, f"Sure: {WRITTEN['llama_json']}"),
         ('{"answer": 42}', 0, '{"answer": 42}'),
         ('{"name": "Bob", "age": 7}', 0, '{"name": "Bob", "age": 7}'),
+        (f'{{"name": "Bob"}} {WRITTEN["llama_json"]}', 0, f'{{"name": "Bob"}} {WRITTEN["llama_json"]}'),
         ("{" + " " * 1_000 + "}", 0, "{" + " " * 1_000 + "}"),
     ],
 )
@@ -239,10 +247,35 @@ def test_glm_xml_may_leave_the_outer_tag_open(text: str) -> None:
     assert found == Extraction((ParsedCall("get_weather", '{"city": "Paris"}'),), "Done.")
 
 
-def test_a_coder_value_may_hold_the_end_marker() -> None:
-    text = WRITTEN["mlx_lm.qwen3_coder"].replace("Paris", "print('</tool_call>')")
-    (call,) = extract("mlx_lm.qwen3_coder", text).calls
+@pytest.mark.parametrize("parser_id", ["qwen3_coder", "mlx_lm.qwen3_coder"])
+def test_a_coder_value_may_hold_the_end_marker(parser_id: str) -> None:
+    text = WRITTEN[parser_id].replace("Paris", "print('</tool_call>')")
+    (call,) = extract(parser_id, text).calls
     assert json.loads(call.arguments)["city"] == "print('</tool_call>')"
+
+
+def test_a_coder_call_may_lack_its_outer_tag_and_keeps_the_lines_of_its_values() -> None:
+    call = WRITTEN["qwen3_coder"].replace("Paris", "  if x:\n    </function>\n")
+    found = extract("qwen3_coder", "First:\n" + call.removeprefix("<tool_call>\n"))
+    assert found.text == "First:"
+    assert [json.loads(call.arguments) for call in found.calls] == [
+        {"city": "  if x:\n    </function>\n", "days": 2}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "rest"),
+    [
+        ('[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "a]b"}, "id": "123456789"}]', 1, ""),
+        ('[TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{"city": "a"}', 1, ""),
+        ('Ok.[TOOL_CALLS]clock.now[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{"city": "b"}</s>', 2, "Ok.\n</s>"),
+        ('[TOOL_CALLS]get_weather[ARGS]{"city": "b"', 0, '[TOOL_CALLS]get_weather[ARGS]{"city": "b"'),
+        ("Write [TOOL_CALLS] before calls.", 0, "Write [TOOL_CALLS] before calls."),
+    ],
+)
+def test_mistral_calls(text: str, calls: int, rest: str) -> None:
+    found = extract("mistral", text)
+    assert (len(found.calls), found.text) == (calls, rest)
 
 
 JSON_VALUES = st.recursive(
@@ -256,17 +289,19 @@ OURS = [parser_id for parser_id in WRITTEN if not parser_id.startswith("mlx_lm."
 @pytest.mark.parametrize("parser_id", OURS)
 @given(city=st.text(), extra=JSON_VALUES)
 def test_what_a_format_renders_it_reads_again(parser_id: str, city: str, extra: object) -> None:
-    if parser_id == "glm4_native" and ("arg_" in city or isinstance(extra, str)):
-        return  # That format quotes nothing.
+    if parser_id in UNQUOTED and isinstance(extra, str):
+        return
     arguments = json.dumps({"city": city, "extra": extra}, ensure_ascii=False)
     parser = tool_parser(parser_id)
     written = parser.render("get_weather", arguments)
     assert written is not None
     (call,) = parser.extract(written, TOOLS).calls
     assert json.loads(call.arguments) == json.loads(arguments)
-    if parser_id != "glm4_native":
+    if parser_id not in UNQUOTED:
         assert call.arguments == arguments
 
 
-def test_a_glm_history_may_hold_arguments_that_are_no_json() -> None:
-    assert tool_parser("glm4_native").render("f", "what?") == "<tool_call>f\nwhat?\n</tool_call>"
+@pytest.mark.parametrize("parser_id", OURS)
+def test_a_history_may_hold_arguments_that_are_no_json(parser_id: str) -> None:
+    for arguments in ("what?", "[1]", "7", ""):
+        assert arguments in (tool_parser(parser_id).render("f", arguments) or "")

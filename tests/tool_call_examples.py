@@ -27,6 +27,9 @@ WRITTEN = {
     "llama_python": '<|python_tag|>get_weather.call(city="Paris", days=2)<|eom_id|>',
     "llama_json": '{"name": "get_weather", "parameters": {"city": "Paris", "days": 2}}',
     "granite_json": '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]',
+    "mistral": '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris", "days": 2}',
+    "qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
+    "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
     "mlx_lm.function_gemma": "<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:2}"
     "<end_function_call>",
     "mlx_lm.gemma4": '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>',

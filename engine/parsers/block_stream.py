@@ -272,7 +272,7 @@ class BlockStream(ToolCallStream):
         return True
 
     def _read_closing(self) -> bool:
-        at = self._pending.find(self._end) if self._end else -1
+        at = self._pending.find(self._end)
         if at < 0:
             self._pending = self._pending[-len(self._end) :]
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
+from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.contract import (
     Malformed,
     ParsedCall,
@@ -14,7 +14,7 @@ from greenroom.engine.parsers.contract import (
     ToolCallStream,
 )
 from greenroom.engine.parsers.json_calls import object_text, parse_json_calls
-from greenroom.engine.parsers.json_scanner import JsonScanner
+from greenroom.engine.parsers.json_ended_stream import JsonEndedStream
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
@@ -78,14 +78,15 @@ class LlamaJsonParser(LlamaPythonParser):
 
 
 _BARE_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
+_NO_HEADER = re.compile("")
 _JSON_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-class _BareJsonStream(BlockStream):
+class _BareJsonStream(JsonEndedStream):
     """A block without markers: an object that starts the answer, or follows another such object."""
 
     def __init__(self, parser: BlockParser, offered: OfferedTools, release: Release) -> None:
-        super().__init__(parser, offered, release)
+        super().__init__(parser, offered, release, _NO_HEADER)
         self._only_calls_so_far = True
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
@@ -97,7 +98,6 @@ class _BareJsonStream(BlockStream):
             self._padding += self._pending[: len(self._pending) - len(text)]
             self._pending = text
             self._open_block("")
-            self._object = JsonScanner()
             self._state = "block"
             return True
         marker = next(iter(self._parser.ends))
@@ -106,15 +106,6 @@ class _BareJsonStream(BlockStream):
             return False
         self._only_calls_so_far = text.startswith(marker)
         return super()._read_text(events)
-
-    def _find_end(self) -> tuple[int, int] | None:
-        if self._start:
-            return super()._find_end()
-        end = self._object.feed(self._pending[self._searched :])
-        if end >= 0:
-            return self._searched + end, self._searched + end
-        self._searched = len(self._pending)
-        return (self._searched, self._searched) if self._final else None
 
     def _break(self, events: list[ParserEvent], reason: str, cut: int) -> bool:
         self._only_calls_so_far = False

@@ -19,7 +19,13 @@ from greenroom.engine.parsers.think_tag import MarkedThinkingParser
 
 PREFIX = "mlx_lm."
 
-OUR_TWINS = {"json_tools": "hermes_json", "glm47": "glm4_native", "laguna": "glm4_native"}
+OUR_TWINS = {
+    "json_tools": "hermes_json",
+    "glm47": "glm4_native",
+    "laguna": "glm4_native",
+    "mistral": "mistral",
+    "qwen3_coder": "qwen3_coder",
+}
 """mlx-lm's parsers whose format one of ours reads too."""
 
 _LAST_INSIDE = {

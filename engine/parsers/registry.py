@@ -10,7 +10,9 @@ from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.glm4 import Glm4NativeParser, Glm4XmlParser
 from greenroom.engine.parsers.hermes import GraniteJsonParser, HermesJsonParser
 from greenroom.engine.parsers.llama import LlamaJsonParser, LlamaPythonParser, LlamaXmlParser
+from greenroom.engine.parsers.mistral import MistralParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
+from greenroom.engine.parsers.qwen3_coder import Qwen3CoderParser
 from greenroom.engine.parsers.think_tag import ThinkTagParser
 
 TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
@@ -21,6 +23,8 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "llama_python": LlamaPythonParser,
     "llama_json": LlamaJsonParser,
     "granite_json": GraniteJsonParser,
+    "mistral": MistralParser,
+    "qwen3_coder": Qwen3CoderParser,
     "null": NullToolParser,
     **{
         mlx_lm_parsers.PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)

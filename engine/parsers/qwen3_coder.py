@@ -1,0 +1,75 @@
+"""The format of Qwen 3 Coder and its successors."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.contract import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.json_calls import json_text, parse_json_calls
+from greenroom.engine.parsers.markers import beginnings
+from greenroom.engine.parsers.offered_tools import OfferedTools
+
+_HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
+_KEY = re.compile(r"<parameter=([^\s<>]+)>\n?")
+# The function's own end may be missing, or cut short, at the end of a block.
+_END = re.compile(rf"</function>\s*|(?:{beginnings('</function>')})?\Z")
+_VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{_END.pattern})")
+
+
+class Qwen3CoderParser(BlockParser):
+    """`<tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>`.
+
+    Values stand without quotes, each on lines of its own; the tool's schema decides what they are. These
+    models often forget the outer tag, so that it is read without.
+    """
+
+    parser_id = "qwen3_coder"
+    markers = (("<tool_call>", "</tool_call>"), ("<function=", "</function>"))
+    trailer = "</tool_call>"
+    body_start = re.compile(
+        rf"\s*(?:\Z|[{{\[]|<function=|{beginnings('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|<)))"
+    )
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        if body.lstrip().startswith("{"):
+            return parse_json_calls(body)
+        text = body if start == "<tool_call>" else f"{start}{body}</function>"
+        calls: list[ParsedCall] = []
+        position = 0
+        while position < len(text):
+            call, position = self._function(text, position, offered)
+            calls.append(call)
+        if not calls:
+            raise Malformed("the block is empty")
+        return calls
+
+    def _function(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        head = _HEAD.match(text, position)
+        if head is None:
+            raise Malformed("the call has no name")
+        name, position = head.group(1), head.end()
+        arguments: dict[str, Any] = {}
+        while key := _KEY.match(text, position):
+            end = _VALUE_END.search(text, key.end())
+            if end is None:
+                raise Unclosed("a value has no end")
+            arguments[key.group(1)] = offered.typed(name, key.group(1), text[key.end() : end.start()])
+            position = end.end()
+        tail = _END.match(text, position)
+        if tail is None:
+            raise Malformed("the call has no end")
+        return ParsedCall(name, json_text(arguments)), tail.end()
+
+    def render(self, name: str, arguments: str) -> str:
+        try:
+            pairs = dict(json.loads(arguments or "{}"))
+        except (ValueError, TypeError):  # A client's history may hold anything.
+            return f"<tool_call>\n<function={name}>\n{arguments}\n</function>\n</tool_call>"
+        lines = [
+            f"<parameter={key}>\n{value if isinstance(value, str) else json_text(value)}\n</parameter>\n"
+            for key, value in pairs.items()
+        ]
+        return f"<tool_call>\n<function={name}>\n{''.join(lines)}</function>\n</tool_call>"
