@@ -34,4 +34,4 @@ async def serve(
     """
     listeners = await open_listeners(settings, sockets)
     loop = AcceptLoop(create_app(system.pool, settings), settings)
-    await loop.run(listeners, drain or trio.Event(), task_status)
+    await loop.run(listeners, trio.Event() if drain is None else drain, task_status)
