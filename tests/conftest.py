@@ -33,3 +33,20 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return made[name]
 
     return folder_of
+
+
+@pytest.fixture(scope="session")
+def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The tiny models' tokenizer as grammars see it, with a compiler and random walks."""
+    from tokenizers import Tokenizer
+
+    from greenroom.engine.grammar.compiler import GrammarCompiler
+    from greenroom.engine.grammar.tokens import GrammarTokenizer
+    from greenroom.tests.grammar_walks import END, Grammars
+    from greenroom.tests.tiny_models import make_tokenizer
+
+    folder = tmp_path_factory.mktemp("grammars")
+    make_tokenizer(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    known = GrammarTokenizer(tokenizer, [tokenizer.token_to_id(END)])
+    return Grammars(known, GrammarCompiler(known))

@@ -59,11 +59,15 @@ def mask_rows(matchers: Mapping[int, RowMatcher]) -> dict[int, TokenMask | Probl
 def apply_masks(logits: Any, masks: Mapping[int, TokenMask]) -> Any:
     """Logits `[rows, vocabulary]` with -inf wherever a row's mask forbids the token. Lazy.
 
-    Rows without a mask are not touched.
+    Rows without a mask keep what they have; where those are most, nothing is done to them.
     """
     import mlx.core as mx
 
-    width = logits.shape[1]
+    rows, width = logits.shape
+    if 2 * len(masks) > rows:
+        free = mx.ones((width,), mx.bool_)
+        allowed = [masks[row].dense(width) if row in masks else free for row in range(rows)]
+        return mx.where(mx.stack(allowed), logits, -mx.inf)
     for row, mask in masks.items():
         logits[row] = mx.where(mask.dense(width), logits[row], -mx.inf)
     return logits

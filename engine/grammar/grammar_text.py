@@ -84,20 +84,14 @@ def _with_options(schema: Any) -> dict[str, Any]:
     options = {
         "whitespace_flexible": True,
         "whitespace_pattern": WHITE_SPACE,
-        # A control character can be written in two ways, and a key written in another way than a
-        # schema names it would count as a different one; so only those that need it get `\u`.
-        "json_allowed_escapes": 'nrbtf\\"' + ("u" if _has_control_character(schema) else ""),
+        # Without `\u`: what can be written in two ways lets a key dodge the schema that names it.
+        "json_allowed_escapes": 'nrbtf\\"',
     }
     return {**(schema if isinstance(schema, dict) else _as_object(schema)), "x-guidance": options}
 
 
 def _as_object(schema: bool) -> dict[str, Any]:
     return {} if schema else {"anyOf": [False]}
-
-
-def _has_control_character(schema: Any) -> bool:
-    text = json.dumps(schema)
-    return "\\u00" in text.replace("\\\\", "")
 
 
 def answer_rule(text: GrammarText, wanted: ResponseFormat, param: str = "response_format") -> str:

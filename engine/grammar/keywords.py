@@ -66,3 +66,6 @@ EXACT_FORMATS: Final = {
     "date-time": f"^{_DATE}[tT]{_TIME}$",
 }
 """Formats whose llguidance pattern also allows what is no date: 29 February of any year, second 60."""
+
+LONGEST: Final = {"hostname": 253, "email": 254}
+"""Lengths that llguidance's patterns of these formats do not bound (RFC 1035, RFC 5321)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -16,6 +17,8 @@ from greenroom.schemas.problems import ProblemError, invalid
 
 LARGEST_INTEGER = 9 * 10**18
 """Integers without bounds stay below it, so that every client can read them (exact as a float)."""
+
+_CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]|[\ud800-\udfff]")
 
 
 @attrs.define
@@ -110,6 +113,7 @@ def _map(walk: _Walk, keyword: str, value: Any, path: str, pointer: str, depth: 
         raise invalid(f"{path} must be an object", path)
     checked = {}
     for name, schema in value.items():
+        _text(name, path)
         is_pattern = keyword == "patternProperties"
         narrow = narrow_pattern(name, f"{path}.{name}") if is_pattern else name
         escaped = name.replace("~", "~0").replace("/", "~1")
@@ -147,7 +151,10 @@ def _values(walk: _Walk, value: Any, path: str, *, as_list: bool) -> None:
             _values(walk, item, f"{path}[{index}]", as_list=False)
     elif isinstance(value, Mapping):
         for name, item in value.items():
+            _text(name, path)
             _values(walk, item, f"{path}.{name}", as_list=False)
+    elif isinstance(value, str):
+        _text(value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _number(value, path)
 
@@ -186,7 +193,7 @@ def _type(value: Any, path: str) -> Any:
 def _required(value: Any, path: str) -> Any:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise invalid(f"{path} must be a list of property names", path)
-    return value
+    return [_text(name, path) for name in value]
 
 
 def _pattern(value: Any, path: str) -> str:
@@ -200,6 +207,14 @@ def _format(value: Any, path: str) -> str:
         known = ", ".join(keywords.FORMATS)
         raise invalid(f"{path} is {value!r}; honoured are: {known}", path, "unsupported_schema")
     return str(value)
+
+
+def _text(value: str, path: str) -> str:
+    """Refuse control characters that JSON has no short escape for: `\\u` would give keys two spellings."""
+    if _CONTROL.search(value):
+        detail = f"{path} holds a control character, which cannot be honoured"
+        raise invalid(detail, path, "unsupported_schema")
+    return value
 
 
 _SIMPLE: Mapping[str, Callable[[Any, str], Any]] = {
@@ -226,6 +241,9 @@ def _settle(checked: dict[str, Any], path: str) -> None:
     if exact is not None:
         del checked["format"]
         checked["allOf"] = [*checked.get("allOf", ()), {"pattern": exact}]
+    longest = keywords.LONGEST.get(checked.get("format", ""))
+    if longest is not None:
+        checked["maxLength"] = min(longest, checked.get("maxLength", longest))
     types = checked.get("type", ())
     if "integer" in ([types] if isinstance(types, str) else types) and "number" not in types:
         _bound_integers(checked)

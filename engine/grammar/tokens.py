@@ -16,7 +16,7 @@ class GrammarTokenizer:
     Safe to share: what is made from it may go on in another thread.
 
     Args:
-        tokenizer: A transformers fast tokenizer, or mlx-lm's wrapper around one.
+        tokenizer: A transformers fast tokenizer, mlx-lm's wrapper around one, or a `tokenizers.Tokenizer`.
         stop_token_ids: Tokens that end an answer; a grammar allows them where it may end.
 
     Raises:
@@ -26,8 +26,8 @@ class GrammarTokenizer:
     def __init__(self, tokenizer: Any, stop_token_ids: Iterable[int]) -> None:
         import llguidance
 
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
+        backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if not hasattr(backend, "to_str"):
             raise _unsupported("it has no fast form")
         backend = copy.copy(backend)
         backend.no_padding()

@@ -1,0 +1,139 @@
+"""Random walks through grammars: what a model with random weights would write under a constraint."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import attrs
+
+from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.matcher import RowMatcher
+from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.schemas.response_format import Constraint
+
+END = "<|im_end|>"
+
+
+@attrs.frozen
+class Written:
+    """What a walk wrote. `stopped` is False where it was cut at the limit of tokens."""
+
+    text: str
+    tokens: list[int]
+    stopped: bool
+
+
+@attrs.frozen
+class Grammars:
+    """A tokenizer with its compiler, and walks under the constraints that it compiles."""
+
+    tokenizer: GrammarTokenizer
+    compiler: GrammarCompiler
+
+    def matcher(self, constraint: Constraint) -> RowMatcher:
+        """A matcher for what does constrain."""
+        matcher = self.compiler.compile(constraint)
+        assert matcher is not None
+        return matcher
+
+    def token(self, text: str) -> int:
+        """The id of a special token."""
+        ident = self.tokenizer.special(text)
+        assert ident is not None
+        return ident
+
+    def text(self, tokens: list[int]) -> str:
+        """What the tokens write, without the end of the turn."""
+        raw = b"".join(self.tokenizer.token_bytes[token] for token in tokens if token != self.token(END))
+        return raw.decode(errors="replace")
+
+    def walk(
+        self,
+        constraint: Constraint | RowMatcher,
+        seed: int = 0,
+        limit: int = 4_000,
+        eager: dict[str, float] | None = None,
+    ) -> Written:
+        """Pick among the allowed tokens until nothing may follow.
+
+        Args:
+            eager: Special tokens that are preferred with a probability, wherever they are allowed.
+        """
+        matcher = constraint if isinstance(constraint, RowMatcher) else self.matcher(constraint)
+        chance, tokens = random.Random(seed), list[int]()
+        end = self.token(END)
+        while len(tokens) < limit:
+            if matcher.must_stop:
+                return Written(self.text(tokens), tokens, True)
+            token = self._pick(matcher, chance, eager or {})
+            matcher.advance(token)
+            if token == end:
+                return Written(self.text(tokens), tokens, True)
+            tokens.append(token)
+        return Written(self.text(tokens), tokens, False)
+
+    def _pick(self, matcher: RowMatcher, chance: random.Random, eager: dict[str, float]) -> int:
+        mask = matcher.mask()
+        for text, likelihood in eager.items():
+            token = self.token(text)
+            if (mask is None or mask.allows(token)) and chance.random() < likelihood:
+                return token
+        if mask is None:
+            return chance.randrange(self.tokenizer.size)
+        return int(chance.choice(mask.tokens()))
+
+
+def validate(schema: Any, text: str) -> None:
+    """Raise unless the text is JSON that validates, numbers compared as they are written."""
+    from jsonschema import Draft202012Validator
+
+    exact = json.loads(json.dumps(schema), parse_float=Decimal)
+    Draft202012Validator(exact).validate(json.loads(text, parse_float=Decimal))
+
+
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_PART = r"(?:\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|\d+D)"
+_CLOCK = r"T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S)"
+
+
+def _moment(text: str) -> object:
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.upper()))
+
+
+def _matches(pattern: str) -> Callable[[str], object]:
+    def check(text: str) -> object:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(text)
+        return text
+
+    return check
+
+
+def _uri(text: str) -> object:
+    if not urlsplit(text).scheme or re.search(r"[\s<>\"{}|\\^`]", text):
+        raise ValueError(text)
+    return text
+
+
+FORMAT_CHECKS: dict[str, Callable[[str], object]] = {
+    "date": date.fromisoformat,
+    "date-time": _moment,
+    "time": lambda text: _moment(f"2024-01-01T{text}"),
+    "duration": _matches(rf"P(?:{_PART}(?:{_CLOCK})?|{_CLOCK}|\d+W)"),
+    "email": _matches(r"[^@\s\"]+@[^@\s]+"),
+    "hostname": _matches(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*"),
+    "ipv4": IPv4Address,
+    "ipv6": IPv6Address,
+    "uri": _uri,
+    "uuid": UUID,
+}
+"""Raises ValueError for a text that is not of the format."""
