@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,8 +98,9 @@ class Catalog:
             if folder is None and model not in ids:
                 named.append(_from_hub(model, None))
             elif folder is not None and all(entry.folder != folder for entry in named):
-                numbered = (f"{folder.name}-{n}" for n in itertools.count(2))
-                free = next(name for name in itertools.chain([folder.name], numbered) if name not in ids)
+                name = DEMO_ID if folder == DEMO_FOLDER else folder.name
+                numbered = (f"{name}-{n}" for n in itertools.count(2))
+                free = next(name for name in itertools.chain([name], numbered) if name not in ids)
                 named.append(_from_folder(folder, free))
         return tuple(named)
 
@@ -123,10 +125,12 @@ class Catalog:
 
 def as_folder(model: str) -> Path | None:
     """The folder that an operator's name for a model means; None if it is a hub id."""
-    path = Path(model).expanduser()
-    if path.is_dir() or not HUB_ID.fullmatch(model):
-        return path.resolve()
-    return None
+    path = Path(os.path.abspath(Path(model).expanduser()))
+    if path.is_dir():
+        return path
+    if model == DEMO_ID:
+        return DEMO_FOLDER
+    return None if HUB_ID.fullmatch(model) else path
 
 
 def _from_folder(folder: Path, model: str) -> CatalogEntry:

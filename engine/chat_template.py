@@ -56,11 +56,12 @@ class TemplateTraits:
         late_system: It shows a system message after other turns, and in its place.
         several_systems: It shows more than one system message at the beginning.
         repeated_roles: Two turns of the same role may follow each other.
-        assistant_first: The assistant may have the first turn.
+        assistant_first: The assistant may have the first turn, and be the only one to speak.
         parts: Content must be a list of parts; a plain string is not shown.
         tools: It describes the tools that it is given.
         tool_calls: It shows calls in the history.
         tool_results: It has turns for the results of calls.
+        text_beside_calls: It shows text and calls of the same turn.
         user_after_tool: A user turn may follow a tool's result directly.
         arguments_as_text: Arguments of past calls must be JSON text, not an object.
         calls_without_content: A turn of calls must have no content at all, rather than an empty one.
@@ -78,6 +79,7 @@ class TemplateTraits:
     tools: bool = True
     tool_calls: bool = True
     tool_results: bool = True
+    text_beside_calls: bool = True
     user_after_tool: bool = True
     arguments_as_text: bool = False
     calls_without_content: bool = False
@@ -130,13 +132,17 @@ def study(tokenizer: ChatTokenizer) -> TemplateTraits:
     if not probe.shows([_user()], "zquser"):
         with_parts = _Probe(tokenizer, parts=True)
         probe = with_parts if with_parts.shows([_user()], "zquser") else probe
+    traits = _study_tools(probe)
+    tools = [_TOOL] if traits.tools else None
     systems = [_turn("system", "zqsystem"), _turn("system", "zqsecond")]
     system = probe.shows([systems[0], _user()], "zqsystem", "zquser")
     conversation = [_user(), _turn("assistant", "zqanswer")]
     return attrs.evolve(
-        _study_tools(probe),
+        traits,
         system=system,
-        system_alone=system and probe.shows([systems[0]], "zqsystem"),
+        system_alone=system
+        and probe.shows([systems[0]], "zqsystem")
+        and probe.takes([systems[0]], tools, "zqsystem"),
         late_system=probe.shows(
             [*conversation, systems[0], _user("zqlast")], "zqanswer", "zqsystem", "zqlast"
         ),
@@ -145,7 +151,11 @@ def study(tokenizer: ChatTokenizer) -> TemplateTraits:
         and probe.shows(
             [*conversation, _turn("assistant", "zqmore"), _user("zqlast")], "zqanswer", "zqmore", "zqlast"
         ),
-        assistant_first=probe.shows([_turn("assistant", "zqanswer"), _user()], "zqanswer", "zquser"),
+        assistant_first=probe.shows(conversation[1:], "zqanswer")
+        and probe.shows([*conversation[1:], _user()], "zqanswer", "zquser")
+        and (
+            not traits.tool_calls or probe.takes([_calling_for(traits), _result(_SHORT_ID)], tools, "zqvalue")
+        ),
         parts=probe.parts,
         thinking_toggle=next(filter(probe.toggles, ("enable_thinking", "thinking")), None),
     )
@@ -175,6 +185,11 @@ class _Probe:
             return False
         return all(rendered.index(a) < rendered.index(b) for a, b in itertools.pairwise(words))
 
+    def takes(self, messages: list[TemplateMessage], tools: Any, *words: str) -> bool:
+        """Whether the words are still there with tools described, too."""
+        rendered = self.render(messages, tools)
+        return rendered is not None and all(word in rendered for word in words)
+
     def toggles(self, option: str) -> bool:
         on, off = (self.render([_user()], None, **{option: value}) for value in (True, False))
         return on is not None and off is not None and on != off
@@ -199,6 +214,12 @@ def _study_tools(probe: _Probe) -> TemplateTraits:
             tools=tools,
             arguments_as_text=as_text,
             calls_without_content=bare,
+            text_beside_calls=probe.shows(
+                [_user(), {**call, "content": "zqbeside"}, _result(_SHORT_ID), *_ENDING],
+                "zqbeside",
+                "zqtool",
+                "zqvalue",
+            ),
             user_after_tool=probe.shows([_user(), call, _result(_SHORT_ID), _user("zqlast")], "zqlast"),
             short_call_ids=_cuts_ids(probe, as_text, bare),
         )
@@ -234,6 +255,10 @@ def _calling(call_id: str, as_text: bool, bare: bool) -> TemplateMessage:
     function = {"name": "zqtool", "arguments": arguments}
     message: TemplateMessage = {"role": "assistant", "content": None if bare else ""}
     return {**message, "tool_calls": [{"id": call_id, "type": "function", "function": function}]}
+
+
+def _calling_for(traits: TemplateTraits) -> TemplateMessage:
+    return _calling(_SHORT_ID, traits.arguments_as_text, traits.calls_without_content)
 
 
 def _result(call_id: str) -> TemplateMessage:

@@ -59,7 +59,7 @@ class ChatTokenizer:
         """Whether conversations can be rendered at all; some models bring code instead of a template."""
         return bool(self.wrapped.has_chat_template)
 
-    @functools.cached_property
+    @property
     def vocab(self) -> dict[str, int]:
         """Every token's text and id, added tokens included."""
         return dict(self.wrapped.get_vocab())

@@ -78,7 +78,7 @@ ASKED = (say("user", "Weather?"), say("assistant", tool_calls=(CALL,)), result()
 TRAITS = {
     "qwen": TemplateTraits(thinking_toggle="enable_thinking"),
     "thinking": TemplateTraits(),
-    "llama": TemplateTraits(),
+    "llama": TemplateTraits(system_alone=False, assistant_first=False, text_beside_calls=False),
     "mistral": TemplateTraits(
         system_alone=False,
         late_system=False,
@@ -86,6 +86,7 @@ TRAITS = {
         repeated_roles=False,
         assistant_first=False,
         user_after_tool=False,
+        text_beside_calls=False,
         short_call_ids=True,
     ),
     "gemma": TemplateTraits(
@@ -102,11 +103,14 @@ TRAITS = {
     "glm4": TemplateTraits(thinking_toggle="enable_thinking"),
     "granite": TemplateTraits(),
     "liquid": TemplateTraits(tool_calls=False),
-    "deepseek": TemplateTraits(tools=False, arguments_as_text=True, calls_without_content=True),
+    "deepseek": TemplateTraits(
+        tools=False, arguments_as_text=True, calls_without_content=True, text_beside_calls=False
+    ),
     "strict_system": TemplateTraits(
         system_alone=False,
         late_system=False,
         several_systems=False,
+        assistant_first=False,
         tools=False,
         tool_calls=False,
         tool_results=False,
@@ -152,7 +156,8 @@ CONVERSATIONS = {
     "call and result": (*ASKED, say("assistant", "alpha"), say("user", "beta")),
     "result last": ASKED,
     "user after result": (*ASKED, say("user", "alpha")),
-    "call with text": (say("user", "alpha"), say("assistant", "", tool_calls=(CALL,)), result("beta")),
+    "call with text": (say("user", "alpha"), say("assistant", "beta", tool_calls=(CALL,)), result("gamma")),
+    "call without result": (say("user", "alpha"), say("assistant", tool_calls=(CALL,)), say("user", "beta")),
     "system only, then call": (say("system", "alpha"), *ASKED),
 }
 

@@ -93,9 +93,7 @@ class Adapter:
         self.traits: TemplateTraits | None = study(tokenizer) if tokenizer.has_chat_template else None
         seen = self.traits is not None and self.traits.tools
         self.native_tools = seen if record.native_tools is None else record.native_tools
-        if tool_parser.parser_id == "null" and (self.native_tools or settings.tool_injection):
-            tool_parser = registered_tool_parser(FALLBACK_FORMAT)
-        self.tool_parser = tool_parser
+        self.tool_parser = tool_parser = self._fit_for_tools(tool_parser, settings)
         self.default_overrides = recommended_parameters(tokenizer)
         self.stop_token_ids = self._stop_token_ids()
         self._max_tokens = settings.max_tokens
@@ -146,6 +144,14 @@ class Adapter:
                     calls[delta.call] = attrs.evolve(call, arguments=call.arguments + delta.arguments)
         reasoning = "".join(thoughts) if thoughts else None
         return Completion("".join(texts), reasoning, tuple(calls.values()), processor.stopped)
+
+    def _fit_for_tools(self, parser: ToolCallParser, settings: Settings) -> ToolCallParser:
+        """The parser, unless tools can be offered and it cannot read what the model will be told to write."""
+        if self.native_tools:
+            unfit = parser.parser_id == "null"
+        else:
+            unfit = settings.tool_injection and parser.render("name", "{}") is None
+        return registered_tool_parser(FALLBACK_FORMAT) if unfit else parser
 
     def _prepare_chat(self, chat: ChatInput, overrides: Overrides) -> PreparedInput:
         characters = sum(len(part.text) for message in chat.messages for part in message.content)
