@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,6 +63,7 @@ class TemplateTraits:
         tool_calls: It shows calls in the history.
         tool_results: It has turns for the results of calls.
         text_beside_calls: It shows text and calls of the same turn.
+        parallel_calls: It shows more than one call of the same turn.
         user_after_tool: A user turn may follow a tool's result directly.
         arguments_as_text: Arguments of past calls must be JSON text, not an object.
         calls_without_content: A turn of calls must have no content at all, rather than an empty one.
@@ -80,6 +82,7 @@ class TemplateTraits:
     tool_calls: bool = True
     tool_results: bool = True
     text_beside_calls: bool = True
+    parallel_calls: bool = True
     user_after_tool: bool = True
     arguments_as_text: bool = False
     calls_without_content: bool = False
@@ -220,11 +223,20 @@ def _study_tools(probe: _Probe) -> TemplateTraits:
                 "zqtool",
                 "zqvalue",
             ),
+            parallel_calls=probe.shows(_two_calls(call), "zqvalue", "zqother"),
             user_after_tool=probe.shows([_user(), call, _result(_SHORT_ID), _user("zqlast")], "zqlast"),
             short_call_ids=_cuts_ids(probe, as_text, bare),
         )
     results = tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
     return TemplateTraits(tools=tools, tool_calls=False, tool_results=results)
+
+
+def _two_calls(call: TemplateMessage) -> list[TemplateMessage]:
+    other = json.loads(
+        json.dumps(call["tool_calls"][0]).replace("zqvalue", "zqother").replace(_SHORT_ID, "zqcall002")
+    )
+    both = {**call, "tool_calls": [*call["tool_calls"], other]}
+    return [_user(), both, _result(_SHORT_ID), _result("zqcall002"), *_ENDING]
 
 
 def _cuts_ids(probe: _Probe, as_text: bool, bare: bool) -> bool:

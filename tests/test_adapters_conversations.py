@@ -41,7 +41,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Adapter
 
 
 @st.composite
-def conversations(draw: st.DrawFn, most_calls: int) -> tuple[Message, ...]:
+def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
     """Turns of all kinds in any order; every result answers an earlier call, and every text is unique."""
     messages: list[Message] = []
     open_calls: list[str] = []
@@ -55,7 +55,7 @@ def conversations(draw: st.DrawFn, most_calls: int) -> tuple[Message, ...]:
             open_calls.remove(answered)
             messages.append(Message("tool", (TextPart(next(words)),), tool_call_id=answered))
         elif kind == "c":
-            number = draw(st.integers(1, most_calls))
+            number = draw(st.integers(1, 3))
             arguments = [json.dumps({"key": next(words)}) for _ in range(number)]
             calls = tuple(ToolCall(f"call_{next(words)}", "look", argument) for argument in arguments)
             open_calls += [call.id for call in calls]
@@ -82,12 +82,13 @@ def said(messages: tuple[Message, ...]) -> list[str]:
 def test_everything_said_reaches_the_model_in_order(
     adapter: Callable[[str], Adapter], name: str, data: st.DataObject
 ) -> None:
-    messages = data.draw(conversations(most_calls=1 if name == "llama" else 3))
+    messages = data.draw(conversations())
     tools: Any = data.draw(st.sampled_from([(), TOOLS]))
     model = adapter(name)
     request = GenerationRequest("r", ModelKey("m"), ChatInput(messages, tools))
     read = model.tokenizer.decode(model.prepare_input(request).tokens)
     words = said(messages)
     assert [word for word in words if word not in read] == []
-    assert words == sorted(words, key=read.index)
+    if name != "llama":  # it shows one call a turn, so that results come between the calls
+        assert words == sorted(words, key=read.index)
     assert ("Look it up" in read) == bool(tools)

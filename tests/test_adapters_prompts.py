@@ -344,5 +344,9 @@ def test_a_tokenizer_that_is_code_is_refused(folder: Folder) -> None:
 def test_a_template_that_does_nothing_but_fail_is_a_400_at_each_request(folder: Folder) -> None:
     model = adapter_of(folder("qwen", chat_template="{{ messages.nonsense.more }}"))
     assert refusal(model, chat("Hi")).code == "chat_template_error"
+    speaking = refusal(
+        adapter_of(folder("qwen", chat_template="{{ raise_exception('No jokes!') }}")), chat("Hi")
+    )
+    assert (speaking.param, speaking.detail[-9:]) == ("messages", "No jokes!")
     broken = adapter_of(folder("qwen", chat_template="{% if %}"))
     assert refusal(broken, chat("Hi")).code == "chat_template_error"

@@ -52,6 +52,8 @@ class ConversationWriter:
         said = turns.speak(placed, traits, self._written_call)
         if not traits.repeated_roles:
             said = turns.merge_repeated(said)
+        if not traits.parallel_calls:
+            said = turns.one_call_a_turn(said)
         if not traits.text_beside_calls:
             said = turns.split_calls(said)
         if not traits.assistant_first:

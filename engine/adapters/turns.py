@@ -90,6 +90,28 @@ def split_calls(turns: Iterable[Message]) -> list[Message]:
     return split
 
 
+def one_call_a_turn(turns: Sequence[Message]) -> list[Message]:
+    """Calls of one turn one after the other, each followed by its result if that came at once."""
+    single: list[Message] = []
+    results: list[Message] = []
+    for index, turn in enumerate(turns):
+        if turn in results:
+            results.remove(turn)
+            continue
+        first, *others = turn.tool_calls or (None,)
+        if first is None or not others:
+            single.append(turn)
+            continue
+        results = list(itertools.takewhile(lambda then: then.role == "tool", turns[index + 1 :]))
+        for number, call in enumerate(turn.tool_calls):
+            bare = attrs.evolve(turn, content=(), reasoning=None) if number else turn
+            own = [result for result in results if result.tool_call_id == call.id]
+            single += [attrs.evolve(bare, tool_calls=(call,)), *own]
+        own_ids = {call.id for call in turn.tool_calls}
+        results = [result for result in results if result.tool_call_id in own_ids]
+    return single
+
+
 def open_with_user(turns: Sequence[Message]) -> list[Message]:
     """An empty user turn before an assistant who would have the first word."""
     for index, turn in enumerate(turns):
