@@ -82,7 +82,10 @@ class StreamProcessor:
 
     @property
     def broken_calls(self) -> int:
-        """Blocks that were returned as plain text though they look like calls."""
+        """Blocks that were returned as plain text though they look like calls.
+
+        Those that stand behind a stop string, in the same piece of text, are among them.
+        """
         return self._calls.broken_calls
 
     @property
