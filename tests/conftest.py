@@ -49,4 +49,4 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     make_tokenizer(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     known = GrammarTokenizer(tokenizer, [tokenizer.token_to_id(END)])
-    return Grammars(known, GrammarCompiler(known))
+    return Grammars(known, GrammarCompiler(known), tokenizer.to_str())

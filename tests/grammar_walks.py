@@ -38,6 +38,8 @@ class Grammars:
 
     tokenizer: GrammarTokenizer
     compiler: GrammarCompiler
+    backend: str
+    """JSON of the tokenizer itself."""
 
     def matcher(self, constraint: Constraint) -> RowMatcher:
         """A matcher for what does constrain."""

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.grammar.call_arguments import OfferedTool, offered_tools
-from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText, literal
+from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText
 from greenroom.engine.grammar.raw_arguments import RawArguments, glm_arguments, qwen_arguments
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import CallConstraint
@@ -23,13 +23,12 @@ class CallFormat:
     """How a family writes calls.
 
     Args:
-        trigger: Marker that begins a call; empty where a call has none.
-        body: What follows it.
+        triggers: Each marker that begins a call, with what follows it; the first is what a call that is
+            required begins with. An empty marker: a call is a whole answer, and begins at once.
         one_block: All calls of an answer stand behind one marker, and nothing follows them.
     """
 
-    trigger: str
-    body: Body
+    triggers: tuple[tuple[str, Body], ...]
     one_block: bool = False
 
 
@@ -51,7 +50,7 @@ class CallGrammar:
     @property
     def triggers(self) -> tuple[str, ...]:
         """Markers that begin a call."""
-        return (self._format.trigger,) if self._format.trigger else ()
+        return tuple(marker for marker, _ in self._format.triggers)
 
     @property
     def repeats(self) -> bool:
@@ -59,21 +58,25 @@ class CallGrammar:
 
     @property
     def lazy(self) -> bool:
-        return not self.needed and bool(self._format.trigger)
+        return not self.needed and all(self.triggers)
 
-    def body(self, text: GrammarText) -> str:
-        """What may follow a trigger, to the end of the call."""
-        return self._format.body(text, self._tools, self._parallel)
+    def bodies(self) -> list[Callable[[GrammarText], str]]:
+        """For each trigger, what may follow it, to the end of the call."""
+        return [
+            lambda text, body=body: body(text, self._tools, self._parallel)  # type: ignore[misc]
+            for _, body in self._format.triggers
+        ]
 
     def whole(self, text: GrammarText) -> str:
         """An answer that is nothing but calls; without a need for one, also an answer that has none."""
-        marker = text.marker(self._format.trigger) if self._format.trigger else ""
-        call = text.rule(f"{marker} {self.body(text)}")
+        trigger, body = self._format.triggers[0]
+        marker = text.spelled(trigger) if trigger else ""
+        call = text.rule(f"{marker} {body(text, self._tools, self._parallel)}")
         calls = f"{call} ({MARGIN} {call})*" if self.repeats else call
-        if self.needed or self._format.trigger:
+        if self.needed or trigger:
             return f"{MARGIN} {calls}"
-        plain = text.terminal(r"/[ \n\r\t]*[^{ \n\r\t](?s:.*)/")
-        return f"{MARGIN} {calls} | {plain}"
+        plain = r"/[ \n\r\t]*[^{ \n\r\t](?s:.*)/ & ~/(?s:.*)<\|python_tag\|>(?s:.*)/"
+        return f"{MARGIN} {calls} | {text.terminal(plain)}"
 
 
 def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
@@ -116,7 +119,7 @@ def _json_call(text: GrammarText, tools: tuple[OfferedTool, ...], key: str, many
 
 
 def _hermes(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
-    return f"{MARGIN} {_json_call(text, tools, 'arguments')} {MARGIN} {text.marker('</tool_call>')}"
+    return f"{MARGIN} {_json_call(text, tools, 'arguments')} {MARGIN} {text.spelled('</tool_call>')}"
 
 
 def _granite(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
@@ -132,8 +135,12 @@ def _alternatives(
 
 
 def _llama_xml(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
-    end = text.marker("</function>")
-    return _alternatives(tools, lambda tool, json: f"{literal(tool.plain_name + '>')} {json} {end}", text)
+    end = text.spelled("</function>")
+
+    def written(tool: OfferedTool, json: str) -> str:
+        return f"{text.spelled(tool.plain_name + '>')} {json} {end}"
+
+    return _alternatives(tools, written, text)
 
 
 def _llama_python(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
@@ -147,9 +154,10 @@ def _llama_json(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -
 
 def _glm4_xml(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
     def written(tool: OfferedTool, json: str) -> str:
-        return f"{literal(f'<name>{tool.plain_name}</name><arguments>')} {json} {literal('</arguments>')}"
+        head = text.spelled(f"<name>{tool.plain_name}</name><arguments>")
+        return f"{head} {json} {text.spelled('</arguments>')}"
 
-    return f"{MARGIN} {_alternatives(tools, written, text)} {MARGIN} {text.marker('</tool_call>')}"
+    return f"{MARGIN} {_alternatives(tools, written, text)} {MARGIN} {text.spelled('</tool_call>')}"
 
 
 def _mistral(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
@@ -158,29 +166,37 @@ def _mistral(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> s
         return _granite(text, tools, many)
 
     def written(tool: OfferedTool, json: str) -> str:
-        return f"{literal(tool.plain_name)} <[{arguments}]> {json}"
+        return f"{text.spelled(tool.plain_name)} <[{arguments}]> {json}"
 
-    one = text.rule(_alternatives(tools, written, text))
-    again = text.tokenizer.special("[TOOL_CALLS]")
-    return one if not many or again is None else f"{one} (<[{again}]> {one})*"
+    return _alternatives(tools, written, text)
 
 
 def _raw(arguments: RawArguments) -> Body:
     return lambda text, tools, many: arguments.calls(text, tools)
 
 
+def _raw_function(arguments: RawArguments) -> Body:
+    """Qwen's call without its outer tag, which these models forget."""
+    return lambda text, tools, many: arguments.functions(text, tools)
+
+
+def _one(trigger: str, body: Body, one_block: bool = False) -> CallFormat:
+    return CallFormat(((trigger, body),), one_block)
+
+
 CALL_FORMATS: dict[str, CallFormat] = {
-    "hermes_json": CallFormat("<tool_call>", _hermes),
-    "mlx_lm.json_tools": CallFormat("<tool_call>", _hermes),
-    "granite_json": CallFormat("<|tool_call|>", _granite, one_block=True),
-    "llama_xml": CallFormat("<function=", _llama_xml),
-    "llama_python": CallFormat("<|python_tag|>", _llama_python, one_block=True),
-    "llama_json": CallFormat("", _llama_json, one_block=True),
-    "glm4_xml": CallFormat("<tool_call>", _glm4_xml),
-    "glm4_native": CallFormat("<tool_call>", _raw(glm_arguments)),
-    "mlx_lm.glm47": CallFormat("<tool_call>", _raw(glm_arguments)),
-    "mlx_lm.laguna": CallFormat("<tool_call>", _raw(glm_arguments)),
-    "mlx_lm.mistral": CallFormat("[TOOL_CALLS]", _mistral, one_block=True),
-    "mlx_lm.qwen3_coder": CallFormat("<tool_call>", _raw(qwen_arguments)),
+    "hermes_json": _one("<tool_call>", _hermes),
+    "granite_json": CallFormat((("<|tool_call|>", _granite), ("<tool_call>", _hermes)), one_block=True),
+    "llama_xml": _one("<function=", _llama_xml),
+    "llama_python": _one("<|python_tag|>", _llama_python, one_block=True),
+    "llama_json": _one("", _llama_json, one_block=True),
+    "glm4_xml": _one("<tool_call>", _glm4_xml),
+    "glm4_native": _one("<tool_call>", _raw(glm_arguments)),
+    "mistral": _one("[TOOL_CALLS]", _mistral),
+    "qwen3_coder": CallFormat(
+        (("<tool_call>", _raw(qwen_arguments)), ("<function=", _raw_function(qwen_arguments)))
+    ),
+    "mlx_lm.json_tools": _one("<tool_call>", _hermes),
+    "mlx_lm.mistral": _one("[TOOL_CALLS]", _mistral, one_block=True),
 }
 """Formats that can be constrained, by the id of the parser that reads them."""

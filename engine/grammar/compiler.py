@@ -55,8 +55,8 @@ class GrammarCompiler:
         lazy = calls is not None and calls.lazy and alone
         plan = Plan(self._tokenizer, thought=thought)
         if calls is not None and lazy:
-            body = self._prototype(calls.body, "tools")
-            plan = attrs.evolve(plan, call=body, repeats=calls.repeats)
+            bodies = tuple(self._prototype(body, "tools") for body in calls.bodies())
+            plan = attrs.evolve(plan, calls=bodies, repeats=calls.repeats)
         elif calls is not None or not alone:
             plan = self._whole_answer(plan, constraint, calls)
         return self._with_gates(plan, calls.triggers if calls is not None and lazy else ())
@@ -70,7 +70,7 @@ class GrammarCompiler:
 
         def opening(text: GrammarText) -> str:
             assert thought is not None
-            return f"{text.marker(thought.start)} | {answer(text)}"
+            return f"{text.spelled(thought.start)} | {answer(text)}"
 
         def after(text: GrammarText) -> str:
             return f"{MARGIN} ({text.rule(answer(text))})"

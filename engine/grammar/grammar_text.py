@@ -59,14 +59,16 @@ class GrammarText:
         """A reference to a whole Lark grammar."""
         return self._part({"lark_grammar": grammar})
 
-    def marker(self, text: str) -> str:
-        """The marker as this model's tokens write it."""
-        special = self.tokenizer.special(text)
-        return literal(text) if special is None else f"<[{special}]>"
+    def spelled(self, text: str) -> str:
+        """Fixed text as this model's tokens write it, special tokens where it holds any."""
+        pieces = self.tokenizer.split_specials(text)
+        return " ".join(literal(piece) if isinstance(piece, str) else f"<[{piece}]>" for piece in pieces)
 
     def build(self, start: str) -> str:
         """The finished grammar, for `LLMatcher`."""
-        lark = "\n".join(["%llguidance {}", f"start: {start}", *self._rules])
+        # Where the grammar leaves no choice, llguidance would force what the tokenizer makes of the text:
+        # a special token for text that only looks like one, which the grammar then refuses.
+        lark = "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *self._rules])
         return json.dumps({"grammars": [{"name": "main", "lark_grammar": lark}, *self._parts]})
 
     def _part(self, part: dict[str, Any]) -> str:

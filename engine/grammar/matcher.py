@@ -42,7 +42,7 @@ class Plan:
     Args:
         answer: llguidance matcher at the beginning of the constrained answer.
         opening: Likewise, with the marker of a thought as an alternative.
-        call: Likewise, right after the marker that begins a call.
+        calls: Likewise, right after each of the markers that begin a call.
         repeats: Another call may follow a call.
         free: Watches free text for a call.
         inside: Watches a thought for its end.
@@ -53,7 +53,7 @@ class Plan:
     thought: ThoughtConstraint | None = None
     answer: Any = None
     opening: Any = None
-    call: Any = None
+    calls: tuple[Any, ...] = ()
     repeats: bool = True
     free: MarkerGate | None = None
     inside: MarkerGate | None = None
@@ -68,7 +68,7 @@ class Plan:
     def constrains(self) -> bool:
         """Whether a row has to be watched at all."""
         limited = self.thought is not None and self.thought.budget is not None
-        return self.answer is not None or self.call is not None or limited
+        return self.answer is not None or bool(self.calls) or limited
 
 
 @attrs.frozen(eq=False)
@@ -195,16 +195,18 @@ class RowMatcher:
                 self._state.matcher.rollback(1)
 
     def forced_tokens(self) -> tuple[int, ...]:
-        """Tokens that must come next, in order; often none. The loop may append them without sampling.
+        """Tokens that come next whatever the model thinks; often none. A draft that is always accepted.
 
-        Each still has to be given to `advance`.
+        The loop may append them without sampling; each still has to be given to `advance`.
         """
         state = self._state
         if state.phase is Phase.CLOSING:
             return self._plan.closing[state.closed :]
-        if state.matcher is not None:
-            return tuple(state.matcher.compute_ff_tokens())
-        return ()
+        if state.matcher is None:
+            return ()
+        # The last token of a forced text may be longer than the text: it is left to the model.
+        tokens = self._plan.tokenizer.inner.tokenize_bytes(state.matcher.compute_ff_bytes())[:-1]
+        return tuple(tokens[: state.matcher.validate_tokens(tokens)])
 
     def valid_prefix(self, tokens: list[int]) -> int:
         """How many of these drafted tokens would be accepted, one after the other."""
@@ -294,7 +296,7 @@ class RowMatcher:
         position, found = state.gate.step(state.position, token)
         if found is None:
             return attrs.evolve(state, position=position)
-        return _State(Phase.CALL, matcher=self._plan.call.deep_copy())
+        return _State(Phase.CALL, matcher=self._plan.calls[found].deep_copy())
 
     def _settle(self, state: _State, token: int) -> _State:
         """Whether the answer so far is a thought's beginning, may become one, or is none."""

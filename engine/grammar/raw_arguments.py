@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import attrs
 
 from greenroom.engine.grammar import keywords
 from greenroom.engine.grammar.call_arguments import OfferedTool
 from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText, literal
+from greenroom.engine.grammar.limits import MAX_DEPTH
 from greenroom.schemas.problems import invalid
 
 _STRING_KEYWORDS = {"type", "minLength", "maxLength", "pattern", "allOf", "enum", "const"}
@@ -27,7 +30,6 @@ class RawArguments:
         end: What closes a value.
         tail: What follows the last argument.
         space: White space on both sides of a value.
-        null: The word "null" is read as null even where a string is expected.
     """
 
     head: str
@@ -35,17 +37,21 @@ class RawArguments:
     end: str
     tail: str
     space: str
-    null: bool
 
     def calls(self, text: GrammarText, tools: tuple[OfferedTool, ...]) -> str:
         """A call to any of the tools, after the marker and up to its end."""
-        calls = " | ".join(text.rule(self._call(text, tool)) for tool in tools)
-        end = text.marker("</tool_call>")
+        calls = " | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools)
+        end = text.spelled("</tool_call>")
         return f"{MARGIN} ({calls}) {MARGIN} {end}"
 
-    def _call(self, text: GrammarText, tool: OfferedTool) -> str:
+    def functions(self, text: GrammarText, tools: tuple[OfferedTool, ...]) -> str:
+        """Likewise, after the marker `<function=`."""
+        head = self.head.removeprefix("<function=")
+        return "(" + " | ".join(text.rule(self._call(text, tool, head)) for tool in tools) + ")"
+
+    def _call(self, text: GrammarText, tool: OfferedTool, start: str) -> str:
         schema: dict[str, Any] = tool.schema("#") if tool.exact else {}
-        head, tail = literal(self.head.format(tool.plain_name)), self.tail and literal(self.tail)
+        head, tail = text.spelled(start.format(tool.plain_name)), self.tail and text.spelled(self.tail)
         if not tool.exact or not set(schema) <= _OBJECT_KEYWORDS:
             if tool.exact:
                 return self._refuse(tool, f"the keywords {sorted(set(schema) - _OBJECT_KEYWORDS)}")
@@ -63,29 +69,26 @@ class RawArguments:
     def _any_argument(self, text: GrammarText) -> str:
         key = text.terminal(r"/[A-Za-z_][A-Za-z0-9_.-]{0,63}/")
         before, _, after = self.before.partition("{}")
-        return f"{literal(before)} {key} {literal(after + self.space)} {self._string(text, '/(?s:.*)/')}"
+        value = self._string(text, "/(?s:.*)/")
+        return f"{text.spelled(before)} {key} {text.spelled(after + self.space)} {value}"
 
     def _argument(self, text: GrammarText, tool: OfferedTool, name: str, value: Any, root: Any) -> str:
-        start = literal(self.before.format(name) + self.space)
+        start = text.spelled(self.before.format(name) + self.space)
         if not re.fullmatch(r"[\w.-]+", name):
             self._refuse(tool, f"the argument name '{name}'")
-        if not isinstance(value, Mapping) or "string" not in self._types(value):
+        types = _types(value, root)
+        if "string" not in types:
             return f"{start} {self._json(text, value, root)}"
-        if set(value) - _STRING_KEYWORDS or value.get("type", "string") != "string":
+        if types != {"string"}:
             self._refuse(tool, f"the schema of '{name}', which mixes strings with something else,")
-        if "enum" in value or "const" in value:
-            return f"{start} {self._choice(text, tool, name, value)}"
+        plain = _resolved(value, root)
+        if set(plain) - _STRING_KEYWORDS or set(value) - {"$ref"} - _STRING_KEYWORDS:
+            self._refuse(tool, f"the keywords of '{name}'")
+        if "enum" in plain or "const" in plain:
+            return f"{start} {self._choice(text, tool, name, plain)}"
+        if "$ref" in value:  # the parser does not see that it is a string, and may take it for a number
+            self._refuse(tool, f"the reference of '{name}' to a string")
         return f"{start} {self._string(text, self._content(value))}"
-
-    def _types(self, value: Mapping[str, Any]) -> set[str]:
-        """The types that a value may have; every type if it cannot be told."""
-        named = value.get("type")
-        if named is not None:
-            return {named} if isinstance(named, str) else set(named)
-        values = value.get("enum", [value["const"]] if "const" in value else None)
-        if values is not None:
-            return {"string"} if any(isinstance(item, str) for item in values) else set()
-        return set(keywords.TYPES)
 
     def _json(self, text: GrammarText, value: Any, root: Any) -> str:
         if isinstance(value, Mapping):
@@ -93,14 +96,13 @@ class RawArguments:
         return f"{text.json(value)} {self._closing(text)}"
 
     def _closing(self, text: GrammarText) -> str:
-        end = text.marker(self.end)
-        return f"{literal(self.space)} {end}" if self.space else end
+        end = text.spelled(self.end)
+        return f"{text.spelled(self.space)} {end}" if self.space else end
 
     def _choice(self, text: GrammarText, tool: OfferedTool, name: str, value: Mapping[str, Any]) -> str:
         wanted = value.get("enum", [value.get("const")])
-        texts = [item for item in wanted if isinstance(item, str) and item and item == item.strip()]
-        kept = [item for item in texts if not (self.null and item.lower() == "null")]
-        if len(kept) != len(wanted) or set(value) - {"type", "enum", "const"}:
+        kept = [item for item in wanted if isinstance(item, str) and item and item == item.strip()]
+        if len(kept) != len(wanted) or set(value) - {"type", "enum", "const"} or any(map(_is_json, kept)):
             self._refuse(tool, f"the values of '{name}'")
         return "(" + " | ".join(literal(item) for item in kept) + f") {self._closing(text)}"
 
@@ -119,17 +121,55 @@ class RawArguments:
     def _string(self, text: GrammarText, content: str) -> str:
         """A string's text, up to the tag that closes it."""
         special = text.tokenizer.special(self.end)
-        inside = f"({content} & ~/(?s:.*){re.escape(self.end).replace('/', chr(92) + '/')}(?s:.*)/"
-        inside += " & ~/(?i:null)/)" if self.null else ")"
+        closer = re.escape(self.end).replace("/", r"\/")
+        inside = f"({content} & ~/(?s:.*){closer}(?s:.*)/)"
         if special is not None and not self.space:
             return f"{text.terminal(inside)} <[{special}]>"
-        closing = literal(self.space + self.end)
+        closing = text.spelled(self.space + self.end)
         return text.rule(text.terminal(f"{inside} {closing}"), "[lazy]")
 
     def _refuse(self, tool: OfferedTool, what: str) -> str:
         where = f"the strict tool '{tool.name}'"
         detail = f"In this model's format of calls, {what} of {where} cannot be honoured"
         raise invalid(detail, tool.param, "unsupported_schema")
+
+
+def _resolved(value: Any, root: Any) -> Any:
+    """The schema that a chain of references leads to."""
+    for _ in range(MAX_DEPTH):
+        if not isinstance(value, Mapping) or not str(value.get("$ref", "")).startswith("#/"):
+            return value
+        target = root
+        for part in unquote(value["$ref"][2:]).split("/"):
+            target = target[part.replace("~1", "/").replace("~0", "~")]
+        value = target
+    return value
+
+
+def _types(value: Any, root: Any) -> set[str]:
+    """The types that a value may have; every type if it cannot be told."""
+    value = _resolved(value, root)
+    if not isinstance(value, Mapping):
+        return set(keywords.TYPES)
+    named = value.get("type")
+    if named is not None:
+        return {named} if isinstance(named, str) else set(named)
+    values = value.get("enum", [value["const"]] if "const" in value else None)
+    if values is not None:
+        return {"string" if isinstance(item, str) else "object" for item in values}
+    branches = value.get("anyOf") or value.get("oneOf")
+    if branches:
+        return set().union(*(_types(branch, root) for branch in branches))
+    return set(keywords.TYPES)
+
+
+def _is_json(text: str) -> bool:
+    """Whether a parser that does not know that this is a string would take it for something else."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return text in ("True", "False", "None") or text[0] in "[{"
+    return True
 
 
 def _searched(pattern: str) -> str:
@@ -146,7 +186,6 @@ glm_arguments = RawArguments(
     end="</arg_value>",
     tail="",
     space="",
-    null=False,
 )
 qwen_arguments = RawArguments(
     head="<function={}>",
@@ -154,5 +193,4 @@ qwen_arguments = RawArguments(
     end="</parameter>",
     tail="</function>",
     space="\n",
-    null=True,
 )

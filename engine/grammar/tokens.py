@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,16 @@ class GrammarTokenizer:
         """The id of the special token that is written so, or None if ordinary tokens spell the text."""
         ident = self._added.get(text)
         return ident if ident is not None and self.inner.is_special_token(ident) else None
+
+    def split_specials(self, text: str) -> list[str | int]:
+        """The text in pieces: ids of the special tokens in it, and what stands between."""
+        pieces = [piece for piece in self._specials.split(text) if piece]
+        return [piece if (ident := self.special(piece)) is None else ident for piece in pieces]
+
+    @cached_property
+    def _specials(self) -> re.Pattern[str]:
+        longest_first = sorted(filter(self.special, self._added), key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else r"(?!)")
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of the text, special ones included."""
