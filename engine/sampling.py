@@ -1,9 +1,9 @@
 """Draw one token for every row of a batch, each by its own settings, in a handful of array operations.
 
 Filters apply in the order for which models' published settings are tuned (Hugging Face, vLLM): temperature,
-then min_p, top_k and top_p. Rows that need nothing pay nothing: rows are sorted into classes of work, and each
-class is computed for its rows only. Every row draws from a random stream of its own, keyed by its seed and its
-position, so that its neighbours cannot change what it draws.
+then min_p, top_k and top_p. Rows that need nothing pay nothing: rows are sorted into classes of work, and
+each class is computed for its rows only. Every row draws from a random stream of its own, keyed by its seed
+and its position, so that its neighbours cannot change what it draws.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Draw:
     def __init__(
         self, settings: Sequence[RowSampling], positions: Sequence[int], rows: Sequence[int]
     ) -> None:
-        self.rows = mx.array(rows)
+        self.rows = mx.array(list(rows))
         self._temperature = mx.array([row.temperature for row in settings])[:, None]
         self._top_p = mx.array([row.top_p for row in settings])[:, None]
         self._min_p = mx.array([row.min_p for row in settings])[:, None]
@@ -115,7 +115,7 @@ class _Draw:
         self._most = max(row.top_k for row in settings)
         self._has_min_p = any(row.min_p > 0 for row in settings)
         self._seeds = mx.array([row.seed for row in settings], dtype=mx.uint32)
-        self._at = mx.array(positions, dtype=mx.uint32)
+        self._at = mx.array(list(positions), dtype=mx.uint32)
 
     def draw(self, logits: mx.array) -> mx.array:
         return mx.argmax(logits, axis=-1)

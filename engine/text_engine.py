@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -12,12 +13,15 @@ import structlog
 from greenroom.engine.batch.group import BatchGroup, Joining
 from greenroom.engine.batch.policies import GroupingPolicy, PrefillPolicy
 from greenroom.engine.batch.prefill import PrefillQueue
-from greenroom.engine.batch.row import Detokenizer, Processor, Row
+from greenroom.engine.batch.row import Row, Voice
+from greenroom.engine.loader import load_model
 from greenroom.engine.sampling import RowSampling
+from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import GenerationRequest, PreparedInput, RawInput
+from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.settings import Settings
 
 Events = list[tuple[str, GenerationEvent]]
 """Events with the ids of the requests they belong to, in order."""
@@ -28,29 +32,12 @@ _CLEAR_STEPS = 512
 log = structlog.get_logger(__name__)
 
 
-class Voice:
-    """Turns one request's tokens into text and its text into deltas: what the engine needs of an adapter.
-
-    Args:
-        new_processor: Makes the stream processor of a request.
-        new_detokenizer: Makes a detokenizer that continues after the given tokens.
-    """
-
-    def __init__(
-        self,
-        new_processor: Callable[[PreparedInput, Callable[[], str]], Processor],
-        new_detokenizer: Callable[[tuple[int, ...]], Detokenizer],
-    ) -> None:
-        self.new_processor = new_processor
-        self.new_detokenizer = new_detokenizer
-
-
 class TextEngine:
     """Continuous batching: `step` decodes one token for every running row and a slice of the waiting prompts.
 
     Args:
         model: One of mlx-lm's models, evaluated on this thread.
-        voice: How tokens become events.
+        voice: The model's adapter, made on this thread.
     """
 
     def __init__(
@@ -87,16 +74,14 @@ class TextEngine:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._events.append((request.id, Failed(problem)))
             return
-        voice = self._voice
-        raw = isinstance(request.input, RawInput)
         row = Row(
             request_id=request.id,
             prompt=prepared.tokens,
             max_tokens=prepared.max_tokens,
             stop_token_ids=prepared.stop_token_ids | frozenset(parameters.stop_token_ids),
             sampling=RowSampling.of(parameters),
-            detokenizer=voice.new_detokenizer(prepared.tokens if raw else ()),
-            processor=voice.new_processor(prepared, _new_call_id),
+            detokenizer=self._voice.new_detokenizer(prepared),
+            processor=self._voice.new_stream_processor(prepared, _new_call_id),
         )
         self._rows[request.id] = row
         self._prefill.add(row)
@@ -178,6 +163,31 @@ class TextEngine:
 
     def _hand_over(self, row: Row, events: Iterable[GenerationEvent]) -> None:
         self._events += [(row.request_id, event) for event in events]
+
+
+def load_text_engine(
+    folder: Path,
+    record: CapabilityRecord,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+) -> TextEngine:
+    """Load a model's weights and everything that generates with them, all confined to this thread.
+
+    Args:
+        progress: Told the fraction of the weights that are in memory, 0 to 1.
+        abandoned: Asked between layers.
+
+    Raises:
+        ProblemError: 503 `load_failed`.
+        LoadAbandonedError: `abandoned` said so.
+    """
+    from greenroom.engine.adapters.registry import make_adapter
+    from greenroom.engine.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(folder, settings.trust_remote_code)
+    adapter = make_adapter(record, tokenizer, settings)
+    return TextEngine(load_model(folder, settings, progress, abandoned), adapter)
 
 
 def _new_call_id() -> str:

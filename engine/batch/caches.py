@@ -1,7 +1,7 @@
 """What a batch does with a model's caches, whatever their classes: mlx-lm's are duck-typed.
 
-A *plain* cache holds one sequence, as `model.make_cache` returns it. A *batched* cache holds rows, padded on the
-left. The lone row of a batch keeps its plain cache: no padding, no mask, and any class will do.
+A *plain* cache holds one sequence, as `model.make_cache` returns it. A *batched* cache holds rows, padded on
+the left. The lone row of a batch keeps its plain cache: no padding, no mask, and any class will do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def extend(cache: Cache, other: Cache) -> None:
 
 def keep_rows(cache: Cache, rows: Sequence[int]) -> None:
     """Drop all rows but these from a batched cache."""
-    indices = mx.array(rows)
+    indices = mx.array(list(rows))
     for layer in cache:
         layer.filter(indices)
 

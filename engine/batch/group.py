@@ -38,8 +38,8 @@ class Joining:
 class BatchGroup:
     """One cache and the rows in it; a row that has left stays as None until the group is compacted.
 
-    A step of the engine is `tidy`, `launch`, `read`, `sample`: the forward pass of the next token is under way
-    while the host reads and handles the token before it.
+    A step of the engine is `tidy`, `launch`, `read`, `sample`: the forward pass of the next token is under
+    way while the host reads and handles the token before it.
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
@@ -117,12 +117,13 @@ class BatchGroup:
             return
         tokens, rows = self._unread
         self._unread = None
-        for row, token in zip(rows, tokens.tolist(), strict=True):
+        values: Any = tokens.tolist()
+        for row, token in zip(rows, values, strict=True):
             if row is not None and not row.ended:
                 yield row, token
 
     def sample(self) -> None:
-        """Start drawing the next tokens from the logits of `launch`; a row's last token ends its computing."""
+        """Start drawing the next tokens from the logits of `launch`; after its last one a row leaves."""
         logits, self._logits = self._logits, None
         if logits is None or self.live == 0:
             return

@@ -41,8 +41,8 @@ class _Prompt:
 class PrefillQueue:
     """Prompts in order of arrival, one slice of work at a time.
 
-    The last token of a prompt is never computed here: it is the first input of the row's decoding, so it shares
-    the next step of the rows that are running already.
+    The last token of a prompt is never computed here: it is the first input of the row's decoding, so it
+    shares the next step of the rows that are running already.
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, slice]`.
@@ -116,7 +116,7 @@ class PrefillQueue:
         count = min(prompt.remaining, budget)
         if count:
             span = slice(prompt.done, prompt.done + count)
-            tokens = mx.array(prompt.row.prompt[span])[None]
+            tokens = mx.array(list(prompt.row.prompt[span]))[None]
             if prompt.embeddings is None:
                 self._model(tokens, cache=cache)
             else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
 
 from greenroom.engine.sampling import RowSampling
-from greenroom.schemas.events import FinishReason, Finished, GenerationEvent, Timing, Usage
+from greenroom.schemas.events import Finished, FinishReason, GenerationEvent, Timing, Usage
+from greenroom.schemas.requests import PreparedInput
 
 
 class Detokenizer(Protocol):
@@ -38,6 +39,16 @@ class Processor(Protocol):
     def feed(self, text: str, tokens: int = 1) -> Sequence[GenerationEvent]: ...
 
     def finish(self) -> Sequence[GenerationEvent]: ...
+
+
+class Voice(Protocol):
+    """What is used of an adapter: how tokens become text, and text events."""
+
+    def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer: ...
+
+    def new_stream_processor(
+        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+    ) -> Processor: ...
 
 
 @attrs.define(eq=False)

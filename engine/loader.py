@@ -1,0 +1,124 @@
+"""Weights from a folder into memory, layer by layer, on the thread that will use them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.batch import caches
+from greenroom.engine.devices import use_device
+from greenroom.engine.weight_files import check_weight_files
+from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.settings import Settings
+
+_LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
+_PIECE = 256 * 1024 * 1024
+"""Bytes that are read before progress is told and the load can be abandoned."""
+
+_LONGEST_REASON = 300
+
+
+class LoadAbandonedError(Exception):
+    """Nobody waits for the model any more."""
+
+
+def load_model(
+    folder: Path,
+    settings: Settings,
+    progress: Callable[[float], None] = lambda fraction: None,
+    abandoned: Callable[[], bool] = lambda: False,
+) -> Any:
+    """One of mlx-lm's models with all its weights in memory, proved by one forward pass.
+
+    Args:
+        settings: `device`, `dtype` and `trust_remote_code` matter here.
+        progress: Told the fraction of the weights that are in memory, 0 to 1.
+        abandoned: Asked between pieces of the weights.
+
+    Raises:
+        ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
+        LoadAbandonedError: `abandoned` said so.
+    """
+    use_device(settings)
+    try:
+        model = _open(folder, settings)
+        _read_weights(model, progress, abandoned)
+        _prove(model)
+    except (ProblemError, LoadAbandonedError):
+        raise
+    except Exception as error:  # anything may come out of a foreign folder
+        raise ProblemError(load_failed(folder.name, _reason(error, folder))) from error
+    return model
+
+
+def _open(folder: Path, settings: Settings) -> Any:
+    """The model with weights that are named, but not read yet."""
+    from mlx_lm.utils import load_model as load_lazily
+
+    check_weight_files(folder)
+    model, _ = load_lazily(folder, lazy=True, trust_remote_code=settings.trust_remote_code)
+    if settings.dtype != "auto":
+        _cast(model, getattr(mx, settings.dtype))
+    return model
+
+
+def _cast(model: Any, dtype: mx.Dtype) -> None:
+    """Give floating weights another type, but for those that the architecture keeps as they are."""
+    from mlx.utils import tree_map_with_path
+
+    may_cast = getattr(model, "cast_predicate", lambda path: True)
+
+    def cast(path: str, value: mx.array) -> mx.array:
+        floating = mx.issubdtype(value.dtype, mx.floating)
+        return value.astype(dtype) if floating and may_cast(path) else value
+
+    model.update(tree_map_with_path(cast, model.parameters()))
+
+
+def _read_weights(model: Any, progress: Callable[[float], None], abandoned: Callable[[], bool]) -> None:
+    from mlx.utils import tree_flatten
+
+    weights = tree_flatten(model.parameters())
+    total = sum(value.nbytes for _, value in weights) or 1
+    done = 0
+    for piece in _pieces(weights):
+        if abandoned():
+            raise LoadAbandonedError
+        mx.eval(piece)
+        done += sum(value.nbytes for value in piece)
+        progress(done / total)
+
+
+def _pieces(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
+    """Weights of one layer at a time, and of no more than a piece's bytes at once."""
+    for _, layer in itertools.groupby(weights, lambda weight: _layer_of(weight[0])):
+        piece, size = list[mx.array](), 0
+        for _, value in layer:
+            if piece and size + value.nbytes > _PIECE:
+                yield piece
+                piece, size = [], 0
+            piece.append(value)
+            size += value.nbytes
+        yield piece
+
+
+def _layer_of(name: str) -> str:
+    match = _LAYER.match(name)
+    return match.group(1) if match else ""
+
+
+def _prove(model: Any) -> None:
+    """Run one token through: what cannot work fails now, and kernels are built before a request waits."""
+    mx.eval(model(mx.array([[0]]), cache=caches.new_cache(model)))
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """One line for whoever asked for the model; the server's paths are not theirs to know."""
+    text = str(error).strip().replace(str(folder), folder.name) or type(error).__name__
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"

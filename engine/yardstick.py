@@ -1,0 +1,96 @@
+"""What the machine can do without a server: the bare loops that ours is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.row import Voice
+from greenroom.engine.text_engine import TextEngine
+from greenroom.schemas.events import Finished
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import GenerationRequest, PreparedInput, RawInput
+
+Prompts = Sequence[Sequence[int]]
+
+
+def load_model(folder: Path) -> Any:
+    """A model as the loops take it."""
+    from greenroom.engine.loader import load_model
+    from greenroom.schemas.settings import Settings
+
+    return load_model(folder, Settings())
+
+
+def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
+    """One padded prefill, then nothing but forward passes and argmax, each launched before the last is read.
+
+    Args:
+        prompts: Token ids by row.
+        tokens: How many to generate for each row; all rows are computed until the last one is done.
+    """
+    lengths = [len(prompt) - 1 for prompt in prompts]
+    width = max(lengths)
+    cache = caches.new_cache(model)
+    if len(prompts) > 1:
+        cache = caches.merge([cache, *(caches.new_cache(model) for _ in prompts[1:])])
+    if width:
+        padding = [width - length for length in lengths]
+        rows = [[*prompt[:-1], *[0] * pad] for prompt, pad in zip(prompts, padding, strict=True)]
+        if any(padding):
+            caches.begin_padded(cache, lengths, padding)
+        model(mx.array(rows), cache=cache)
+        if any(padding):
+            caches.end_padded(cache)
+        mx.eval(caches.arrays_of(cache))
+    inputs = mx.array([prompt[-1] for prompt in prompts])
+    steps: list[Any] = []
+    under_way: mx.array | None = None
+    for _ in range(max(tokens)):
+        inputs = mx.argmax(model(inputs[:, None], cache=cache)[:, -1, :], axis=-1)
+        mx.async_eval(inputs)
+        if under_way is not None:
+            steps.append(under_way.tolist())
+        under_way = inputs
+    if under_way is not None:
+        steps.append(under_way.tolist())
+    return [[step[row] for step in steps[:count]] for row, count in enumerate(tokens)]
+
+
+def batch_generator(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
+    """mlx-lm's own continuous batching, greedy."""
+    from mlx_lm.generate import BatchGenerator
+
+    generator = BatchGenerator(model, completion_batch_size=max(32, len(prompts)))
+    rows = generator.insert([list(prompt) for prompt in prompts], list(tokens))
+    generated: dict[int, list[int]] = {row: [] for row in rows}
+    try:
+        while True:
+            prompted, stepped = generator.next()
+            if not prompted and not stepped:
+                break
+            for response in stepped:
+                generated[response.uid].append(response.token)
+    finally:
+        generator.close()
+    return [generated[row] for row in rows]
+
+
+def own_loop(model: Any, voice: Voice, prompts: Prompts, tokens: Sequence[int]) -> list[int]:
+    """Our loop with all its host work, greedy; returns how many tokens each row got."""
+    engine = TextEngine(model, voice)
+    greedy = GenerationParameters(temperature=0.0)
+    for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
+        request = GenerationRequest(str(index), ModelKey("yardstick"), RawInput(tuple(prompt)))
+        engine.submit(request, PreparedInput(tuple(prompt), frozenset(), count), greedy)
+    counts = [0] * len(prompts)
+    while engine.has_work:
+        for request_id, event in engine.step():
+            if isinstance(event, Finished):
+                counts[int(request_id)] = event.usage.generated
+    return counts
