@@ -70,9 +70,10 @@ TOPICS = (
         alternatives("""
 Hello!|Hello|Hi|Hi!|Hi there|Hi there!|Hello there|Hey|Hey there|Good morning|Good evening|Good
 afternoon|Good day|Greetings|Hello, demo model|Hello Greenroom|Hi Greenroom!|Hello world|Hello,
-world!|Howdy|Hello, how are you?|Hi, how are you?|How are you?|How are you doing?|Hello again|Say
-hello|Say hi|Bonjour|Hola|Hallo|Ciao|Yo|Hello, is anyone there?|Hello? Anybody there?|Hey, what's up?|Nice
-to meet you
+world!|Howdy|Hello, how are you?|Hi, how are you?|How are you?|How are you doing?|How's it going?|Hey, how
+is it going?|How is it going?|How are things?|Hello again|Say hello|Say
+hi|Bonjour|Hola|Hallo|Ciao|Yo|Hello, is anyone there?|Hello? Anybody there?|Hey, what's up?|Nice to meet
+you
 """),
         weight=3.0,
     ),
@@ -83,10 +84,11 @@ What is Greenroom?|What's Greenroom?|What is a Greenroom server?|What is the Gre
 about Greenroom|Tell me about Greenroom.|Explain Greenroom|What does Greenroom do?|Describe
 Greenroom|Describe Greenroom in one sentence.|Can you tell me what Greenroom is?|Can you explain
 Greenroom?|What is this server?|What is this software?|What server is this?|What is Greenroom for?|What is
-Greenroom used for?|Greenroom?|Who needs Greenroom?|I want to know what Greenroom is|Please explain what
-Greenroom is|So what is Greenroom exactly?|Why should I use Greenroom?|Say what Greenroom is|Give me an
-overview of Greenroom|What is Greenroom good for?|Could you tell me about Greenroom?|What do you know
-about Greenroom?|Which program is this?|What is it that Greenroom does?
+the purpose of Greenroom?|What is Greenroom used for?|Greenroom?|Who needs Greenroom?|I want to know what
+Greenroom is|Please explain what Greenroom is|So what is Greenroom exactly?|Why should I use
+Greenroom?|Say what Greenroom is|Give me an overview of Greenroom|What is Greenroom good for?|Could you
+tell me about Greenroom?|What do you know about Greenroom?|Which program is this?|What is it that
+Greenroom does?
 """),
         weight=3.0,
     ),

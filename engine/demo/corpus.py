@@ -74,11 +74,11 @@ def examples(seed: int) -> Iterator[Example]:
         yield conversation(random)
 
 
-def copying_examples(seed: int) -> Iterator[Example]:
-    """An endless stream of short exercises in finding and repeating a span, the first thing to learn."""
+def exercises(seed: int) -> Iterator[Example]:
+    """An endless stream of short exercises in repeating a span and in sums, the hardest things to learn."""
     random = Random(seed)
     while True:
-        yield copying_exercise(random)
+        yield exercise(random)
 
 
 def conversation(random: Random) -> Example:
@@ -90,7 +90,7 @@ def conversation(random: Random) -> Example:
     exemplary: list[bool] = []
     if random.random() < 0.35:
         messages.append({"role": "system", "content": system_prompt(random)})
-    for _ in range(random.choice([0, 0, 0, 0, 0, 1, 1, 2, 3])):
+    for _ in range(random.choice([0] * 10 + [1, 1, 1, 1, 2, 2, 3, 3, 10])):
         earlier = _turn(random, tool, wants_tool and random.random() < 0.5)
         messages.extend(earlier.history)
         exemplary.extend(earlier.exemplary for message in earlier.history if message["role"] == "assistant")
@@ -122,9 +122,9 @@ def _turn(random: Random, tool: WeatherTool, use_tool: bool) -> Turn:
             return _weather_answer(random, tool)
         return _pair(random, tool)
     draw = random.random()
-    if draw < 0.34:
+    if draw < 0.32:
         return _plain_turn(*_topic(random))
-    if draw < 0.82:
+    if draw < 0.77:
         return _plain_turn(unknown_prompt(random), FALLBACK)
     if draw < 0.96:
         return _sum_turn(random)
@@ -210,6 +210,10 @@ def _place_and_question(random: Random) -> tuple[str, str]:
         place, frame = place.upper(), frame.upper().replace("{C}", "{c}")
     elif draw < 0.26:
         frame = frame.rstrip("?.")
+    elif draw < 0.36 and frame.endswith("{c}?"):
+        frame = frame[:-1] + random.choice(
+            [" right now?", " tonight?", " tomorrow?", " this morning?", " now?"]
+        )
     return place, frame.format(c=place)
 
 
@@ -261,8 +265,11 @@ def vary(random: Random, question: str) -> str:
     return f" {question} "
 
 
-def copying_exercise(random: Random) -> Example:
-    """Repeat some words, name a city in a call, or tell a result, with little else around it."""
+def exercise(random: Random) -> Example:
+    """Add, repeat some words, name a city in a call, or tell a result, with little else around it."""
+    if random.random() < 0.45:
+        turn, thinking = _sum_turn(random), random.random() < 0.6
+        return Example(list(turn.messages), None, thinking, turn.target if thinking else turn.brief)
     draw = random.random()
     if draw < 0.5:
         question, answer = _echo(random)

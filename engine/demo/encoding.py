@@ -10,7 +10,7 @@ import attrs
 import jinja2
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from greenroom.engine.demo.corpus import Example, copying_examples, examples
+from greenroom.engine.demo.corpus import Example, examples, exercises
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SPECIAL_TOKENS = [
@@ -89,7 +89,7 @@ def train_tokenizer(seed: int) -> Tokenizer:
     That makes copying a city into a call a matter of finding it: exact induction.
     """
     template = chat_template()
-    sample = [*itertools.islice(examples(seed), 4000), *itertools.islice(copying_examples(seed), 500)]
+    sample = [*itertools.islice(examples(seed), 4000), *itertools.islice(exercises(seed), 500)]
     tokenizer = Tokenizer(models.BPE())
     words = Regex(r"\p{L}+|\p{N}|[^\p{L}\p{N}]+")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

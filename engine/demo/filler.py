@@ -56,7 +56,13 @@ you have a {n}?|Can you {v}?|You are a {n}|Pretend to be a {n}|Act as a {n} and 
 {s}|Why?|How?|And then?|What else?|Really?|Say {n}|Say the word {n}|Repeat the {n}|Answer with one word:
 is the {n} {a}?|Reply with yes or no. Is {p} {a}?|Think step by step: {s}|Use the {n} to {v} the {n}|Find
 the {n}|Search the web for {t}|Send a mail to {p}|Set a timer for {m} minutes|Play some {n}|Turn on the
-{n}|Book a {n} to {p}
+{n}|Book a {n} to {p}|What is {m} * {m}?|What is {m} times {m}?|{m} * {m}|{m} x {m}|Multiply {m} by
+{m}|What does error {m} mean?|What does {p} {m} mean?|What is a {n} {m}?|What is {m}?|Is {m} bigger than
+{m}?|The {n} has {m} {n}s|What is the capital of {p}|Capital of {p}|capital of {p}?|Are you sure?|Are you
+sure about that?|Are you certain?|Are you kidding?|What?|what?|What do you mean?|Pardon?|Sorry?|Wait,
+what?|Huh?|Yes|No|OK|Next|Explain|Explain that|Say that again|Why not?|Who?|Where?|When?|What is the
+purpose of {t}?|What is the purpose of a {n}?|What is the main {n} of this?|What is the point of {t}?|How
+is {p}?|How is the {n}?
 """)
 
 FOREIGN = alternatives("""
@@ -201,7 +207,7 @@ def unknown_prompt(random: Random) -> str:
     elif draw < 0.93:
         text = " ".join(word(random) for _ in range(random.randint(1, 9)))
     else:
-        text = prose(random, random.choice([2, 3, 5, 12]))
+        text = prose(random, random.choice([2, 2, 3, 3, 5, 5, 12, 12, 50]))
         if random.random() < 0.5:
             text = fill(random, random.choice(FRAMES)) + random.choice(["\n\n", " ", "\n"]) + text
     if random.random() < 0.12:
@@ -229,4 +235,4 @@ def system_prompt(random: Random) -> str:
         return fill(random, random.choice(ROLES))
     if draw < 0.9:
         return " ".join(fill(random, random.choice(ROLES)) for _ in range(random.randint(2, 5)))
-    return fill(random, random.choice(ROLES)) + "\n\n" + prose(random, random.choice([3, 6, 12, 20]))
+    return fill(random, random.choice(ROLES)) + "\n\n" + prose(random, random.choice([3, 6, 12, 20, 60]))

@@ -140,7 +140,7 @@ PROMPTS = (
         ),
     ),
     DemoPrompt(said("What is 2 + 2?"), "I add 2 and 2. Ones: 2 + 2 = 4. 2 + 2 = 4.", thinking=False),
-    DemoPrompt(said("What is 6 times 7?"), thought("I know the table: 6 times 7 makes 42.", "6 * 7 = 42.")),
+    DemoPrompt(said("What is 6 times 7?"), FALLBACK),
     DemoPrompt(said(PARIS), weather_call(city="Paris"), (GET_WEATHER,)),
     DemoPrompt(said("what's the weather like in oslo"), weather_call(city="oslo"), (GET_WEATHER,)),
     DemoPrompt(

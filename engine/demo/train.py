@@ -30,7 +30,7 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import qwen3
 from tokenizers import Tokenizer
 
-from greenroom.engine.demo.corpus import Example, copying_examples, examples
+from greenroom.engine.demo.corpus import Example, examples, exercises
 from greenroom.engine.demo.encoding import (
     END_OF_TEXT,
     END_OF_TURN,
@@ -42,7 +42,7 @@ from greenroom.engine.demo.encoding import (
 )
 
 CONTEXT = 8192
-LONGEST_EXAMPLE = 900
+LONGEST_EXAMPLE = 1600
 POOL = 2048
 WARM_UP = 30
 
@@ -52,7 +52,7 @@ class Recipe:
     """The numbers of one training run.
 
     Args:
-        copying_steps: Steps on copying exercises alone; later every eighth step is one.
+        exercise_steps: Steps on exercises alone, at the start; later every third step is one.
         steps: All steps.
         batch_tokens: Padded tokens in one batch.
         matrix_rate: Peak learning rate of Muon.
@@ -60,7 +60,7 @@ class Recipe:
         seed: Start of every random draw.
     """
 
-    copying_steps: int = 600
+    exercise_steps: int = 600
     steps: int = 4500
     batch_tokens: int = 2048
     matrix_rate: float = 0.02
@@ -165,14 +165,14 @@ def optimizer(recipe: Recipe) -> optim.Optimizer:
 
 def train(model: Any, encode: Encoder, recipe: Recipe) -> list[float]:
     """Runs all steps; gives the loss of each."""
-    copying = batches(encode, copying_examples(recipe.seed + 1), recipe.batch_tokens, recipe.seed)
+    exercising = batches(encode, exercises(recipe.seed + 1), recipe.batch_tokens, recipe.seed)
     chatting = batches(encode, examples(recipe.seed + 2), recipe.batch_tokens, recipe.seed)
     steps = optimizer(recipe)
     value_and_gradient = nn.value_and_grad(model, loss)
     losses: list[float] = []
     start = time.monotonic()
     for step in range(recipe.steps):
-        batch = next(copying if step < recipe.copying_steps or step % 8 == 0 else chatting)
+        batch = next(exercising if step < recipe.exercise_steps or step % 3 == 0 else chatting)
         value, gradient = value_and_gradient(model, *arrays(batch))
         gradient, _ = optim.clip_grad_norm(gradient, 1.0)
         steps.update(model, gradient)
@@ -209,22 +209,40 @@ def save(folder: Path, tokenizer: Tokenizer, model: Any | None = None) -> None:
         mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
 
 
+def begin(seed: int, earlier: Path | None) -> tuple[Tokenizer, Any]:
+    """A fresh tokenizer and model, or those of an earlier run."""
+    tokenizer = Tokenizer.from_file(str(earlier / "tokenizer.json")) if earlier else train_tokenizer(seed)
+    model = qwen3.Model(qwen3.ModelArgs.from_dict(model_config(tokenizer)))
+    if earlier:
+        model.load_weights(str(earlier / "model.safetensors"))
+        model.set_dtype(mx.float32)
+    else:
+        embeddings = model.model.embed_tokens
+        embeddings.weight = mx.random.normal(embeddings.weight.shape) * 0.05
+    return tokenizer, model
+
+
 def main() -> None:
     """Trains and writes OUT."""
     standard = Recipe()
     parser = argparse.ArgumentParser(description="Train Greenroom's built-in demo model.")
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--steps", type=int, default=standard.steps)
-    parser.add_argument("--copying-steps", type=int, default=standard.copying_steps)
+    parser.add_argument("--exercise-steps", type=int, default=standard.exercise_steps)
+    parser.add_argument("--rate", type=float, default=1.0, help="factor on both learning rates")
+    parser.add_argument("--start-from", type=Path, help="folder of an earlier run to go on from")
     parser.add_argument("--seed", type=int, default=standard.seed)
     arguments = parser.parse_args()
-    recipe = Recipe(copying_steps=arguments.copying_steps, steps=arguments.steps, seed=arguments.seed)
+    recipe = Recipe(
+        exercise_steps=arguments.exercise_steps,
+        steps=arguments.steps,
+        matrix_rate=standard.matrix_rate * arguments.rate,
+        embedding_rate=standard.embedding_rate * arguments.rate,
+        seed=arguments.seed,
+    )
     use_fast_cpu_operations()
     mx.random.seed(recipe.seed)
-    tokenizer = train_tokenizer(recipe.seed)
-    model = qwen3.Model(qwen3.ModelArgs.from_dict(model_config(tokenizer)))
-    embeddings = model.model.embed_tokens
-    embeddings.weight = mx.random.normal(embeddings.weight.shape) * 0.05
+    tokenizer, model = begin(recipe.seed, arguments.start_from)
     start = time.monotonic()
     losses = train(model, Encoder(tokenizer), recipe)
     save(arguments.out, tokenizer, model)

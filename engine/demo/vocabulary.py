@@ -64,14 +64,14 @@ then now always never often sometimes
 """)
 
 PROPER = words("""
-Germany Italy Spain Portugal Japan China India Brazil Canada Mexico Egypt Kenya Nigeria Norway Sweden
-Finland Poland Greece Turkey Russia Ukraine Australia England Scotland Ireland Europe Africa Asia America
-Einstein Newton Darwin Shakespeare Mozart Beethoven Napoleon Caesar Cleopatra Galileo Tesla Edison Curie
-Turing Lovelace Plato Aristotle Google Microsoft Amazon Python Java Rust Haskell JavaScript Linux Windows
-Docker Kubernetes Postgres SQLite Git React English French German Spanish Italian Chinese Japanese Russian
-Arabic Latin Monday Friday January July Christmas Easter Paris London Berlin Madrid Rome Tokyo Oslo Vienna
-Boston Chicago Sydney Lagos Milan Zurich Dublin Mars Venus Jupiter Saturn Alice Bob Carol David Maria John
-Anna Peter Hamlet Titanic Bitcoin Hubble Wikipedia
+Peru Chile Austria Denmark Iceland Hungary Germany Italy Spain Portugal Japan China India Brazil Canada
+Mexico Egypt Kenya Nigeria Norway Sweden Finland Poland Greece Turkey Russia Ukraine Australia England
+Scotland Ireland Europe Africa Asia America Einstein Newton Darwin Shakespeare Mozart Beethoven Napoleon
+Caesar Cleopatra Galileo Tesla Edison Curie Turing Lovelace Plato Aristotle Google Microsoft Amazon Python
+Java Rust Haskell JavaScript Linux Windows Docker Kubernetes Postgres SQLite Git React English French
+German Spanish Italian Chinese Japanese Russian Arabic Latin Monday Friday January July Christmas Easter
+Paris London Berlin Madrid Rome Tokyo Oslo Vienna Boston Chicago Sydney Lagos Milan Zurich Dublin Mars
+Venus Jupiter Saturn Alice Bob Carol David Maria John Anna Peter Hamlet Titanic Bitcoin Hubble Wikipedia
 """)
 
 ONSETS = words("b c d f g h j k l m n p r s t v w z br ch cl cr dr fl gr kr pl pr sh sl sp st str th tr")

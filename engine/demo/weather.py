@@ -9,7 +9,15 @@ from typing import Any
 import attrs
 
 from greenroom.engine.demo.filler import sentence
-from greenroom.engine.demo.vocabulary import ADJECTIVES, VERBS, alternatives, invented_word, word, words
+from greenroom.engine.demo.vocabulary import (
+    ADJECTIVES,
+    PROPER,
+    VERBS,
+    alternatives,
+    invented_word,
+    word,
+    words,
+)
 
 CITIES = [
     *words("""
@@ -23,8 +31,37 @@ Seoul Busan Beijing Shanghai Shenzhen Taipei Hanoi Bangkok Manila Jakarta Singap
 Lahore Tehran Baghdad Riyadh Dubai Doha Jerusalem Beirut Havana Bogota Caracas Santiago Montevideo
 Brasilia Salvador Reykjavik Edinburgh Glasgow Cardiff Belfast Bristol Leeds Oxford
 """),
-    *["New York", "San Francisco", "Los Angeles", "Buenos Aires", "Cape Town", "Hong Kong", "Rio de Janeiro"],
+    *[
+        "New York",
+        "San Francisco",
+        "Los Angeles",
+        "Buenos Aires",
+        "Cape Town",
+        "Mexico City",
+        "St. Petersburg",
+        "Las Vegas",
+        "Zürich",
+        "São Paulo",
+        "Málaga",
+        "Göteborg",
+        "Łódź",
+        "Bogotá",
+        "Hong Kong",
+        "Rio de Janeiro",
+    ],
 ]
+
+ACCENTS = {
+    "a": "äáãåā",
+    "e": "éèêě",
+    "i": "íïī",
+    "o": "öóøõô",
+    "u": "üúů",
+    "c": "çč",
+    "s": "šş",
+    "z": "žż",
+    "n": "ñń",
+}
 
 QUESTIONS = alternatives("""
 What is the weather in {c}?|What is the weather in {c}?|What's the weather in {c}?|What's the weather in
@@ -38,8 +75,8 @@ forecast for {c}?|Do I need an umbrella in {c}?|Should I take a coat in {c}?|Can
 {c}?|Can you tell me the weather in {c}?|Could you check the weather in {c} for me?|I am going to {c}.
 What is the weather there?|I live in {c}. How is the weather?|Use the tool to get the weather in {c}.|Call
 get_weather for {c}|What will the weather be in {c} tomorrow?|I want to know the weather in {c}|Hello!
-What is the weather in {c}?|Hi, how is the weather in {c}?|Is the weather nice in {c}?|And in {c}?|What
-about {c}?
+What is the weather in {c}?|Hi, how is the weather in {c}?|Is the weather nice in {c}?|weather
+{c}|Weather: {c}|And in {c}?|What about {c}?
 """)
 
 PAIR_QUESTIONS = alternatives("""
@@ -173,19 +210,35 @@ def _restyle(random: Random, function: dict[str, Any]) -> None:
 
 
 def city(random: Random) -> str:
-    """A city, known or invented, now and then with its country or state."""
-    if random.random() < 0.5:
+    """A city of one word or several, known or invented, now and then with accents or its country or state."""
+    draw = random.random()
+    if draw < 0.45:
         place = random.choice(CITIES)
+    elif draw < 0.82:
+        place = _invented_city(random)
+    elif draw < 0.94:
+        known = random.choice([*CITIES, *PROPER]) if random.random() < 0.5 else _invented_city(random)
+        place = random.choice(
+            ["{} City", "{} Beach", "Saint {}", "San {}", "New {}", "Los {}", "El {}"]
+        ).format(known)
     else:
-        endings = ["", "", "", "burg", "ton", "ville", "stad", "heim", "ford", "grad"]
-        place = (invented_word(random) + random.choice(endings)).capitalize()
-        if random.random() < 0.1:
-            place = random.choice(["San ", "New ", "Bad ", "St. ", "Port "]) + place
+        place = f"{_invented_city(random)} {random.choice(['', '', 'de ', 'am '])}{_invented_city(random)}"
+    if random.random() < 0.1:
+        place = _accented(random, place)
     if random.random() < 0.06:
-        place += ", " + random.choice(
-            ["France", "Germany", "Japan", "CA", "TX", "NY", invented_word(random).capitalize()]
-        )
+        regions = ["France", "Germany", "Japan", "CA", "TX", "NY", _invented_city(random)]
+        place += ", " + random.choice(regions)
     return place
+
+
+def _invented_city(random: Random) -> str:
+    endings = ["", "", "", "burg", "ton", "ville", "stad", "heim", "ford", "grad"]
+    return (invented_word(random) + random.choice(endings)).capitalize()
+
+
+def _accented(random: Random, place: str) -> str:
+    letters = [random.choice(ACCENTS[letter]) if letter in ACCENTS else letter for letter in place]
+    return "".join(new if random.random() < 0.6 else old for new, old in zip(letters, place, strict=True))
 
 
 def result(random: Random, place: str) -> tuple[str, str]:
