@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from greenroom.http.quick_imports import quick_imports
+
 COMMANDS = {
     "serve": "Serve models over HTTP to any OpenAI client.",
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
@@ -28,7 +30,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"greenroom.http.commands.{cmd_name}").command
+        with quick_imports():
+            module = importlib.import_module(f"greenroom.http.commands.{cmd_name}")
+        command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -11,10 +12,14 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from greenroom.http.quick_imports import quick_imports
 from greenroom.http.settings_sources import settings_options
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
+    import trio
+
+    from greenroom.actors.system import System
     from greenroom.http.shutdown import Shutdown
 
 FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "models")
@@ -35,47 +40,65 @@ def command(settings: Settings, models: tuple[str, ...]) -> None:
       greenroom serve ~/models/Qwen3-4B-4bit --port 9000
       greenroom serve org/large org/small --max-models 1 --log-format json
     """
-    from greenroom.http.log_configuration import configure_logging
-    from greenroom.http.shutdown import Shutdown
-    from greenroom.http.start_checks import check_device, check_models
-
     settings = attrs.evolve(settings, models=models or settings.models)
-    shutdown = Shutdown(settings.grace)
-    configure_logging(settings.log_format, settings.log_level)
-    check_models(settings)
-    check_device(settings)
+    with quick_imports():
+        from greenroom.http.shutdown import Shutdown
 
-    import trio
+        # Before anything else, so that no signal is missed.
+        shutdown = Shutdown(settings.grace)
 
+        from greenroom.http.log_configuration import configure_logging
+        from greenroom.http.start_checks import check_device, check_models
+
+        configure_logging(settings.log_format, settings.log_level)
+        check_models(settings)
+        check_device(settings)
+
+        import trio
+
+        import greenroom.http.server  # noqa: F401 (the rest of what serving needs)
+
+    gc.freeze()
     trio.run(_serve, settings, shutdown)
 
 
 async def _serve(settings: Settings, shutdown: Shutdown) -> None:
-    import structlog
     import trio
 
     from greenroom.actors.system import open_system
+
+    drain = trio.Event()
+    shutdown.connect(drain)
+    async with open_system(settings) as system:
+        refusal = await _serve_until_drained(system, settings, drain)
+    if refusal is not None:
+        where = f"{settings.host}:{settings.port}"
+        raise click.ClickException(f"cannot listen on {where}: {refusal.strerror or refusal}")
+    if system.hung:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+async def _serve_until_drained(system: System, settings: Settings, drain: trio.Event) -> OSError | None:
+    """Serve until `drain` is set and what was accepted has ended; returns why the address cannot be had."""
+    import structlog
+    import trio
+
     from greenroom.http.server import serve
 
     log = structlog.get_logger(actor="http")
-    drain = trio.Event()
-    shutdown.connect(drain)
-    async with open_system(settings) as system, trio.open_nursery() as nursery:
+    async with trio.open_nursery() as nursery:
         try:
             addresses = await nursery.start(partial(serve, system, settings, drain=drain))
-        except OSError as problem:
-            raise click.ClickException(
-                f"cannot listen on {settings.host}:{settings.port}: {problem.strerror}"
-            ) from None
+        except OSError as refusal:
+            return refusal
         log.info("listening", addresses=list(addresses), models=list(settings.models), pid=os.getpid())
         if settings.log_format == "console":
             click.echo(welcome(addresses[0], settings))
         await drain.wait()
         log.info("draining", grace=settings.grace)
         await system.drain()
-    if system.hung:
-        sys.stdout.flush()
-        os._exit(0)
+    return None
 
 
 def welcome(address: str, settings: Settings) -> str:
