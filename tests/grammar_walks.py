@@ -38,7 +38,7 @@ class Grammars:
 
     tokenizer: GrammarTokenizer
     compiler: GrammarCompiler
-    backend: str
+    backend: str = attrs.field(repr=False)
     """JSON of the tokenizer itself."""
 
     def matcher(self, constraint: Constraint) -> RowMatcher:

@@ -111,6 +111,8 @@ def _unsupported(keyword: str, path: str) -> ProblemError:
 def _map(walk: _Walk, keyword: str, value: Any, path: str, pointer: str, depth: int) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise invalid(f"{path} must be an object", path)
+    if len(value) > limits.MAX_PROPERTIES and keyword in ("properties", "patternProperties"):
+        raise invalid(f"{path} has more than {limits.MAX_PROPERTIES} entries", path)
     checked = {}
     for name, schema in value.items():
         _text(name, path)
