@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -43,6 +43,10 @@ def allowed(matcher: RowMatcher) -> list[int]:
     return [int(token) for token in mask.tokens()]
 
 
+def phase_of(matcher: RowMatcher) -> Phase:
+    return matcher.phase
+
+
 def feed(grammars: Grammars, matcher: RowMatcher, text: str) -> None:
     for token in grammars.tokenizer.encode(text):
         mask = matcher.mask()
@@ -55,8 +59,8 @@ def test_taking_tokens_back_restores_every_mask(grammars: Grammars) -> None:
     for constraint in (WANTED, Constraint(JsonSchemaFormat(SCHEMA), thought=thought)):
         matcher = grammars.matcher(constraint)
         chance = random.Random(7)
-        masks = []
-        tokens = []
+        masks: list[list[int]] = []
+        tokens: list[int] = []
         while not matcher.must_stop and len(tokens) < 50:
             masks.append(allowed(matcher))
             tokens.append(chance.choice(masks[-1]))
@@ -169,7 +173,7 @@ def test_masks_touch_only_their_rows(rows: list[int], width: int) -> None:
     chance = random.Random(width)
     wanted = {row: sorted(chance.sample(range(70), 20)) for row in rows}
     logits = mx.random.normal((4, width))
-    before = mx.array(logits).tolist()
+    before: Any = mx.array(logits).tolist()
     after = apply_masks(logits, {row: only(tokens, 3) for row, tokens in wanted.items()}).tolist()
     for row in range(4):
         for token in range(width):
@@ -212,14 +216,14 @@ def test_a_thought_is_free_and_the_answer_after_it_is_held(
     matcher = grammars.matcher(Constraint(JsonSchemaFormat(SCHEMA), thought=thought))
     if not thought.opened:
         feed(grammars, matcher, "<think>")
-    assert matcher.phase is Phase.THOUGHT
+    assert phase_of(matcher) is Phase.THOUGHT
     mask = matcher.mask()
     assert mask is not None
     assert not mask.allows(grammars.token(END)), "an answer has to follow"
     assert len(mask.tokens()) == grammars.tokenizer.size - 1
     feed(grammars, matcher, 'so {"name": </thin')
     feed(grammars, matcher, "k>")
-    assert matcher.phase is Phase.ANSWER
+    assert phase_of(matcher) is Phase.ANSWER
     feed(grammars, matcher, "\n\n")
     validate(SCHEMA, grammars.walk(matcher, seed=1).text)
 
@@ -227,8 +231,9 @@ def test_a_thought_is_free_and_the_answer_after_it_is_held(
 def test_a_thought_may_be_left_out(grammars: Grammars) -> None:
     constraint = Constraint(JsonSchemaFormat(SCHEMA), thought=CLOSED)
     matcher = grammars.matcher(constraint)
-    assert matcher.phase is Phase.OPENING
-    feed(grammars, matcher, '{"name": "<think>", "age": 1}')
+    assert phase_of(matcher) is Phase.OPENING
+    feed(grammars, matcher, '{"name": "<thi')
+    feed(grammars, matcher, 'nk>", "age": 1}')
     assert matcher.must_stop
     assert not grammars.matcher(constraint).is_complete
 
@@ -260,15 +265,15 @@ def test_a_budget_counts_tokens(grammars: Grammars) -> None:
     thought = ThoughtConstraint("<think>", "</think>", opened=True, budget=3)
     matcher = grammars.matcher(Constraint(thought=thought))
     for token in grammars.tokenizer.encode("one two three")[:3]:
-        assert matcher.phase is Phase.THOUGHT
+        assert phase_of(matcher) is Phase.THOUGHT
         matcher.advance(token)
-    assert matcher.phase is Phase.CLOSING
+    assert phase_of(matcher) is Phase.CLOSING
     closing = matcher.forced_tokens()
     assert grammars.text(list(closing)) == "\n</think>\n\n"
     for token in closing:
         assert allowed(matcher) == [token]
         matcher.advance(token)
-    assert matcher.phase is Phase.FREE
+    assert phase_of(matcher) is Phase.FREE
     assert matcher.mask() is None
 
 
@@ -278,9 +283,9 @@ def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
     single = {text: token for token, text in enumerate(grammars.tokenizer.token_bytes) if len(text) == 1}
     for byte in "€".encode()[:2]:
         matcher.advance(single[bytes([byte])])
-        assert matcher.phase is Phase.THOUGHT
+        assert phase_of(matcher) is Phase.THOUGHT
     matcher.advance(single["€".encode()[2:]])
-    assert matcher.phase is Phase.CLOSING
+    assert phase_of(matcher) is Phase.CLOSING
 
 
 def test_a_marker_is_found_however_it_is_spelled(grammars: Grammars) -> None:
@@ -339,7 +344,7 @@ def test_nothing_to_hold_is_no_matcher(grammars: Grammars) -> None:
     assert grammars.compiler.compile(Constraint(thought=OPENED)) is None
 
 
-def test_a_model_s_own_tokenizer_serves(tiny_model: object, tmp_path: Path) -> None:
+def test_a_model_s_own_tokenizer_serves(tmp_path: Path) -> None:
     from greenroom.engine.tokenizer import load_tokenizer
     from greenroom.tests.tiny_models import make_tokenizer
 
@@ -360,14 +365,13 @@ def test_a_tokenizer_without_a_fast_form_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def large() -> Iterator[Grammars]:
+def large() -> Grammars:
     """A vocabulary of 152,000 tokens: words, numbers, punctuation and several scripts."""
     chance = random.Random(0)
     encode = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
     vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    parts = [
-        a + b for a in ("b", "c", "d", "st", "tr", "m", "n", "r", "l", "") for b in ("a", "e", "ion", "ou")
-    ]
+    starts = ("b", "c", "d", "st", "tr", "m", "n", "r", "l", "")
+    parts = [start + end for start in starts for end in ("a", "e", "ion", "ou")]
     signs = '(){}[]<>=+-*/.,;:"_#@!?\n\t '
     while len(vocabulary) < 152_000 - 3:
         kind = chance.random()
@@ -381,8 +385,10 @@ def large() -> Iterator[Grammars]:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (END, "<think>", "</think>")])
-    known = GrammarTokenizer(tokenizer, [tokenizer.token_to_id(END)])
-    yield Grammars(known, GrammarCompiler(known), "")
+    end = tokenizer.token_to_id(END)
+    assert end is not None
+    known = GrammarTokenizer(tokenizer, [end])
+    return Grammars(known, GrammarCompiler(known), "")
 
 
 def test_a_large_vocabulary_is_held_as_a_small_one(large: Grammars) -> None:
