@@ -1,0 +1,182 @@
+"""Servers on real sockets, and clients that speak to them byte by byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+from hypercorn.typing import ASGIFramework
+
+from greenroom.actors.loading import Loading
+from greenroom.actors.system import System, open_system
+from greenroom.http.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.app import create_app
+from greenroom.http.socket_stream import STALL
+from greenroom.schemas.settings import Settings
+
+
+@attrs.frozen
+class Server:
+    """A server that runs.
+
+    Args:
+        drain: Set it to stop the server as a signal would.
+        stopped: Set when the server has returned.
+    """
+
+    address: str
+    loop: AcceptLoop
+    drain: trio.Event
+    stopped: trio.Event
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        port = urlsplit(self.address).port
+        assert port
+        return port
+
+
+@asynccontextmanager
+async def running(app: ASGIFramework, settings: Settings, stall: float = STALL) -> AsyncIterator[Server]:
+    """Any application behind our accept loop, on a free port."""
+    settings = attrs.evolve(settings, port=0)
+    loop, drain, stopped = AcceptLoop(app, settings, stall), trio.Event(), trio.Event()
+
+    async def run(task_status: trio.TaskStatus[tuple[str, ...]]) -> None:
+        await loop.run(await open_listeners(settings, ()), drain, task_status)
+        stopped.set()
+
+    async with trio.open_nursery() as nursery:
+        addresses: tuple[str, ...] = await nursery.start(run)
+        yield Server(addresses[0], loop, drain, stopped)
+        nursery.cancel_scope.cancel("the test is over")
+
+
+@attrs.frozen
+class Served:
+    """A system behind a server."""
+
+    server: Server
+    system: System
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client is told."""
+        return f"{self.server.address}/v1"
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings, *, loading: Loading | None = None, patience: float = 2.0, stall: float = STALL
+) -> AsyncIterator[Served]:
+    """The whole server, without its process."""
+    async with open_system(settings, loading=loading) as system:
+        app = create_app(system.pool, settings, patience=patience)
+        async with running(app, settings, stall) as server:
+            yield Served(server, system)
+
+
+@attrs.frozen
+class Answer:
+    """A response, taken apart."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The decoded body."""
+        return json.loads(self.body)
+
+
+class RawClient:
+    """A connection on which a test says exactly what it wants."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._buffer = bytearray()
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes as they stand."""
+        await self.stream.send_all(data)
+
+    async def request(
+        self, method: str, path: str, body: bytes = b"", *, host: str = "localhost", **headers: str
+    ) -> None:
+        """Send a request; underscores in header names become hyphens."""
+        fields = {"host": host, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        if body:
+            fields = {"content-type": "application/json", "content-length": str(len(body)), **fields}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        await self.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+
+    async def read_until(self, mark: bytes) -> bytes:
+        """Everything up to and including the mark."""
+        while mark not in self._buffer:
+            received = await self.stream.receive_some()
+            assert received, f"the connection ended after {bytes(self._buffer)!r}"
+            self._buffer += received
+        end = self._buffer.index(mark) + len(mark)
+        found = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        return found
+
+    async def answer(self) -> Answer:
+        """The next whole response that says how long it is, or is chunked."""
+        head = (await self.read_until(b"\r\n\r\n")).decode()
+        line, *fields = head.rstrip().split("\r\n")
+        headers = {
+            name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)
+        }
+        status = int(line.split()[1])
+        if headers.get("transfer-encoding") == "chunked":
+            body = b""
+            while (size := int(await self.read_until(b"\r\n"), 16)) > 0:
+                body += await self._read_exactly(size)
+                await self.read_until(b"\r\n")
+            await self.read_until(b"\r\n")
+        else:
+            body = await self._read_exactly(int(headers.get("content-length", 0)))
+        return Answer(status, headers, body)
+
+    async def read_to_end(self) -> bytes:
+        """Everything until the server closes, orderly or not."""
+        try:
+            async for received in self.stream:
+                self._buffer += received
+        except trio.BrokenResourceError:
+            pass
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
+    async def _read_exactly(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            received = await self.stream.receive_some()
+            assert received, f"the connection ended after {bytes(self._buffer)!r}"
+            self._buffer += received
+        found = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return found
+
+
+@asynccontextmanager
+async def connected(server: Server, seconds: float = 10.0) -> AsyncIterator[RawClient]:
+    """A raw connection; a server that does not answer in time fails the test."""
+    with trio.fail_after(seconds):
+        async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
+            yield RawClient(stream)
+
+
+async def fetch(server: Server, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    """One request on a connection of its own; a body is sent as JSON unless it is bytes."""
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    async with connected(server) as client:
+        await client.request(method, path, data, **headers)
+        return await client.answer()
