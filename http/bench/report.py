@@ -31,20 +31,18 @@ def as_json(results: Sequence[Figures], target: str, model: str) -> dict[str, An
 
 
 def print_table(results: Sequence[Figures], target: str, model: str, console: Console) -> None:
-    """One line for each scenario."""
-    table = Table(title=f"{model} at {target}", caption=_caption(results))
-    for heading in ("", "tokens/s", "first token, ms", "between tokens, ms"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    """One row for each scenario, narrow enough for 80 columns."""
+    table = Table(title=f"{model} at {target}", caption=_caption(results), show_lines=True)
     loops = [name for name in LOOP_NAMES if any(name in result.ratio for result in results)]
-    for name in loops:
-        table.add_column(f"of {LOOP_NAMES[name]}", justify="right", no_wrap=True)
-    if loops:
-        table.add_column("CPU beyond, µs/token", justify="right")
+    headings = ["", "tokens/s", "first token\nms", "between\ntokens, ms"]
+    headings += [f"of the\n{LOOP_NAMES[name]}" for name in loops]
+    headings += ["CPU beyond\nµs/token"] if loops else []
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         cells = [result.scenario, _spread(result.rate, 0), _ranks(result.first), _ranks(result.gap)]
         cells += [_spread(result.ratio[name], 2) if name in result.ratio else "" for name in loops]
-        if loops:
-            cells.append(f"{result.cpu_beyond['bare_loop']:.0f}" if result.cpu_beyond else "")
+        cells += [f"{result.cpu_beyond['bare_loop']:.0f}" if result.cpu_beyond else ""] if loops else []
         table.add_row(*cells)
     console.print(table)
     for error in sorted({error for result in results for error in result.errors}):
@@ -55,17 +53,17 @@ def _caption(results: Sequence[Figures]) -> str:
     runs = max(result.runs for result in results)
     client = max(result.client_cpu for result in results)
     return (
-        f"median (lowest to highest) of {runs} runs with new prompts; times are p50 / p90 / p99; "
-        f"the load generator took up to {client:.0f} µs of processor time per token"
+        f"Median and (lowest to highest) of {runs} runs with new prompts; times are p50 and (p90, p99). "
+        f"The load generator took up to {client:.0f} µs of processor time per token."
     )
 
 
 def _spread(spread: Spread, digits: int) -> str:
-    return f"{spread.median:.{digits}f} ({spread.low:.{digits}f} to {spread.high:.{digits}f})"
+    return f"{spread.median:.{digits}f}\n({spread.low:.{digits}f} to {spread.high:.{digits}f})"
 
 
 def _ranks(ranks: Percentiles | None) -> str:
-    return "" if ranks is None else f"{ranks.p50:.1f} / {ranks.p90:.1f} / {ranks.p99:.1f}"
+    return "" if ranks is None else f"{ranks.p50:.1f}\n({ranks.p90:.1f}, {ranks.p99:.1f})"
 
 
 def _version(package: str) -> str | None:

@@ -1,0 +1,96 @@
+"""The bare loops in a process of their own: `python -m greenroom.engine.yardstick_process MODEL`.
+
+One order a line on stdin, one result a line on stdout, both JSON:
+
+    {"loop": "batch_generator", "prompts": [[{"role": …, "content": …}], …], "tokens": [64, …]}
+    {"seconds": 0.8, "tokens": 1024, "cpu": 1.3}
+
+Prompts go through the model's template as they do in the server; this is not part of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, TextIO
+
+from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.settings import Settings
+
+
+class Yardstick:
+    """A model as the bare loops see it.
+
+    Args:
+        model: Local folder, or id of a hub model that is on this machine.
+    """
+
+    def __init__(self, model: str) -> None:
+        from greenroom.engine.adapters.registry import make_adapter
+        from greenroom.engine.catalog import Catalog
+        from greenroom.engine.detection import detect
+        from greenroom.engine.tokenizer import load_tokenizer
+        from greenroom.engine.yardstick import load_model
+
+        entry = Catalog((model,)).find("default")
+        if isinstance(entry, Problem):
+            raise ProblemError(entry)
+        if entry.folder is None:
+            raise ProblemError(Problem(404, "model_not_found", f"{model} is not on this machine"))
+        record = detect(entry.folder, False, entry.id)
+        self._adapter = make_adapter(record, load_tokenizer(entry.folder, False, entry.id), Settings())
+        self._model = load_model(entry.folder)
+
+    def run(self, order: dict[str, Any]) -> dict[str, float]:
+        """Carry out one order; times are in seconds."""
+        from greenroom.engine import yardstick
+
+        loops = {"batch_generator": yardstick.batch_generator, "bare_loop": yardstick.bare_loop}
+        prompts = [self._tokens(messages) for messages in order["prompts"]]
+        began, cpu = time.perf_counter(), time.process_time()
+        generated = loops[order["loop"]](self._model, prompts, order["tokens"])
+        return {
+            "seconds": time.perf_counter() - began,
+            "tokens": sum(len(row) for row in generated),
+            "cpu": time.process_time() - cpu,
+        }
+
+    def _tokens(self, messages: list[dict[str, str]]) -> list[int]:
+        conversation = tuple(
+            Message("user" if message["role"] == "user" else "assistant", (TextPart(message["content"]),))
+            for message in messages
+        )
+        request = GenerationRequest("yardstick", ModelKey("default"), ChatInput(conversation))
+        return list(self._adapter.prepare_input(request).tokens)
+
+
+def main() -> None:
+    """Answer orders until stdin ends."""
+    results = _keep_for_results()
+    try:
+        yardstick = Yardstick(sys.argv[1])
+        for line in sys.stdin:
+            _answer(results, yardstick.run(json.loads(line)))
+    except ProblemError as problem:
+        _answer(results, {"error": problem.problem.detail})
+
+
+def _keep_for_results() -> TextIO:
+    """The real stdout; what libraries print goes to stderr instead."""
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return results
+
+
+def _answer(results: TextIO, answer: dict[str, Any]) -> None:
+    results.write(json.dumps(answer) + "\n")
+    results.flush()
+
+
+if __name__ == "__main__":
+    main()
