@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from greenroom.engine.grammar.batch_masks import apply_masks, mask_rows
 from greenroom.engine.grammar.compiler import GrammarCompiler
@@ -24,7 +23,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ThoughtConstraint,
 )
-from greenroom.tests.grammar_walks import END, Grammars, validate
+from greenroom.tests.grammar_walks import END, Grammars, large_tokenizer, validate
 
 SCHEMA = {
     "type": "object",
@@ -366,28 +365,9 @@ def test_a_tokenizer_without_a_fast_form_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def large() -> Grammars:
-    """A vocabulary of 152,000 tokens: words, numbers, punctuation and several scripts."""
-    chance = random.Random(0)
-    encode = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
-    vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    starts = ("b", "c", "d", "st", "tr", "m", "n", "r", "l", "")
-    parts = [start + end for start in starts for end in ("a", "e", "ion", "ou")]
-    signs = '(){}[]<>=+-*/.,;:"_#@!?\n\t '
-    while len(vocabulary) < 152_000 - 3:
-        kind = chance.random()
-        if kind < 0.7:
-            word = chance.choice(("", " ")) + "".join(chance.choices(parts, k=chance.randint(1, 5)))
-        elif kind < 0.85:
-            word = "".join(chr(chance.randint(0x4E00, 0x9FFF)) for _ in range(chance.randint(1, 3)))
-        else:
-            word = "".join(chance.choices(signs, k=chance.randint(2, 6)))
-        vocabulary.setdefault(encode(word)[0][0], len(vocabulary))
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (END, "<think>", "</think>")])
-    end = tokenizer.token_to_id(END)
-    assert end is not None
-    known = GrammarTokenizer(tokenizer, [end])
+    """A vocabulary of 152,000 tokens."""
+    tokenizer = large_tokenizer()
+    known = GrammarTokenizer(tokenizer, [152_000 - 3])
     return Grammars(known, GrammarCompiler(known), "")
 
 
