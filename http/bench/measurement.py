@@ -15,6 +15,8 @@ from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import read
 from greenroom.http.bench.scenarios import Scenario
 
+WARM_UPS = 2
+"""MLX compiles kernels for the shapes that it meets, on the CPU for half a second each."""
 LOOPS = ("batch_generator", "bare_loop")
 
 
@@ -23,7 +25,7 @@ class Measurement:
     """How to measure.
 
     Args:
-        repeats: Runs of each scenario that count; one more warms up.
+        repeats: Runs of each scenario that count; others warm up.
         pid: The server's process, if it is one of ours.
         loops: Run after each run of a scenario, so that server and loops alternate.
         told: Is called with a sentence about what comes next.
@@ -41,7 +43,8 @@ class Measurement:
         results = []
         for scenario in scenarios:
             self.told(f"{scenario.name}: warming up")
-            await self.run(scenario)
+            for _ in range(WARM_UPS):
+                await self.run(scenario)
             runs = []
             for number in range(self.repeats):
                 self.told(f"{scenario.name}: {number + 1} of {self.repeats}")

@@ -77,7 +77,7 @@ def _object(_ctx: click.Context, _option: click.Parameter, text: str) -> dict[st
     help="Length of prompts, in random words.",
 )
 @click.option(
-    "--repeats", default=7, show_default=True, type=click.IntRange(1), help="Runs that count; one warms up."
+    "--repeats", default=7, show_default=True, type=click.IntRange(1), help="Runs that count; two warm up."
 )
 @click.option("--seed", type=int, help="Repeat the prompts of an earlier run (default: new ones).")
 @click.option(
