@@ -36,13 +36,18 @@ class AcceptLoop:
     """
 
     def __init__(self, app: ASGIFramework, settings: Settings, stall: float = STALL) -> None:
-        self.connections: set[Connection] = set()
+        self._connections: set[Connection] = set()
         self._app = ASGIWrapper(app)
         self._config = _config(settings)
         self._context = WorkerContext(None)
         self._settings = settings
         self._stall = stall
         self._empty = trio.Event()
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
 
     async def run(
         self,
@@ -68,7 +73,7 @@ class AcceptLoop:
                 await self._finish()
             finally:
                 # A send that waits for its reader is shielded: only the socket can end it.
-                for connection in self.connections:
+                for connection in self._connections:
                     connection.cut()
                 connected.cancel_scope.cancel("the server stops")
 
@@ -78,19 +83,19 @@ class AcceptLoop:
         # words of those streams need a moment.
         reserve = min(5.0, self._settings.grace * 0.25)
         with trio.move_on_after(self._settings.grace - 0.9 * reserve) as share:
-            while self.connections:
+            while self._connections:
                 self._empty = trio.Event()
                 await self._empty.wait()
         if share.cancelled_caught:
-            log.warning("connections cut", connections=len(self.connections))
+            log.warning("connections cut", connections=self.connections)
 
     async def _serve(self, accepted: trio.SocketStream) -> None:
         stream = SocketStream(accepted, self._stall)
-        if len(self.connections) >= self._settings.max_connections:
+        if self.connections >= self._settings.max_connections:
             await self._refuse(stream)
             return
         connection = Connection(self._app, self._config, self._context, stream)
-        self.connections.add(connection)
+        self._connections.add(connection)
         try:
             await connection.run()
         except* OSError:
@@ -100,15 +105,15 @@ class AcceptLoop:
             log.exception("connection crashed")
         finally:
             stream.close()
-            self.connections.discard(connection)
-            if not self.connections:
+            self._connections.discard(connection)
+            if not self._connections:
                 self._empty.set()
 
     async def _refuse(self, stream: SocketStream) -> None:
         problem = Problem(
             503, "too_many_connections", "Too many connections are open; try again shortly.", retry_after=1
         )
-        log.warning("connection refused", connections=len(self.connections))
+        log.warning("connection refused", connections=self.connections)
         request_id = new_request_id()
         body = problem_document(problem, request_id)
         headers = {

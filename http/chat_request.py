@@ -122,7 +122,8 @@ def _texts(content: Content | None, field: str) -> tuple[TextPart, ...]:
             raise invalid(detail, name, "unsupported_content")
         text = part.refusal if part.type == "refusal" else part.text
         if text is None:
-            raise invalid(f"`{name}.{part.type}` is required.", name, "missing_required_parameter")
+            name = f"{name}.{part.type}"
+            raise invalid(f"`{name}` is required.", name, "missing_required_parameter")
         texts.append(TextPart(text))
     return tuple(texts)
 

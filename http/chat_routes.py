@@ -37,12 +37,14 @@ def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         wire = structure(body, ChatRequest)
         asked = chat_request(wire, request_id(), request.remote_addr or "")
         generation = held().enter_context(Generation(pool, asked))
-        said_of_it = (answer_id("chatcmpl"), wire.model, int(time.time()))
+        created = int(time.time())
         if not wire.stream:
             [choice] = await collect(generation)
-            return json_response(chat_completion(*said_of_it, choice))
+            model = generation.key.model
+            return json_response(chat_completion(answer_id("chatcmpl"), model, created, choice))
         begun = await until_begun(generation, patience)
         usage = bool(wire.stream_options and wire.stream_options.include_usage)
+        said_of_it = (answer_id("chatcmpl"), generation.key.model, created)
         return stream_response(EventStream(generation, ChatStream(*said_of_it, include_usage=usage), begun))
 
     return routes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -18,7 +19,8 @@ from greenroom.http.event_stream import EventStream
 from greenroom.http.parallel_generations import ParallelGenerations
 from greenroom.http.request_body import read_json
 from greenroom.http.request_connection import held
-from greenroom.http.whole_answer import completion
+from greenroom.http.whole_answer import Choice, completion
+from greenroom.schemas.events import GenerationEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai_completions import CompletionRequest
@@ -44,19 +46,32 @@ def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         echoes = _echoes(wire)
         asked = _requests(wire, request_id(), request.remote_addr or "")
         generations = [held().enter_context(Generation(pool, one)) for one in asked]
-        said_of_it = (answer_id("cmpl"), wire.model, int(time.time()), echoes)
+        created = int(time.time())
+        begun = await _begin(generations, patience if wire.stream else math.inf)
+        said_of_it = (answer_id("cmpl"), generations[0].key.model, created, echoes)
         if wire.stream:
             usage = bool(wire.stream_options and wire.stream_options.include_usage)
             formatter = CompletionStream(*said_of_it, include_usage=usage)
-            return stream_response(await _stream(generations, formatter, patience))
-        if len(generations) == 1:
-            return json_response(completion(*said_of_it, await collect(generations[0])))
-        await until_admitted(generations, patience)
-        async with ParallelGenerations(generations) as events:
-            choices = await collect(events, len(generations))
-        return json_response(completion(*said_of_it, choices))
+            if len(generations) > 1:
+                return stream_response(ParallelStream(generations, formatter))
+            return stream_response(EventStream(generations[0], formatter, begun))
+        return json_response(completion(*said_of_it, await _collect(generations, begun)))
 
     return routes
+
+
+async def _begin(generations: Sequence[Generation], patience: float) -> list[GenerationEvent]:
+    if len(generations) == 1:
+        return await until_begun(generations[0], patience)
+    await until_admitted(generations, patience)
+    return []
+
+
+async def _collect(generations: Sequence[Generation], begun: list[GenerationEvent]) -> list[Choice]:
+    if len(generations) == 1:
+        return await collect(generations[0], 1, begun)
+    async with ParallelGenerations(generations) as events:
+        return await collect(events, len(generations))
 
 
 class ParallelStream(EventStream):
@@ -74,16 +89,6 @@ class ParallelStream(EventStream):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._parallel.__aexit__(kind, error, trace)
-
-
-async def _stream(
-    generations: Sequence[Generation], formatter: CompletionStream, patience: float
-) -> EventStream:
-    if len(generations) == 1:
-        begun = await until_begun(generations[0], patience)
-        return EventStream(generations[0], formatter, begun)
-    await until_admitted(generations, patience)
-    return ParallelStream(generations, formatter)
 
 
 def _requests(wire: CompletionRequest, request_id: str, client: str) -> list[GenerationRequest]:

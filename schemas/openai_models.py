@@ -12,14 +12,14 @@ class Model:
     """One model; `created` is a Unix time in seconds."""
 
     id: str
+    object: Literal["model"] = attrs.field(default="model", kw_only=True)
     created: int
     owned_by: str
-    object: Literal["model"] = "model"
 
 
 @attrs.frozen
 class Models:
     """All of them."""
 
+    object: Literal["list"] = attrs.field(default="list", kw_only=True)
     data: tuple[Model, ...]
-    object: Literal["list"] = "list"

@@ -45,8 +45,8 @@ def usage_body(usages: list[Usage]) -> UsageBody:
 class ChatMessage:
     """The assistant's answer. Keys that only some answers have are left out when they are None."""
 
+    role: Literal["assistant"] = attrs.field(default="assistant", kw_only=True)
     content: str | None
-    role: Literal["assistant"] = "assistant"
     refusal: str | None = None
     annotations: tuple[Any, ...] = ()
     reasoning_content: str | None = _if_any()
@@ -69,12 +69,12 @@ class ChatCompletion:
     """The whole answer of `POST /v1/chat/completions`."""
 
     id: str
+    object: Literal["chat.completion"] = attrs.field(default="chat.completion", kw_only=True)
     created: int
     model: str
     choices: tuple[ChatChoice, ...]
     usage: UsageBody
     system_fingerprint: str
-    object: Literal["chat.completion"] = "chat.completion"
 
 
 @attrs.frozen
@@ -92,12 +92,12 @@ class Completion:
     """The whole answer of `POST /v1/completions`."""
 
     id: str
+    object: Literal["text_completion"] = attrs.field(default="text_completion", kw_only=True)
     created: int
     model: str
     choices: tuple[CompletionChoice, ...]
     usage: UsageBody
     system_fingerprint: str
-    object: Literal["text_completion"] = "text_completion"
 
 
 def body(answer: ChatCompletion | Completion | UsageBody) -> dict[str, Any]:

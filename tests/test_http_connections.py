@@ -150,7 +150,7 @@ async def test_keep_alive_serves_one_request_after_the_other() -> None:
             for path in ("/", "/stream/2/5"):
                 await client.request("GET", path)
                 assert (await client.answer()).status == 200
-        assert len(server.loop.connections) == 1
+        assert server.loop.connections == 1
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
