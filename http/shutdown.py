@@ -57,7 +57,7 @@ class Shutdown:
 
     def _end_after_grace(self) -> None:
         self._began.wait()
-        time.sleep(max(0.0, self._grace - min(0.5, self._grace / 5)))
+        time.sleep(max(0.0, self._grace - min(0.5, self._grace / 10)))
         # The log may be what hangs.
         telling = threading.Thread(target=self._tell, daemon=True)
         telling.start()
