@@ -281,6 +281,7 @@ def test_the_command_prints_a_table_or_json() -> None:
         (1, 10, []),
         (3, 30, []),
     ]
+    assert results[0]["prompt_tokens"] == 5
 
 
 def test_the_command_says_in_one_line_what_is_wrong() -> None:

@@ -103,6 +103,7 @@ class Figures:
     """What a report says about one scenario. Times are in milliseconds, processor time in µs per token.
 
     Args:
+        prompt_tokens: Of a prompt, on average, as the server counts them.
         ratio: Server's tokens a second over each bare loop's, pair by pair.
         cpu_beyond: Processor time of the server beyond each bare loop's.
     """
@@ -111,6 +112,7 @@ class Figures:
     streams: int
     runs: int
     tokens: int
+    prompt_tokens: float
     rate: Spread
     first: Percentiles | None
     gap: Percentiles | None
@@ -135,6 +137,7 @@ def figures(scenario: str, streams: int, runs: Sequence[Run]) -> Figures:
         streams=streams,
         runs=len(runs),
         tokens=tokens,
+        prompt_tokens=sum(answer.prompt_tokens for answer in answers) / max(len(answers), 1),
         rate=Spread.of(run.rate for run in runs),
         first=Percentiles.of(answer.first * 1e3 for answer in answers),
         gap=Percentiles.of(gap * 1e3 for answer in answers for gap in answer.gaps),

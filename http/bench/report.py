@@ -58,8 +58,10 @@ def print_table(results: Sequence[Figures], target: str, model: str, console: Co
 def _caption(results: Sequence[Figures]) -> str:
     runs = max(result.runs for result in results)
     client = max(result.client_cpu for result in results)
+    prompts = max(result.prompt_tokens for result in results)
     sentences = [
-        f"Median and (lowest-highest) of {runs} runs with new prompts; times are p50 and (p90, p99).",
+        f"Median and (lowest-highest) of {runs} runs with new prompts of {prompts:.0f} tokens; "
+        "times are p50 and (p90, p99).",
         f"The load generator took up to {client:.0f} µs of processor time per token.",
     ]
     beyond = [f"{r.cpu_beyond['bare_loop']:.0f} µs at {r.scenario}" for r in results if r.cpu_beyond]
