@@ -16,7 +16,7 @@ from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import GenerationEvent
 from greenroom.schemas.generation import GenerationParameters, Overrides
 from greenroom.schemas.model_protocol import ModelCard
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 from greenroom.schemas.settings import Settings
 
@@ -87,8 +87,11 @@ class Loading:
         entries = self._open_catalog().entries()
         return tuple(ModelCard(entry.id, entry.created, entry.owned_by) for entry in entries)
 
-    def open_model(self, entry: CatalogEntry) -> OpenedModel:
+    def open_model(self, name: str) -> OpenedModel:
         """Fetch the model's files if need be, and make the adapter that prepares its prompts.
+
+        Args:
+            name: The model's own id.
 
         Raises:
             ProblemError: It cannot be used.
@@ -96,6 +99,9 @@ class Loading:
         from greenroom.engine.detection import detect
         from greenroom.engine.download import download
 
+        entry = self.find(name)
+        if isinstance(entry, Problem):
+            raise ProblemError(entry)
         trust = self._settings.trust_remote_code
         folder = entry.folder or download(entry.hub_id or entry.id, trust)
         record = detect(folder, trust, entry.id)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import attrs
 import structlog
 import trio
 
 from greenroom.actors.lifecycle import Lifecycle
 from greenroom.actors.loading import Loading, OpenedModel
+from greenroom.actors.model_control import Changed, Cut, Load, Over, Silent, Stop, Unload, watch_silence
 from greenroom.actors.model_loop import Cancel, Loaded, ModelLoop, Progressed, Stepped, Submit, Unloaded
 from greenroom.actors.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.reply import Reply
@@ -31,56 +30,6 @@ from greenroom.schemas.model_protocol import (
 )
 from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
 
-if TYPE_CHECKING:
-    from greenroom.engine.catalog import CatalogEntry
-
-
-@attrs.frozen(eq=False)
-class Changed:
-    """A model tells the pool where it stands.
-
-    Args:
-        problem: Why it is in ERROR.
-        in_load: It never got to READY.
-    """
-
-    model: Model
-    state: ModelState
-    problem: Problem | None = None
-    in_load: bool = False
-    hung: bool = False
-    progress: float = 0.0
-
-
-@attrs.frozen
-class _Load:
-    """The pool has room."""
-
-
-@attrs.frozen
-class _Unload:
-    """The pool needs the room; nobody holds the model."""
-
-
-@attrs.frozen
-class _Stop:
-    """Nobody wants the model any more."""
-
-
-@attrs.frozen
-class _Cut:
-    problem: Problem
-
-
-@attrs.frozen(eq=False)
-class _Over:
-    running: Running
-
-
-@attrs.frozen(eq=False)
-class _Silent:
-    loop: ModelLoop
-
 
 class Model:
     """Prepares prompts from the start, generates while it is READY. The pool says when to load and unload.
@@ -94,7 +43,6 @@ class Model:
     def __init__(
         self,
         key: ModelKey,
-        entry: CatalogEntry,
         loading: Loading,
         workers: Workers,
         report: Callable[[Changed], None],
@@ -114,7 +62,7 @@ class Model:
         self._lifecycle = Lifecycle()
         self._running = RunningRequests()
         self._preparing: set[Reply] = set()
-        self._tokenising = Tokenising(key, entry, loading, self._control.send_from_thread)
+        self._tokenising = Tokenising(key, loading, self._control.send_from_thread)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
         self._loop: ModelLoop | None = None
@@ -125,19 +73,19 @@ class Model:
 
     def load(self) -> None:
         """Ask for weights; `Changed` tells when they are there."""
-        self._control.send(_Load())
+        self._control.send(Load())
 
     def unload(self) -> None:
         """Ask to free the weights."""
-        self._control.send(_Unload())
+        self._control.send(Unload())
 
     def stop(self) -> None:
         """Ask the actor to end."""
-        self._control.send(_Stop())
+        self._control.send(Stop())
 
     def cut(self, problem: Problem) -> None:
         """Fail every request that is under way."""
-        self._control.send(_Cut(problem))
+        self._control.send(Cut(problem))
 
     async def run(self) -> None:
         """Receive until stopped."""
@@ -159,11 +107,11 @@ class Model:
                 case Stepped(events):
                     for over in self._running.deliver(events):
                         over.log_end(self._log)
-                case _Over(running):
+                case Over(running):
                     self._cancel(running)
                 case PreparedReply(reply, answer):
                     self._deliver_prepared(reply, answer)
-                case _Stop():
+                case Stop():
                     return
                 case report:
                     self._change(report, nursery)
@@ -206,7 +154,7 @@ class Model:
         defaults = self._opened.adapter.default_overrides
         parameters = resolve(message.request.overrides, self._settings_overrides, defaults)
         self._loop.put(Submit(running.request, message.prepared, parameters))
-        reply.watch(lambda: self._control.send(_Over(running)))
+        reply.watch(lambda: self._control.send(Over(running)))
         self._log.info(
             "request admitted", request_id=message.request.id, prompt_tokens=len(message.prepared.tokens)
         )
@@ -223,7 +171,7 @@ class Model:
                 self._opened = opened
                 if self._lifecycle.state is ModelState.LOADING:
                     self._start_loop(opened, nursery)
-            case _Load():
+            case Load():
                 self._load(nursery)
             case Progressed(fraction):
                 self._progress = fraction
@@ -231,15 +179,15 @@ class Model:
             case Loaded():
                 if self._lifecycle.state is ModelState.LOADING:
                     self._move(ModelState.READY)
-            case _Unload():
+            case Unload():
                 self._unload()
             case Unloaded(problem, in_load):
                 self._unloaded(problem, in_load)
             case TokenisingEnded(problem):
                 self._tokenising_ended(problem)
-            case _Silent(loop):
+            case Silent(loop):
                 self._quarantine(loop)
-            case _Cut(problem):
+            case Cut(problem):
                 self._fail_all(problem)
             case _:
                 raise TypeError(f"unexpected report {report!r}")
@@ -257,7 +205,7 @@ class Model:
         loop = ModelLoop(self.key, self._loading, opened, self._control.send_from_thread)
         self._loop = loop
         self._worker = self._workers.lend("gpu", loop.run, self._control.send)
-        nursery.start_soon(self._watch_silence, loop)
+        nursery.start_soon(watch_silence, loop, self._silence, self._control)
 
     def _unload(self) -> None:
         if self._lifecycle.state not in (ModelState.LOADING, ModelState.READY):
@@ -301,14 +249,6 @@ class Model:
         self._problem = model_hung(self.key.model)
         self._move(ModelState.ERROR)
         self._fail_running(self._problem)
-
-    async def _watch_silence(self, loop: ModelLoop) -> None:
-        while self._loop is loop:
-            await trio.sleep(self._silence / 4)
-            since = loop.busy_since
-            if since is not None and time.monotonic() - since > self._silence:
-                self._control.send(_Silent(loop))
-                return
 
     def _move(self, state: ModelState, *, in_load: bool = False) -> None:
         self._lifecycle.to(state)

@@ -89,12 +89,14 @@ class ModelLoop:
 
     Attributes:
         busy_since: `time.monotonic()` of the last sign of life while there is something to do, else None.
+        ended: The job is done.
     """
 
     def __init__(
         self, key: ModelKey, loading: Loading, opened: OpenedModel, report: Callable[[LoopReport], None]
     ) -> None:
         self.busy_since: float | None = time.monotonic()
+        self.ended = False
         self._key = key
         self._loading = loading
         self._opened = opened
@@ -115,7 +117,7 @@ class ModelLoop:
         """The job; never raises."""
         unloaded = self._load_and_step()
         release_memory()
-        self.busy_since = None
+        self.busy_since, self.ended = None, True
         return unloaded
 
     def _load_and_step(self) -> Unloaded:

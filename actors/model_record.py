@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import attrs
 import structlog
@@ -21,9 +20,6 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import ModelStatus
 from greenroom.schemas.problems import Problem, model_hung
 
-if TYPE_CHECKING:
-    from greenroom.engine.catalog import CatalogEntry
-
 log = structlog.get_logger()
 
 
@@ -32,6 +28,7 @@ class ModelRecord:
     """One model: where it stands, who holds it, who waits for it. Times are `time.monotonic()`.
 
     Args:
+        slots: Requests that it generates for at once.
         model: The actor that answers for it, while there is one.
         leases: Open leases and when they were granted.
         closed: It takes no new requests, because another model waits for its room.
@@ -40,10 +37,9 @@ class ModelRecord:
     """
 
     key: ModelKey
-    entry: CatalogEntry
-    tickets: TicketQueue
     slots: int
-    waiting_time: WaitingTime
+    tickets: TicketQueue = attrs.field(factory=TicketQueue)
+    waiting_time: WaitingTime = attrs.field(init=False)
     lifecycle: Lifecycle = attrs.field(factory=Lifecycle)
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
     leases: dict[Lease, float] = attrs.field(factory=dict)
@@ -56,6 +52,9 @@ class ModelRecord:
     changed: float = 0.0
     waiting_since: float = 0.0
     load_seconds: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self.waiting_time = WaitingTime(self.slots)
 
     @property
     def state(self) -> ModelState:

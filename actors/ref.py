@@ -89,11 +89,14 @@ class Control(Generic[R]):
     def __init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[Any](math.inf)
         self._token = trio.lowlevel.current_trio_token()
+        self._closed: Problem | None = None
 
     def send(self, report: R | Envelope[Any]) -> None:
         """Report from the Trio thread."""
-        with contextlib.suppress(trio.BrokenResourceError):
+        if self._closed is None:
             self._sender.send_nowait(report)
+        else:
+            _refuse(report, self._closed)
 
     def send_from_thread(self, report: R) -> None:
         """Report from a worker; dropped if Trio or the actor has ended."""
@@ -106,15 +109,16 @@ class Control(Generic[R]):
         return received
 
     def close(self, problem: Problem) -> None:
-        """Receive no more; whoever still waits for an answer gets `problem`."""
-        while True:
-            try:
-                left = self._receiver.receive_nowait()
-            except (trio.WouldBlock, trio.ClosedResourceError):
-                break
-            if isinstance(left, Envelope) and left.reply is not None:
-                left.reply.fail(problem)
-        self._receiver.close()
+        """Receive no more; whoever still waits for an answer, or is just being forwarded, gets `problem`."""
+        self._closed = problem
+        with contextlib.suppress(trio.WouldBlock):
+            while True:
+                _refuse(self._receiver.receive_nowait(), problem)
+
+
+def _refuse(report: Any, problem: Problem) -> None:
+    if isinstance(report, Envelope) and report.reply is not None:
+        report.reply.fail(problem)
 
 
 class Inbox(Generic[M]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 import attrs
 import structlog
@@ -15,9 +14,6 @@ from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import Prepare, Prepared
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_failed
-
-if TYPE_CHECKING:
-    from greenroom.engine.catalog import CatalogEntry
 
 log = structlog.get_logger()
 
@@ -63,12 +59,10 @@ class Tokenising:
     def __init__(
         self,
         key: ModelKey,
-        entry: CatalogEntry,
         loading: Loading,
         report: Callable[[TokenisingReport], None],
     ) -> None:
         self._key = key
-        self._entry = entry
         self._loading = loading
         self._report = report
         self._prompts: SimpleQueue[tuple[Prepare, Reply] | None] = SimpleQueue()
@@ -84,7 +78,7 @@ class Tokenising:
     def run(self) -> TokenisingEnded:
         """The job; never raises."""
         try:
-            opened = self._loading.open_model(self._entry)
+            opened = self._loading.open_model(self._key.model)
         except ProblemError as error:
             return TokenisingEnded(error.problem)
         except Exception as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
+import trio
 
 from greenroom.actors.generation import Generation
 from greenroom.actors.loading import Engine, Loading, OpenedModel
@@ -22,7 +23,9 @@ from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInp
 from greenroom.schemas.settings import Settings
 
 
-def chat(model: str, request_id: str = "r", prompt: str = "Hello there", **overrides: Any) -> GenerationRequest:
+def chat(
+    model: str, request_id: str = "r", prompt: str = "Hello there", **overrides: Any
+) -> GenerationRequest:
     """A greedy request."""
     conversation = ChatInput((Message("user", (TextPart(prompt),)),))
     parameters = {"temperature": 0.0, "max_tokens": 8, **overrides}
@@ -71,6 +74,13 @@ async def status(pool: Ref[PoolMessage], model: str) -> ModelStatus:
 async def state(pool: Ref[PoolMessage], model: str) -> ModelState:
     """Where one model stands."""
     return (await status(pool, model)).state
+
+
+async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+    """Wait for what only shows when it is looked at."""
+    with trio.fail_after(seconds):
+        while not await happened():  # noqa: ASYNC110
+            await trio.sleep(0.01)
 
 
 @attrs.define
@@ -145,5 +155,3 @@ class FaultyEngine:
 
     def close(self) -> None:
         self._engine.close()
-
-

@@ -9,16 +9,22 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.actors.generation import Generation
 from greenroom.actors.lease import Granted
 from greenroom.actors.ref import Ref
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import Acquire, DescribePool, ListModels, ModelList, PoolMessage, PoolStatus
+from greenroom.schemas.model_protocol import (
+    Acquire,
+    DescribePool,
+    ListModels,
+    ModelList,
+    PoolMessage,
+    PoolStatus,
+)
 from greenroom.schemas.settings import Settings
-from greenroom.tests.actor_systems import answer, chat, generate, state, status, until
+from greenroom.tests.actor_systems import answer, eventually, generate, state, status, until
 
 TinyModel = Callable[..., Path]
 
@@ -168,7 +174,9 @@ async def test_a_slot_is_free_when_the_model_is_done_however_slowly_the_answer_i
         with generate(system.pool, "qwen3") as slow:
             await until(slow, Admitted)
             await until(slow, TextDelta)
-            with trio.fail_after(30):
-                while (await status(system.pool, "qwen3")).running:
-                    await trio.sleep(0.01)
+
+            async def slot_is_free() -> bool:
+                return not (await status(system.pool, "qwen3")).running
+
+            await eventually(slot_is_free)
             assert isinstance((await until(slow, Finished))[-1], Finished)

@@ -72,7 +72,9 @@ def test_a_model_that_failed_is_loaded_again_on_demand() -> None:
 
 
 def test_a_hung_model_keeps_its_room() -> None:
-    assert plan([Resident(A, ERROR, waiting=1, hung=True), Resident(B, IDLE, waiting=1)], 1) == Plan(wait=(B,))
+    assert plan([Resident(A, ERROR, waiting=1, hung=True), Resident(B, IDLE, waiting=1)], 1) == Plan(
+        wait=(B,)
+    )
 
 
 residents = st.lists(
