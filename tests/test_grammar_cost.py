@@ -36,7 +36,7 @@ def step_seconds(model: Any, width: int, matcher: RowMatcher | None, steps: int)
     from mlx_lm.models.cache import make_prompt_cache
 
     cache = make_prompt_cache(model)
-    tokens = mx.argmax(model(mx.random.randint(0, width, (8, 16)), cache=cache)[:, -1], axis=-1)
+    tokens: Any = mx.argmax(model(mx.random.randint(0, width, (8, 16)), cache=cache)[:, -1], axis=-1)
     mx.eval(tokens)
     spent = []
     for _ in range(steps):
@@ -51,7 +51,7 @@ def step_seconds(model: Any, width: int, matcher: RowMatcher | None, steps: int)
         tokens = mx.argmax(logits, axis=-1)
         mx.eval(tokens)
         if matcher is not None:
-            matcher.advance(tokens[3].item())
+            matcher.advance(int(tokens.tolist()[3]))
         spent.append(time.perf_counter() - began)
     return statistics.median(spent)
 
