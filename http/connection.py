@@ -87,9 +87,11 @@ class Connection(TCPServer):
 
     async def _send(self, data: bytes) -> None:
         try:
-            # A chunk is sent whole or not at all: a cancelled request leaves the framing intact.
-            with trio.CancelScope(shield=True):
-                await self.stream.send_all(data)
+            rest = self.stream.send_now(data)
+            if rest:
+                # A chunk is sent whole or not at all: a cancelled request leaves the framing intact.
+                with trio.CancelScope(shield=True):
+                    await self.stream.send_all(rest)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._reading.cancel()
             await self.protocol.handle(Closed())

@@ -30,8 +30,10 @@ class RequestConnection(TrioASGIHTTPConnection):
         """
 
         async def send_whole_ending(message: ASGISendEvent) -> None:
-            last = message["type"] == "http.response.body" and not message.get("more_body", False)
-            with trio.CancelScope(shield=last):
+            if message["type"] != "http.response.body" or message.get("more_body", False):
+                await send(message)
+                return
+            with trio.CancelScope(shield=True):
                 await send(message)
 
         await super().handle_request(nursery, request, send_whole_ending)

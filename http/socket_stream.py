@@ -29,19 +29,25 @@ class SocketStream(trio.abc.HalfCloseableStream):
         self._stall = stall
         self._sending = trio.Lock()
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send everything.
+    def send_now(self, data: bytes) -> bytes:
+        """Send what the socket takes at once, which is nearly always everything: one system call.
 
-        There is a checkpoint only if the socket's buffer is full: most chunks are one system call.
+        Returns:
+            What is left for `send_all`.
+
+        Raises:
+            trio.BrokenResourceError: The client is gone.
+            trio.ClosedResourceError: The socket was cut.
+        """
+        return data if self._sending.locked() else data[self._write(data) :]
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send everything, in the order of the calls.
 
         Raises:
             trio.BrokenResourceError: The client is gone, or takes nothing any more.
             trio.ClosedResourceError: The socket was cut.
         """
-        if not self._sending.locked():
-            data = memoryview(data)[self._write(data) :]
-            if not data:
-                return
         async with self._sending:
             while data:
                 await self._wait_writable()
@@ -84,6 +90,8 @@ class SocketStream(trio.abc.HalfCloseableStream):
             raise trio.BrokenResourceError from error
 
     async def _wait_writable(self) -> None:
+        if self.socket.fileno() < 0:
+            raise trio.ClosedResourceError
         with trio.move_on_after(self._stall) as patience:
             await trio.lowlevel.wait_writable(self.socket.fileno())
         if patience.cancelled_caught:
