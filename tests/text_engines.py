@@ -1,0 +1,117 @@
+"""Engines over tiny models, driven step by step on the test's own thread, and what mlx-lm itself says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.adapters.base import Adapter
+from greenroom.engine.adapters.registry import make_adapter
+from greenroom.engine.batch.policies import PrefillPolicy
+from greenroom.engine.batch.row import Detokenizer, Processor
+from greenroom.engine.detection import detect
+from greenroom.engine.loader import load_model
+from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.tokenizer import load_tokenizer
+from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import GenerationRequest, PreparedInput, RawInput
+from greenroom.schemas.settings import Settings
+
+GREEDY = GenerationParameters(temperature=0.0)
+
+
+@cache
+def loaded(folder: Path) -> tuple[Any, Adapter]:
+    """The model and its adapter; one of each for all tests."""
+    adapter = make_adapter(detect(folder), load_tokenizer(folder), Settings())
+    return load_model(folder, Settings()), adapter
+
+
+@cache
+def expected(folder: Path, prompt: tuple[int, ...], count: int) -> list[int]:
+    """The greedy continuation by `mlx_lm.stream_generate`."""
+    from mlx_lm import stream_generate
+
+    model, adapter = loaded(folder)
+    wrapped = adapter.tokenizer.wrapped
+    return [answer.token for answer in stream_generate(model, wrapped, list(prompt), max_tokens=count)]
+
+
+@attrs.define
+class Recorded:
+    """A detokenizer that also keeps the tokens: the engine itself hands out text only."""
+
+    inner: Detokenizer
+    tokens: list[int]
+
+    @property
+    def last_segment(self) -> str:
+        return self.inner.last_segment
+
+    def add_token(self, token: int) -> None:
+        self.tokens.append(token)
+        self.inner.add_token(token)
+
+    def finalize(self) -> None:
+        self.inner.finalize()
+
+
+@attrs.define(eq=False)
+class RecordingVoice:
+    """An adapter whose detokenizers keep the tokens of each request."""
+
+    adapter: Adapter
+    tokens: list[list[int]] = attrs.field(factory=list)
+
+    def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
+        self.tokens.append([])
+        return Recorded(self.adapter.new_detokenizer(prepared), self.tokens[-1])
+
+    def new_stream_processor(
+        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+    ) -> Processor:
+        return self.adapter.new_stream_processor(prepared, new_call_id, index)
+
+
+class Driver:
+    """An engine, and the tokens and events that came out of it by request, in order of submission."""
+
+    def __init__(self, folder: Path, prefill: PrefillPolicy | None = None) -> None:
+        model, adapter = loaded(folder)
+        self.voice = RecordingVoice(adapter)
+        self.engine = TextEngine(model, self.voice, prefill)
+        self.events: dict[str, list[GenerationEvent]] = {}
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        return self.voice.tokens
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        parameters: GenerationParameters = GREEDY,
+        **prepared: Any,
+    ) -> str:
+        """Submit a raw prompt; returns the request's id."""
+        request_id = str(len(self.events))
+        self.events[request_id] = []
+        request = GenerationRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
+        fields = {"stop_token_ids": frozenset(), "parse": False, **prepared}
+        self.engine.submit(request, PreparedInput(tuple(prompt), max_tokens=max_tokens, **fields), parameters)
+        return request_id
+
+    def step(self) -> None:
+        for request_id, event in self.engine.step():
+            self.events[request_id].append(event)
+
+    def run(self) -> None:
+        """Step until nothing is left to do."""
+        while self.engine.has_work:
+            self.step()
