@@ -62,6 +62,9 @@ def _open(folder: Path, settings: Settings) -> Any:
 
     check_weight_files(folder)
     model, _ = load_lazily(folder, lazy=True, trust_remote_code=settings.trust_remote_code)
+    # Every layer was given random weights first, which nobody reads; the thread's random key hangs on to all
+    # those splits, over every load, until it is evaluated itself (60 kB for each load of a tiny model).
+    mx.eval(mx.random.state)
     if settings.dtype != "auto":
         _cast(model, getattr(mx, settings.dtype))
     return model
