@@ -48,5 +48,7 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("grammars")
     make_tokenizer(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    known = GrammarTokenizer(tokenizer, [tokenizer.token_to_id(END)])
+    end = tokenizer.token_to_id(END)
+    assert end is not None
+    known = GrammarTokenizer(tokenizer, [end])
     return Grammars(known, GrammarCompiler(known), tokenizer.to_str())
