@@ -104,7 +104,6 @@ class AcceptLoop:
         except* Exception:
             log.exception("connection crashed")
         finally:
-            stream.close()
             self._connections.discard(connection)
             if not self._connections:
                 self._empty.set()

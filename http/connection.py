@@ -31,8 +31,9 @@ LINGER = 2.0
 class Connection(TCPServer):
     """One client: its requests, one after the other, until either side closes.
 
-    Unlike its base it closes the socket on every path, ends its idle timer with the connection, reads on
-    for a moment after a last answer, and wakes a reader that waits for a request which has ended.
+    Unlike its base it ends its idle timer with the connection, reads on for a moment after a last answer,
+    and wakes a reader that waits for a request which has ended. Whoever runs it closes the socket, as
+    `trio.serve_listeners` does.
     """
 
     stream: SocketStream  # type: ignore[assignment]
@@ -45,28 +46,25 @@ class Connection(TCPServer):
         self._handling = trio.CancelScope()
 
     async def run(self) -> None:
-        """Serve the client. Returns when the connection has ended and everything begun for it has."""
+        """Serve the client, and return when everything begun for it has ended."""
         socket = self.stream.socket
-        try:
-            client = parse_socket_addr(socket.family, socket.getpeername())
-            server = parse_socket_addr(socket.family, socket.getsockname())
-            async with TaskGroup() as tasks:
-                self._task_group = tasks
-                self.protocol: Any = Http11(
-                    self.app,
-                    self.config,
-                    self.context,
-                    tasks,
-                    ConnectionState(self.state),
-                    False,
-                    client,
-                    server,
-                    self.protocol_send,
-                )
-                await self.idle_task.restart(tasks, self._idle_timeout)
-                await self._read_data()
-        finally:
-            self.stream.close()
+        client = parse_socket_addr(socket.family, socket.getpeername())
+        server = parse_socket_addr(socket.family, socket.getsockname())
+        async with TaskGroup() as tasks:
+            self._task_group = tasks
+            self.protocol: Any = Http11(
+                self.app,
+                self.config,
+                self.context,
+                tasks,
+                ConnectionState(self.state),
+                False,
+                client,
+                server,
+                self.protocol_send,
+            )
+            await self.idle_task.restart(tasks, self._idle_timeout)
+            await self._read_data()
 
     def cut(self) -> None:
         """End the connection now, whoever sends or reads."""

@@ -14,6 +14,7 @@ import attrs
 import openai
 import pytest
 import trio
+from quart_trio import QuartTrio
 
 import greenroom.http.event_stream
 from greenroom.schemas.lifecycle import ModelState
@@ -349,3 +350,13 @@ async def test_a_full_queue_is_refused_with_a_time_to_retry(settings: Settings) 
     assert {answer.status for answer in refused} == {503}
     assert refused[0].json()["error"]["code"] == "queue_full"
     assert refused[0].headers["retry-after"] == "2"
+
+
+async def test_an_answer_may_take_longer_than_quarts_time_limit(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = {**QuartTrio.default_config, "RESPONSE_TIMEOUT": 0.01}
+    monkeypatch.setattr(QuartTrio, "default_config", limited)
+    async with serving(settings) as served:
+        chunks = await stream_of(served, max_tokens=200)
+        assert chunks[-1].choices[0].finish_reason == "length"

@@ -169,7 +169,20 @@ async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:
         server.drain.set()
         assert (await client.read_to_end()).count(b"x") == 48
         await client.stream.aclose()
-        await server.stopped.wait()
+        with trio.fail_after(1):
+            await server.stopped.wait()
+
+
+async def test_hanging_up_is_seen_behind_a_pipelined_request() -> None:
+    ended = trio.Event()
+    async with running(make_app(ended), Settings()) as server:
+        async with connected(server) as client:
+            await client.request("GET", "/stream/1000000/10")
+            await client.request("GET", "/wait")
+            await client.read_until(b"xx")
+        with trio.fail_after(5):
+            await ended.wait()
+        await emptied(server)
 
 
 @pytest.mark.parametrize("path", ["/wait", "/stream/1000000/10"])
