@@ -92,6 +92,7 @@ class Faults:
         hang: Ids of requests at whose second event the step blocks until `release` is set.
         load: Raised instead of loading, for models of these ids.
         gate: While it is not set, loading does not begin.
+        engines: Every engine that was loaded.
     """
 
     crash: set[str] = attrs.field(factory=set)
@@ -100,6 +101,7 @@ class Faults:
     release: threading.Event = attrs.field(factory=threading.Event)
     gate: threading.Event | None = None
     loads: list[str] = attrs.field(factory=list)
+    engines: list[Engine] = attrs.field(factory=list)
 
 
 class FaultyLoading(Loading):
@@ -120,7 +122,9 @@ class FaultyLoading(Loading):
                     raise RuntimeError("abandoned")
         if name in self._faults.load:
             raise self._faults.load[name]
-        return FaultyEngine(super().load_engine(opened, progress, abandoned), self._faults)
+        engine = FaultyEngine(super().load_engine(opened, progress, abandoned), self._faults)
+        self._faults.engines.append(engine)
+        return engine
 
 
 class FaultyEngine:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from greenroom.actors.generation import Generation
 from greenroom.actors.lease import Granted
 from greenroom.actors.ref import Ref
 from greenroom.actors.system import open_system
@@ -24,7 +25,16 @@ from greenroom.schemas.model_protocol import (
     PoolStatus,
 )
 from greenroom.schemas.settings import Settings
-from greenroom.tests.actor_systems import answer, eventually, generate, state, status, until
+from greenroom.tests.actor_systems import (
+    Faults,
+    FaultyLoading,
+    answer,
+    eventually,
+    generate,
+    state,
+    status,
+    until,
+)
 
 TinyModel = Callable[..., Path]
 
@@ -106,6 +116,28 @@ async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> 
                 nursery.start_soon(hang_up, number)
         await no_one_left(system.pool)
         assert (await answer(system.pool, "qwen3"))[0]
+
+
+async def test_hanging_up_stops_the_engine_and_not_its_neighbours(settings: Settings) -> None:
+    faults = Faults()
+    async with open_system(settings, loading=FaultyLoading(settings, faults)) as system:
+        whole, _ = await answer(system.pool, "qwen3", max_tokens=60)
+
+        async def engine_rests() -> bool:
+            return not faults.engines[0].has_work
+
+        with generate(system.pool, "qwen3", "gone", max_tokens=20_000) as gone:
+            await until(gone, TextDelta)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hang_up_soon, gone)
+                assert (await answer(system.pool, "qwen3", "stays", max_tokens=60))[0] == whole
+        await eventually(engine_rests)
+
+
+async def hang_up_soon(generation: Generation) -> None:
+    for _ in range(3):
+        await until(generation, TextDelta)
+    generation.close()
 
 
 async def test_two_requests_with_the_same_id_get_their_own_answers(settings: Settings) -> None:

@@ -143,9 +143,7 @@ def end_cleanly(models: list[str], moment: str) -> None:
 def test_a_hundred_loads_and_unloads_take_no_threads_and_no_memory(models: list[str]) -> None:
     with run(CYCLES, "100", *models) as process:
         assert process.stdout is not None
-        measured = [
-            tuple(map(int, line.split()[1:])) for line in process.stdout if line.startswith("cycle ")
-        ]
+        measured = [tuple(map(int, line.split()[1:])) for line in process.stdout if line.startswith("cycle ")]
         assert process.wait(60) == 0
     threads, memory = zip(*measured, strict=True)
     assert len(threads) == 100
@@ -180,3 +178,24 @@ async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: l
         assert (described.running, described.waiting) == (0, 0)
         assert process.num_threads() <= threads
         assert (process.memory_info().rss - memory) / 800 < 10_000
+
+
+IDLE = """
+import sys, trio
+from greenroom.actors.system import open_system
+from greenroom.schemas.model_protocol import ListModels, ModelList
+from greenroom.schemas.settings import Settings
+
+async def main():
+    async with open_system(Settings(models=tuple(sys.argv[1:]))) as system:
+        await system.pool.ask(ListModels(), ModelList)
+    heavy = {"mlx", "mlx_lm", "transformers", "numpy", "tokenizers", "huggingface_hub"} & set(sys.modules)
+    sys.exit(", ".join(sorted(heavy)) or 0)
+
+trio.run(main)
+"""
+
+
+def test_a_system_that_loads_nothing_imports_no_model_library(models: list[str]) -> None:
+    with run(IDLE, *models) as process:
+        assert process.wait(60) == 0
