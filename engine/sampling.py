@@ -1,14 +1,15 @@
 """Draw one token for every row of a batch, each by its own settings, in a handful of array operations.
 
-Filters apply in the order for which models' published settings are tuned (Hugging Face, vLLM): temperature,
-then min_p, top_k and top_p. Rows that need nothing pay nothing: rows are sorted into classes of work, and
-each class is computed for its rows only. Every row draws from a random stream of its own, keyed by its seed
-and its position, so that its neighbours cannot change what it draws.
+Filters apply in the order for which models' published settings are tuned (Hugging Face's): temperature, then
+top_k, top_p of what is left, and min_p. Rows that need nothing pay nothing: rows are sorted into classes of
+work, and each class is computed for its rows only. Every row draws from a random stream of its own, keyed by
+its seed and its position, so that its neighbours cannot change what it draws.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Sequence
 
@@ -16,6 +17,11 @@ import attrs
 import mlx.core as mx
 
 from greenroom.schemas.generation import GenerationParameters
+
+_NUCLEUS = 1024
+"""Likeliest tokens among which a nucleus is looked for first."""
+
+_TRIES = 6
 
 
 @attrs.frozen
@@ -96,9 +102,9 @@ def _class_of(row: RowSampling, vocabulary: int) -> type[_Draw]:
         return _Draw
     if 0 < row.top_k <= vocabulary // 2:
         return _TopDraw
-    if row.top_p < 1 or 0 < row.top_k < vocabulary:
-        return _SortedDraw
-    return _FullDraw
+    if row.top_p == 1 and not 0 < row.top_k < vocabulary:
+        return _FullDraw
+    return _NucleusDraw if vocabulary > 4 * _NUCLEUS and row.top_k == 0 else _SortedDraw
 
 
 class _Draw:
@@ -118,57 +124,115 @@ class _Draw:
         self._at = mx.array(list(positions), dtype=mx.uint32)
 
     def draw(self, logits: mx.array) -> mx.array:
+        """Tokens `[rows]` for the logits of this class's rows."""
         return mx.argmax(logits, axis=-1)
 
-    def _uniform(self) -> mx.array:
-        """One number in [0, 1) per row, `[rows, 1]`, from each row's own stream."""
+    def _tempered(self, logits: mx.array) -> mx.array:
+        return logits.astype(mx.float32) / self._temperature
+
+    def _uniform(self, count: int = 1) -> mx.array:
+        """Numbers in [0, 1), `[rows, count]`, from each row's own stream; once per position."""
         keys = mx.stack([self._seeds, self._at], axis=1)
         self._at = self._at + 1
-        return mx.vmap(lambda key: mx.random.uniform(key=key))(keys)[:, None]
-
-    def _pick(self, weights: mx.array) -> mx.array:
-        """Index drawn in proportion to `weights`, `[rows, candidates]` → `[rows, 1]`."""
-        cumulative = mx.cumsum(weights, axis=-1)
-        threshold = self._uniform() * cumulative[:, -1:]
-        picked = mx.sum(cumulative <= threshold, axis=-1, keepdims=True)
-        return mx.minimum(picked, mx.array(weights.shape[-1] - 1))
+        drawn: mx.array = mx.vmap(lambda key: mx.random.uniform(shape=(count,), key=key))(keys)
+        return drawn
 
 
 class _FullDraw(_Draw):
     """From the whole vocabulary, but for what min_p cuts off: no sort."""
 
     def draw(self, logits: mx.array) -> mx.array:
-        weights = mx.softmax(logits.astype(mx.float32) / self._temperature, axis=-1)
+        weights = mx.softmax(self._tempered(logits), axis=-1)
         if self._has_min_p:
             least = self._min_p * mx.max(weights, axis=-1, keepdims=True)
             weights = mx.where(weights >= least, weights, 0)
-        return self._pick(weights)[:, 0].astype(mx.uint32)
+        return _pick(weights, self._uniform())[:, 0]
 
 
 class _TopDraw(_Draw):
-    """From the k likeliest: a partition of the vocabulary and a sort of k."""
+    """From the k likeliest."""
 
     def draw(self, logits: mx.array) -> mx.array:
-        candidates = mx.argpartition(-logits, kth=self._most - 1, axis=-1)[:, : self._most]
-        values = mx.take_along_axis(logits, candidates, axis=-1)
-        order = mx.argsort(-values, axis=-1)
-        candidates = mx.take_along_axis(candidates, order, axis=-1)
-        return self._nucleus(candidates, mx.take_along_axis(values, order, axis=-1))
+        candidates, values = largest(logits, self._most)
+        return self._nucleus(candidates, values)
 
     def _nucleus(self, candidates: mx.array, values: mx.array) -> mx.array:
         """Draw from candidates `[rows, k]` whose logits fall from left to right."""
-        values = values.astype(mx.float32) / self._temperature
         beyond = mx.arange(values.shape[-1])[None] >= self._top_k
-        weights = mx.softmax(mx.where(beyond, -mx.inf, values), axis=-1)
+        weights = mx.softmax(mx.where(beyond, -mx.inf, self._tempered(values)), axis=-1)
         mass_before = mx.cumsum(weights, axis=-1, inclusive=False)
         kept = (mass_before < self._top_p) & (weights >= self._min_p * weights[:, :1])
-        picked = self._pick(mx.where(kept, weights, 0))
-        return mx.take_along_axis(candidates, picked, axis=-1)[:, 0].astype(mx.uint32)
+        picked = _pick(mx.where(kept, weights, 0), self._uniform())
+        return mx.take_along_axis(candidates, picked, axis=-1)[:, 0]
 
 
 class _SortedDraw(_TopDraw):
-    """A nucleus of any size: the only class that sorts the vocabulary."""
+    """From a nucleus of any size in a small vocabulary: the only class that sorts all of it."""
 
     def draw(self, logits: mx.array) -> mx.array:
         candidates = mx.argsort(-logits, axis=-1)
         return self._nucleus(candidates, mx.take_along_axis(logits, candidates, axis=-1))
+
+
+class _NucleusDraw(_Draw):
+    """From a nucleus in a large vocabulary, without sorting it.
+
+    A nucleus that fits into the likeliest `_NUCLEUS` tokens is drawn from exactly. A larger one, of a nearly
+    flat distribution, is drawn from by rejection: a draw stands if the tokens above it hold less than top_p.
+    If not, it is outside the nucleus, and the next draw is from the tokens above it. Each try halves what is
+    too much; if none of `_TRIES` stands, one of the likeliest is taken: no draw is ever outside the nucleus.
+    """
+
+    def draw(self, logits: mx.array) -> mx.array:
+        values = self._tempered(logits)
+        weights = mx.exp(values - mx.max(values, axis=-1, keepdims=True))
+        total = mx.sum(weights, axis=-1, keepdims=True)
+        room = self._top_p * total
+        uniform = self._uniform(_TRIES + 1)
+        candidates, best = largest(values, _NUCLEUS)
+        best = mx.exp(best - best[:, :1])
+        kept = (mx.cumsum(best, axis=-1, inclusive=False) < room) & (best >= self._min_p)
+        picked = _pick(mx.where(kept, best, 0), uniform[:, :1])
+        token = mx.take_along_axis(candidates, picked, axis=-1)
+        open_yet = mx.sum(best, axis=-1, keepdims=True) < room
+        for attempt in range(_TRIES):
+            drawn = _pick(weights, uniform[:, attempt + 1 : attempt + 2])
+            weight = mx.take_along_axis(weights, drawn, axis=-1)
+            weights = (weights > weight) * weights
+            above = mx.sum(weights, axis=-1, keepdims=True)
+            stands = open_yet & (above < room) & (weight >= self._min_p)
+            token = mx.where(stands, drawn, token)
+            open_yet = open_yet & ~stands
+        return token[:, 0]
+
+
+def largest(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
+    """Indices and values `[rows, count]` of the largest logits, falling.
+
+    They lie in the `count` blocks with the largest maxima, so only those are partitioned: 4 instead of 22 ms
+    for 64 of 16 x 151,936 on the CPU.
+    """
+    rows, vocabulary = logits.shape
+    size = math.isqrt(vocabulary // count)
+    if size >= 4:
+        padding = -vocabulary % size
+        blocks = mx.pad(logits, [(0, 0), (0, padding)], constant_values=mx.array(-mx.inf, logits.dtype))
+        blocks = blocks.reshape(rows, -1, size)
+        best = mx.argpartition(-mx.max(blocks, axis=-1), kth=count - 1, axis=-1)[:, :count]
+        pool = mx.take_along_axis(blocks, best[:, :, None], axis=1).reshape(rows, -1)
+        inside = mx.argpartition(-pool, kth=count - 1, axis=-1)[:, :count]
+        indices = mx.take_along_axis(best, inside // size, axis=-1) * size + inside % size
+    else:
+        indices = mx.argpartition(-logits, kth=count - 1, axis=-1)[:, :count]
+    values = mx.take_along_axis(logits, indices, axis=-1)
+    order = mx.argsort(-values, axis=-1)
+    return mx.take_along_axis(indices, order, axis=-1), mx.take_along_axis(values, order, axis=-1)
+
+
+def _pick(weights: mx.array, uniform: mx.array) -> mx.array:
+    """Index drawn in proportion to `weights`: `[rows, candidates]`, `[rows, 1]` → `[rows, 1]`."""
+    cumulative = mx.cumsum(weights, axis=-1)
+    picked = mx.sum(cumulative <= uniform * cumulative[:, -1:], axis=-1, keepdims=True)
+    # Rounding can put the threshold on the very end, behind the last candidate that has any weight.
+    last = mx.sum(cumulative < cumulative[:, -1:], axis=-1, keepdims=True)
+    return mx.minimum(picked, last).astype(mx.uint32)

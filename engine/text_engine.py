@@ -67,9 +67,18 @@ class TextEngine:
         return len(self._rows)
 
     def submit(
-        self, request: GenerationRequest, prepared: PreparedInput, parameters: GenerationParameters
+        self,
+        request: GenerationRequest,
+        prepared: PreparedInput,
+        parameters: GenerationParameters,
+        embeddings: mx.array | None = None,
     ) -> None:
-        """Take on a request; its events come from `step`, up to one Finished or Failed."""
+        """Take on a request; its events come from `step`, up to one Finished or Failed.
+
+        Args:
+            embeddings: Input embeddings `[prompt, hidden]` in place of those of the tokens, but for the last
+                one: that is always a token of the template.
+        """
         if not prepared.tokens:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._events.append((request.id, Failed(problem)))
@@ -84,7 +93,7 @@ class TextEngine:
             processor=self._voice.new_stream_processor(prepared, _new_call_id),
         )
         self._rows[request.id] = row
-        self._prefill.add(row)
+        self._prefill.add(row, embeddings)
 
     def cancel(self, request_id: str) -> None:
         """Stop generating for a request; its last event is a Finished that says so."""
@@ -160,6 +169,8 @@ class TextEngine:
         if row.ended:
             group.leave(row)
             self._rows.pop(row.request_id, None)
+            if broken := row.processor.broken_calls:
+                log.warning("broken tool calls", request_id=row.request_id, calls=broken)
 
     def _hand_over(self, row: Row, events: Iterable[GenerationEvent]) -> None:
         self._events += [(row.request_id, event) for event in events]

@@ -1,0 +1,151 @@
+"""Draws follow the distribution that the settings describe, row by row, whatever the other rows want."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from greenroom.engine import sampling
+from greenroom.engine.sampling import RowSampling, Sampler, fold_seed, largest
+
+Counts = np.ndarray[Any, np.dtype[Any]]
+ROWS = 4000
+"""Draws of one distribution: the rows of one large batch, each with a seed of its own."""
+
+
+def draws(logits: Sequence[float], **settings: float) -> Counts:
+    """How often each token was drawn."""
+    rows = [RowSampling(**settings, seed=fold_seed(row)) for row in range(ROWS)]  # type: ignore[arg-type]
+    tokens = Sampler(rows, [7] * ROWS)(mx.broadcast_to(mx.array(list(logits)), (ROWS, len(logits))))
+    return np.bincount(np.array(tokens), minlength=len(logits))
+
+
+def reference(
+    logits: Sequence[float], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+) -> Counts:
+    """The distribution that the settings describe, by their definitions."""
+    scaled = np.array(logits, dtype=np.float64) / temperature
+    weights = np.exp(scaled - scaled.max())
+    order = np.argsort(-weights, kind="stable")
+    if top_k:
+        weights[order[top_k:]] = 0
+    weights /= weights.sum()
+    before = np.cumsum(weights[order]) - weights[order]
+    outside = order[(before >= top_p) | (weights[order] < min_p * weights.max())]
+    weights[outside] = 0
+    normalised: Counts = weights / weights.sum()
+    return normalised
+
+
+def fits(counts: Counts, probabilities: Counts) -> bool:
+    """Pearson's chi-square at 1 in 10,000 (by Wilson and Hilferty); nothing outside the support."""
+    if counts[probabilities == 0].sum():
+        return False
+    expected = probabilities * counts.sum()
+    common = expected >= 5
+    rest = expected[~common].sum()
+    statistic = ((counts[common] - expected[common]) ** 2 / expected[common]).sum()
+    freedom = int(common.sum()) - 1
+    if rest > 0:
+        statistic += (counts[~common].sum() - rest) ** 2 / max(rest, 1)
+        freedom += 1
+    if freedom == 0:
+        return True
+    spread = 2 / (9 * freedom)
+    return bool(((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread) < 3.72)
+
+
+PEAKED = [math.log(40 - i) * 3 for i in range(40)]
+SHUFFLED = list(np.random.default_rng(1).permutation(PEAKED))
+SETTINGS: list[dict[str, float]] = [
+    {"temperature": 1.0},
+    {"temperature": 0.5},
+    {"temperature": 2.0},
+    {"temperature": 1.0, "top_k": 1},
+    {"temperature": 1.0, "top_k": 5},
+    {"temperature": 1.0, "top_k": 39},
+    {"temperature": 1.0, "top_k": 1000},
+    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 0.7, "top_p": 0.05},
+    {"temperature": 1.0, "min_p": 0.2},
+    {"temperature": 1.5, "top_k": 12, "top_p": 0.8, "min_p": 0.1},
+    {"temperature": 1.5, "top_p": 0.95, "min_p": 0.3},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_draws_follow_the_settings(settings: dict[str, float]) -> None:
+    assert fits(draws(SHUFFLED, **settings), reference(SHUFFLED, **settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS[4], *SETTINGS[7:]], ids=str)
+def test_the_test_sees_a_setting_that_is_ignored(settings: dict[str, float]) -> None:
+    ignored = draws(SHUFFLED, temperature=settings["temperature"])
+    assert not fits(ignored, reference(SHUFFLED, **settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.9])
+@pytest.mark.parametrize("steepness", [0.0001, 0.01])
+def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
+    top_p: float, steepness: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nearly flat distribution, whose nucleus is larger than what is looked at first, and a steeper one."""
+    monkeypatch.setattr(sampling, "_NUCLEUS", 16)
+    logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
+    monkeypatch.setattr(sampling._SortedDraw, "draw", None)
+    assert fits(draws(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
+
+
+def test_greedy_rows_among_others_take_the_likeliest() -> None:
+    rows = [RowSampling(temperature=0.0), RowSampling(temperature=2.0), RowSampling(temperature=0.0)]
+    logits = mx.random.normal((3, 50), key=mx.random.key(3))
+    for _ in range(20):
+        tokens = np.array(Sampler(rows, [0, 0, 0])(logits))
+        assert tokens[[0, 2]].tolist() == np.array(mx.argmax(logits, axis=-1))[[0, 2]].tolist()
+
+
+def test_neighbours_and_places_do_not_change_what_a_seed_draws() -> None:
+    logits = mx.random.normal((6, 5000), key=mx.random.key(5))
+    settings = [
+        RowSampling(1.0, seed=1),
+        RowSampling(0.8, top_k=20, seed=2),
+        RowSampling(1.2, top_p=0.9, seed=3),
+        RowSampling(0.0),
+        RowSampling(0.9, top_k=40, top_p=0.5, min_p=0.02, seed=4),
+        RowSampling(1.0, min_p=0.05, seed=5),
+    ]
+    together = Sampler(settings, [3] * 6)
+    first, second = np.array(together(logits)), np.array(together(logits))
+    for row, setting in enumerate(settings):
+        alone = Sampler([setting], [3])
+        assert [alone(logits[row : row + 1]).item() for _ in range(2)] == [first[row], second[row]]
+        late = Sampler([RowSampling(), setting], [0, 4])
+        assert late(logits[[0, row]])[1].item() == second[row]
+
+
+def test_positions_draw_anew() -> None:
+    sampler = Sampler([RowSampling(temperature=1.0, seed=9)], [0])
+    flat = mx.zeros((1, 1000))
+    assert len({sampler(flat).item() for _ in range(50)}) > 40
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
+@pytest.mark.parametrize(("vocabulary", "count"), [(50, 50), (1000, 3), (1003, 60), (4999, 1)])
+def test_the_largest_are_found(vocabulary: int, count: int, dtype: mx.Dtype) -> None:
+    logits = mx.random.normal((5, vocabulary), key=mx.random.key(0)).astype(dtype)
+    indices, values = largest(logits, count)
+    best = -mx.sort(-logits, axis=-1)[:, :count]
+    assert mx.array_equal(values, best)
+    assert mx.array_equal(mx.take_along_axis(logits, indices, axis=-1), best)
+
+
+def test_infinite_logits_are_never_drawn() -> None:
+    masked = [-math.inf] * 20 + [0.0, 0.5] + [-math.inf] * 20
+    for settings in SETTINGS:
+        counts = draws(masked, **settings)
+        assert counts[:20].sum() + counts[22:].sum() == 0
