@@ -97,14 +97,16 @@ class Driver:
         prompt: Sequence[int],
         max_tokens: int,
         parameters: GenerationParameters = GREEDY,
+        embeddings: Any = None,
         **prepared: Any,
     ) -> str:
-        """Submit a raw prompt; returns the request's id."""
+        """Submit a raw prompt, with those fields of its PreparedInput; returns the request's id."""
         request_id = str(len(self.events))
         self.events[request_id] = []
         request = GenerationRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
-        fields = {"stop_token_ids": frozenset(), "parse": False, **prepared}
-        self.engine.submit(request, PreparedInput(tuple(prompt), max_tokens=max_tokens, **fields), parameters)
+        fields: dict[str, Any] = {"stop_token_ids": frozenset(), "parse": False, **prepared}
+        ready = PreparedInput(tuple(prompt), max_tokens=max_tokens, **fields)
+        self.engine.submit(request, ready, parameters, embeddings)
         return request_id
 
     def step(self) -> None:

@@ -1,0 +1,166 @@
+"""A model loads with progress, can be abandoned, and says in one line what is wrong with its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_flatten
+
+from greenroom.engine.loader import LoadAbandonedError, load_model
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings import Settings
+
+TinyModel = Callable[..., Path]
+
+
+@pytest.fixture
+def copy(tiny_model: TinyModel, tmp_path: Path) -> Path:
+    """A tiny model's folder to do damage to."""
+    return shutil.copytree(tiny_model("qwen3"), tmp_path / "broken-model")
+
+
+def refusal(folder: Path, settings: Settings | None = None) -> str:
+    """What is said when the folder is loaded."""
+    with pytest.raises(ProblemError) as caught:
+        load_model(folder, settings or Settings())
+    problem = caught.value.problem
+    assert (problem.status, problem.code) == (503, "load_failed")
+    assert str(folder.parent) not in problem.detail
+    assert "\n" not in problem.detail
+    assert "broken-model" in problem.detail
+    return problem.detail
+
+
+def test_progress_rises_to_one_layer_by_layer(tiny_model: TinyModel) -> None:
+    told: list[float] = []
+    load_model(tiny_model("qwen3"), Settings(), told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert len(told) >= 6, "embeddings, four layers, the rest"
+
+
+def test_a_load_can_be_abandoned_between_layers(tiny_model: TinyModel) -> None:
+    told: list[float] = []
+    with pytest.raises(LoadAbandonedError):
+        load_model(tiny_model("qwen3"), Settings(), told.append, lambda: len(told) == 3)
+    assert len(told) == 3
+
+
+def test_a_truncated_file_is_refused(copy: Path) -> None:
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    assert "model.safetensors is cut off" in refusal(copy)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"short",
+        b"\xff" * 64,
+        (2**40).to_bytes(8, "little") + b"{}",
+        (2).to_bytes(8, "little") + b"[]",
+        (9).to_bytes(8, "little") + b'{"a": {}}',
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n",
+    ],
+    ids=["empty", "short", "noise", "huge header", "list", "no offsets", "lfs pointer"],
+)
+def test_what_is_no_weights_file_is_refused(copy: Path, content: bytes) -> None:
+    (copy / "model.safetensors").write_bytes(content)
+    assert "is no safetensors file" in refusal(copy)
+
+
+def test_a_folder_without_weights_is_refused(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    assert "no weights" in refusal(copy)
+
+
+def test_a_missing_tensor_is_named(copy: Path) -> None:
+    weights: Any = mx.load(str(copy / "model.safetensors"))
+    mx.eval(weights)
+    del weights["model.layers.2.mlp.up_proj.weight"]
+    mx.save_safetensors(str(copy / "model.safetensors"), weights)
+    assert "model.layers.2.mlp.up_proj.weight" in refusal(copy)
+
+
+def test_a_config_that_fits_no_weights_is_refused(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "hidden_size": 96}))
+    refusal(copy)
+    del config["num_hidden_layers"]
+    (copy / "config.json").write_text(json.dumps(config))
+    assert "num_hidden_layers" in refusal(copy)
+
+
+def test_a_config_that_names_code_is_refused_without_running_it(copy: Path) -> None:
+    (copy / "evil.py").write_text(f"open({str(copy / 'ran')!r}, 'w')")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "model_file": "evil.py"}))
+    refusal(copy)
+    assert not (copy / "ran").exists()
+
+
+def split(folder: Path) -> list[str]:
+    """Spread the weights over two files with an index, as large models come."""
+    weights: Any = mx.load(str(folder / "model.safetensors"))
+    mx.eval(weights)
+    (folder / "model.safetensors").unlink()
+    names = sorted(weights)
+    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for file, part in zip(files, (names[::2], names[1::2]), strict=True):
+        mx.save_safetensors(str(folder / file), {name: weights[name] for name in part})
+    index = {name: files[position % 2] for position, name in enumerate(names)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    return files
+
+
+def test_weights_may_come_in_several_files(copy: Path, tiny_model: TinyModel) -> None:
+    split(copy)
+    one = dict(tree_flatten(load_model(tiny_model("qwen3"), Settings()).parameters()))
+    two = dict(tree_flatten(load_model(copy, Settings()).parameters()))
+    assert one.keys() == two.keys()
+    assert all(mx.array_equal(one[name], two[name]) for name in one)
+
+
+def test_a_missing_file_of_several_is_named(copy: Path) -> None:
+    files = split(copy)
+    (copy / files[1]).unlink()
+    assert files[1] in refusal(copy)
+
+
+def test_weights_take_the_type_that_was_asked_for(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    types = {dtype: _types(load_model(folder, Settings(dtype=dtype))) for dtype in ("auto", "bfloat16")}
+    assert types == {"auto": {mx.float32}, "bfloat16": {mx.bfloat16}}
+
+
+def _types(model: Any) -> set[mx.Dtype]:
+    return {value.dtype for _, value in tree_flatten(model.parameters())}
+
+
+def test_quantised_models_load(tiny_model: TinyModel, tmp_path: Path) -> None:
+    from mlx_lm.utils import load_config, quantize_model, save_config
+
+    folder = tiny_model("llama")
+    model, config = quantize_model(load_model(folder, Settings()), load_config(folder), 32, 4)
+    quantised = tmp_path / "quantised"
+    quantised.mkdir()
+    mx.save_safetensors(str(quantised / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    save_config(config, quantised / "config.json")
+    again = load_model(quantised, Settings())
+    assert mx.uint32 in _types(again)
+    prompt = mx.array([[100, 101, 102]])
+    assert mx.array_equal(again(prompt), model(prompt))
+
+
+def test_a_device_that_is_not_there_is_refused(tiny_model: TinyModel) -> None:
+    if mx.is_available(mx.gpu):
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ProblemError, match="no GPU"):
+        load_model(tiny_model("qwen3"), Settings(device="gpu"))
