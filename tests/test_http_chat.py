@@ -360,3 +360,14 @@ async def test_an_answer_may_take_longer_than_quarts_time_limit(
     async with serving(settings) as served:
         chunks = await stream_of(served, max_tokens=200)
         assert chunks[-1].choices[0].finish_reason == "length"
+
+
+async def test_a_failure_of_one_of_several_prompts_is_the_whole_requests(settings: Settings) -> None:
+    faults = Faults(load={"qwen3": RuntimeError("torn weights")})
+    async with serving(settings, loading=FaultyLoading(settings, faults)) as served:
+        request = {"model": "qwen3", "prompt": ["one", "two"]}
+        whole = await fetch(served.server, "POST", "/v1/completions", request)
+        assert (whole.status, whole.json()["error"]["code"]) == (503, "load_failed")
+        streamed = await fetch(served.server, "POST", "/v1/completions", {**request, "stream": True})
+        assert b'"code":"load_failed"' in streamed.body
+        assert streamed.body.endswith(b"data: [DONE]\n\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from types import TracebackType
 
 import pytest
@@ -11,6 +12,7 @@ from quart import Response, request
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 
+from greenroom.http.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.connection import Connection
 from greenroom.http.request_connection import RequestConnection, held
 from greenroom.schemas.settings import Settings
@@ -389,3 +391,29 @@ async def test_head_has_no_body() -> None:
         head, _, body = (await client.read_to_end()).partition(b"\r\n\r\n")
         assert b" 200 " in head
         assert body == b""
+
+
+async def test_an_inherited_socket_is_served() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as inherited:
+        port = inherited.getsockname()[1]
+        settings = Settings(port=1)
+        loop, drain = AcceptLoop(make_app(), settings), trio.Event()
+        async with trio.open_nursery() as nursery:
+            listeners = await open_listeners(settings, [inherited])
+            addresses: tuple[str, ...] = await nursery.start(loop.run, listeners, drain)
+            assert addresses == (f"http://127.0.0.1:{port}",)
+            server = Server(addresses[0], loop, drain, trio.Event())
+            assert (await fetch(server, "GET", "/")).body == b"ok"
+            drain.set()
+
+
+async def test_a_name_with_several_addresses_gets_one_free_port() -> None:
+    async with running(make_app(), Settings(host="localhost")) as server:
+        assert server.port > 0
+        assert (await fetch(server, "GET", "/")).body == b"ok"
+
+
+async def test_a_taken_port_is_an_error_at_once() -> None:
+    async with running(make_app(), Settings()) as server:
+        with pytest.raises(OSError, match="in use"):
+            await open_listeners(Settings(port=server.port), ())
