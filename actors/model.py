@@ -27,6 +27,7 @@ from greenroom.schemas.model_protocol import (
     ModelMessage,
     ModelStatus,
     Prepare,
+    Prepared,
 )
 from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
 
@@ -90,14 +91,18 @@ class Model:
     async def run(self) -> None:
         """Receive until stopped."""
         self._log.info("started")
+        problem = draining()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._inbox.forward, self._control)
                 self._workers.lend("tokenizer", self._tokenising.run, self._control.send)
                 await self._receive(nursery)
                 nursery.cancel_scope.cancel("the model actor stops")
+        except Exception:
+            problem = model_crashed(self.key.model)
+            raise
         finally:
-            self._end()
+            self._end(problem)
 
     async def _receive(self, nursery: trio.Nursery) -> None:
         while True:
@@ -138,9 +143,10 @@ class Model:
             case DescribeModel():
                 reply.send(self._status())
 
-    def _deliver_prepared(self, reply: Reply, answer: Any) -> None:
+    def _deliver_prepared(self, reply: Reply, answer: Prepared | Failed | None) -> None:
         self._preparing.discard(reply)
-        reply.send(answer)
+        if answer is not None:
+            reply.send(answer)
         if isinstance(answer, Failed):
             reply.end()
 
@@ -285,11 +291,11 @@ class Model:
         for reply in preparing:
             reply.fail(problem)
 
-    def _end(self) -> None:
-        self._fail_preparing(draining())
-        self._fail_running(draining())
+    def _end(self, problem: Problem) -> None:
+        self._fail_preparing(problem)
+        self._fail_running(problem)
         self._tokenising.end()
         if self._loop is not None:
             self._loop.abandon()
-        self._control.close(draining())
+        self._control.close(problem)
         self._log.info("stopped")

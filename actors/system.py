@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -55,15 +56,13 @@ class System:
         Whatever is left when most of `settings.grace` is over is cut with a `draining` problem.
         """
         reserve = min(5.0, self.settings.grace * 0.25)
-        with trio.move_on_after(self.remaining() - reserve):
-            try:
+        with contextlib.suppress(ActorStopped):
+            with trio.move_on_after(self.remaining() - reserve):
                 await self.pool.ask(Drain(), Drained)
-            except ActorStopped:
                 return
-            return
-        self._actor.cut()
-        with trio.move_on_after(reserve / 2):
-            await self.pool.ask(Drain(), Drained)
+            self._actor.cut()
+            with trio.move_on_after(reserve / 2):
+                await self.pool.ask(Drain(), Drained)
 
     def remaining(self) -> float:
         """Seconds left of the grace time, which begins at the first call (or with `drain`, or the close)."""

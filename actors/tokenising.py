@@ -27,10 +27,10 @@ class Opened:
 
 @attrs.frozen(eq=False)
 class PreparedReply:
-    """The answer to one Prepare, on its way to the Trio thread."""
+    """The answer to one Prepare, on its way to the Trio thread; None if nobody waited for it any more."""
 
     reply: Reply
-    answer: Prepared | Failed
+    answer: Prepared | Failed | None
 
 
 @attrs.frozen
@@ -87,8 +87,8 @@ class Tokenising:
         self._report(Opened(opened))
         while (item := self._prompts.get()) is not None:
             message, reply = item
-            if not reply.closed:
-                self._report(PreparedReply(reply, self._prepare(opened, message)))
+            answer = None if reply.closed else self._prepare(opened, message)
+            self._report(PreparedReply(reply, answer))
         return TokenisingEnded()
 
     def _prepare(self, opened: OpenedModel, message: Prepare) -> Prepared | Failed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -33,6 +34,11 @@ class WorkersStatistics:
     lent: int
     idle: int
     quarantined: int
+
+
+_PATIENCE: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0}
+"""Seconds for which the close waits at most for a job. Work on the GPU ends with its step. A tokenizer
+thread that takes longer is downloading or importing, and cannot be told to stop."""
 
 
 class Worker:
@@ -90,7 +96,6 @@ class Workers:
         self._lent: set[Worker] = set()
         self._free: list[Worker] = []
         self._quarantined: set[Worker] = set()
-        self._closing = False
 
     def lend(self, purpose: Purpose, job: Callable[[], T], done: Callable[[T], None]) -> Worker:
         """Run `job` on a thread of its own for as long as it takes.
@@ -129,13 +134,14 @@ class Workers:
         Returns:
             Whether no thread is left; if one is, the process must end with `os._exit`.
         """
-        self._closing = True
         ending = [*self._free, *self._lent]
         for worker in ending:
             worker.stop()
-        with trio.move_on_after(seconds, shield=True):
-            for worker in ending:
-                await worker.ended.wait()
+        for purpose, patience in _PATIENCE.items():
+            with trio.move_on_after(min(seconds, patience), shield=True):
+                for worker in ending:
+                    if worker.purpose == purpose:
+                        await worker.ended.wait()
         hung = [worker for worker in ending if not worker.ended.is_set() or not worker.join(1.0)]
         hung += [worker for worker in self._quarantined if not worker.ended.is_set()]
         for worker in hung:

@@ -89,6 +89,7 @@ class Faults:
 
     Args:
         crash: Ids of requests at whose second event the step raises.
+        garble: Ids of requests at whose second event the step returns what no step may return.
         hang: Ids of requests at whose second event the step blocks until `release` is set.
         load: Raised instead of loading, for models of these ids.
         gate: While it is not set, loading does not begin.
@@ -96,6 +97,7 @@ class Faults:
     """
 
     crash: set[str] = attrs.field(factory=set)
+    garble: set[str] = attrs.field(factory=set)
     hang: set[str] = attrs.field(factory=set)
     load: dict[str, Exception] = attrs.field(factory=dict)
     release: threading.Event = attrs.field(factory=threading.Event)
@@ -153,6 +155,8 @@ class FaultyEngine:
             self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta)
             if self._seen[request_id] == 2 and request_id in self._faults.crash:
                 raise RuntimeError("planted crash")
+            if self._seen[request_id] == 2 and request_id in self._faults.garble:
+                return [None]  # type: ignore[list-item]
             if self._seen[request_id] == 2 and request_id in self._faults.hang:
                 self._faults.release.wait()
         return events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import trio
 from greenroom.actors.generation import Generation
 from greenroom.actors.lease import Granted
 from greenroom.actors.ref import Ref
+from greenroom.actors.reply import Reply
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.lifecycle import ModelState
@@ -116,6 +118,8 @@ async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> 
                 nursery.start_soon(hang_up, number)
         await no_one_left(system.pool)
         assert (await answer(system.pool, "qwen3"))[0]
+        gc.collect()
+        assert sum(type(thing) is Reply for thing in gc.get_objects()) <= 2
 
 
 async def test_hanging_up_stops_the_engine_and_not_its_neighbours(settings: Settings) -> None:
