@@ -1,4 +1,4 @@
-"""Hypercorn's connection class, mended where it leaks connections and requests (notes/decisions.md)."""
+"""Hypercorn's connection class, mended where it leaks connections and requests (notes/http.md)."""
 
 from __future__ import annotations
 
