@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import trio
 
 from greenroom.actors.system import open_system
-from greenroom.actors.worker import Purpose, Workers
+from greenroom.actors.worker import Purpose, Workers, WorkersStatistics
 from greenroom.schemas.events import Finished
 from greenroom.schemas.settings import Settings
 from greenroom.tests.actor_systems import answer
@@ -92,6 +93,21 @@ async def test_threads_are_lent_again_for_the_same_purpose() -> None:
         "gpu",
     ]
     assert await workers.close(5.0)
+
+
+async def test_a_thread_that_does_not_end_is_told_of_and_not_waited_for() -> None:
+    workers, release = Workers(), threading.Event()
+    stuck = workers.lend("tokenizer", release.wait, lambda _: None)
+    quarantined = workers.lend("gpu", release.wait, lambda _: None)
+    workers.quarantine(quarantined)
+    assert workers.statistics() == WorkersStatistics(lent=1, idle=0, quarantined=1)
+    with trio.fail_after(5):
+        assert not await workers.close(0.1)
+    release.set()
+    with trio.fail_after(5):
+        await stuck.ended.wait()
+        await quarantined.ended.wait()
+    assert workers.statistics().idle == 1
 
 
 async def test_loads_and_unloads_make_no_new_threads(models: list[str]) -> None:
