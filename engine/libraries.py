@@ -22,3 +22,9 @@ def import_text_libraries() -> None:
         gc.collect()
         gc.freeze()
         _imported = True
+
+
+def import_grammar_library() -> None:
+    """Import what constrains answers."""
+    with _lock:
+        import llguidance  # noqa: F401

@@ -19,7 +19,7 @@ from greenroom.engine.sampling import RowSampling
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 from greenroom.schemas.settings import Settings
 
@@ -91,6 +91,7 @@ class TextEngine:
             sampling=RowSampling.of(parameters),
             detokenizer=self._voice.new_detokenizer(prepared),
             processor=self._voice.new_stream_processor(prepared, _new_call_id),
+            matcher=prepared.matcher,
         )
         self._rows[request.id] = row
         self._prefill.add(row, embeddings)
@@ -119,7 +120,8 @@ class TextEngine:
             for row, token in group.read():
                 self._take(group, row, token)
         for group in self._groups:
-            group.sample()
+            for row, problem in group.sample():
+                self._fail(group, row, problem)
         self._groups = [group for group in self._groups if not group.done]
         for row, progress in self._prefill.advance(decoding=bool(self._groups)):
             self._hand_over(row, [progress])
@@ -161,16 +163,26 @@ class TextEngine:
         """Handle one token; what a parser or a template does wrong costs its own request only."""
         try:
             events = row.take(token)
+        except ProblemError as error:
+            self._fail(group, row, error.problem)
+            return
         except Exception:
             log.exception("request failed", request_id=row.request_id)
-            row.ended = True
-            events = [Failed(_broken())]
+            self._fail(group, row, _broken())
+            return
         self._hand_over(row, events)
         if row.ended:
             group.leave(row)
             self._rows.pop(row.request_id, None)
             if broken := row.processor.broken_calls:
                 log.warning("broken tool calls", request_id=row.request_id, calls=broken)
+
+    def _fail(self, group: BatchGroup, row: Row, problem: Problem) -> None:
+        """End a row that cannot go on; no other notices."""
+        row.ended = True
+        group.leave(row)
+        self._rows.pop(row.request_id, None)
+        self._hand_over(row, [Failed(problem)])
 
     def _hand_over(self, row: Row, events: Iterable[GenerationEvent]) -> None:
         self._events += [(row.request_id, event) for event in events]

@@ -69,6 +69,13 @@ class GenerationParameters:
     stop_token_ids: tuple[int, ...] = _parameter(
         (), "integers", "Further tokens that end the answer.", low=0, high=2**31 - 1, most=256
     )
+    thinking_budget: int | None = _parameter(
+        None,
+        "integer",
+        "Tokens that a thought may take before it is ended; by default as many as the model wants.",
+        low=0,
+        high=2**31 - 1,
+    )
 
 
 def check(name: str, value: Any, field: str | None = None) -> Any:

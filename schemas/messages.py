@@ -61,10 +61,19 @@ class ToolChoice:
 
     Args:
         mode: `named` forces the function `name`.
+        allowed: The tools that may be called, of all that are described to the model; None for all.
     """
 
     mode: Literal["none", "auto", "required", "named"] = "auto"
     name: str | None = None
+    allowed: tuple[str, ...] | None = None
+
+    def callable(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """Those of the tools that may be called."""
+        if self.mode == "none":
+            return ()
+        names = (self.name,) if self.mode == "named" else self.allowed
+        return tools if names is None else tuple(tool for tool in tools if tool.name in names)
 
 
 @attrs.frozen

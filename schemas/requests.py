@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import JsonObject, Message, Tool, ToolChoice
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.response_format import ResponseFormat
 
 
 @attrs.frozen
@@ -16,6 +19,7 @@ class ChatInput:
     Args:
         template_options: Extra variables for the template, e.g. `{"enable_thinking": False}`.
         continue_final_message: The last message is an assistant's beginning, to be continued.
+        parallel_tool_calls: More than one call may be made.
     """
 
     messages: tuple[Message, ...]
@@ -23,6 +27,7 @@ class ChatInput:
     tool_choice: ToolChoice = ToolChoice()
     template_options: JsonObject = attrs.field(factory=dict)
     continue_final_message: bool = False
+    parallel_tool_calls: bool = True
 
 
 @attrs.frozen
@@ -39,6 +44,7 @@ class GenerationRequest:
     Args:
         id: Request id, as in the logs and in `x-request-id`.
         overrides: Parameters that the client set, already checked.
+        response_format: What the visible answer must look like.
         client: Who asks (an API key's name, an address), for fairness; empty if unknown.
     """
 
@@ -46,12 +52,13 @@ class GenerationRequest:
     key: ModelKey
     input: ChatInput | RawInput
     overrides: Overrides = attrs.field(factory=dict)
+    response_format: ResponseFormat | None = attrs.field(default=None, kw_only=True)
     client: str = ""
 
 
 @attrs.frozen
 class PreparedInput:
-    """A request that its adapter has made ready for the model: plain data, any thread may hold it.
+    """A request that its adapter has made ready for the model: any thread may hold it.
 
     Args:
         tokens: Prompt as token ids, `[prompt]`.
@@ -61,6 +68,8 @@ class PreparedInput:
         stop: Strings that end the visible answer; they are not part of it.
         parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
         max_tokens: Resolved and clamped to the room that is left in the context.
+        matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matcher.RowMatcher`); it belongs
+            to whoever generates, one thread at a time.
     """
 
     tokens: tuple[int, ...]
@@ -70,3 +79,4 @@ class PreparedInput:
     tools: tuple[Tool, ...] = ()
     stop: tuple[str, ...] = ()
     parse: bool = True
+    matcher: Any = attrs.field(default=None, eq=False, repr=False)

@@ -13,6 +13,8 @@ from greenroom.schemas.messages import Tool, ToolChoice
 class JsonObjectFormat:
     """Any JSON object (`response_format: {"type": "json_object"}`)."""
 
+    param: str = "response_format"
+
 
 @attrs.frozen
 class JsonSchemaFormat:
@@ -23,11 +25,13 @@ class JsonSchemaFormat:
             notes/structured-output.md.
         name: What the client calls it; only for logs.
         strict: As the client sent it; the schema is honoured either way.
+        param: Where the request holds it, for errors; so in the other formats.
     """
 
     schema: Any
     name: str = ""
     strict: bool = True
+    param: str = "response_format.json_schema.schema"
 
 
 @attrs.frozen
@@ -35,6 +39,7 @@ class RegexFormat:
     """Text that matches the regular expression from its first to its last character."""
 
     pattern: str
+    param: str = "response_format.pattern"
 
 
 @attrs.frozen
@@ -42,6 +47,7 @@ class ChoiceFormat:
     """One of these texts, exactly."""
 
     choices: tuple[str, ...]
+    param: str = "response_format.choices"
 
 
 @attrs.frozen
@@ -49,6 +55,7 @@ class LarkFormat:
     """Text of a context-free grammar in llguidance's dialect of Lark, whose start rule is `start`."""
 
     grammar: str
+    param: str = "response_format.grammar"
 
 
 ResponseFormat = JsonObjectFormat | JsonSchemaFormat | RegexFormat | ChoiceFormat | LarkFormat

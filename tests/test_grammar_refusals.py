@@ -120,13 +120,13 @@ def test_what_nothing_satisfies_is_refused(grammars: Grammars, schema: Any) -> N
 @pytest.mark.parametrize(
     ("wanted", "param"),
     [
-        (RegexFormat("(a"), "response_format"),
+        (RegexFormat("(a"), "response_format.pattern"),
         (RegexFormat(r"(?<=a)b"), "response_format.pattern"),
         (RegexFormat("a" * 5_000), "response_format.pattern"),
         (ChoiceFormat(()), "response_format.choices"),
         (ChoiceFormat(("a", "")), "response_format.choices"),
-        (LarkFormat("start: missing"), "response_format"),
-        (LarkFormat("nothing here"), "response_format"),
+        (LarkFormat("start: missing"), "response_format.grammar"),
+        (LarkFormat("nothing here"), "response_format.grammar"),
         (LarkFormat("start: " + "a" * 300_000), "response_format.grammar"),
     ],
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from greenroom.engine.adapters.constraints import Constraints
 from greenroom.engine.adapters.prompt import PromptWriter
 from greenroom.engine.adapters.room import RAW_MAX_TOKENS, refuse_absurd, refuse_impossible, room_left
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
@@ -23,6 +24,9 @@ from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInput, RawInput
 from greenroom.schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.matcher import RowMatcher
 
 _TURN_ENDS = (
     "<|im_end|>",
@@ -97,6 +101,7 @@ class Adapter:
         self.default_overrides = recommended_parameters(tokenizer)
         self.stop_token_ids = self._stop_token_ids()
         self._max_tokens = settings.max_tokens
+        self._constraints = Constraints(tokenizer, self.stop_token_ids, tool_parser, thinking_parser)
         self._prompts = PromptWriter(
             tokenizer,
             self.traits,
@@ -114,18 +119,28 @@ class Adapter:
         """
         if isinstance(request.input, RawInput):
             tokens = self._raw_tokens(request.input)
-            return self._prepared(tokens, request.overrides, RAW_MAX_TOKENS, parse=False)
-        return self._prepare_chat(request.input, request.overrides)
+            prepared = self._prepared(tokens, request.overrides, RAW_MAX_TOKENS, parse=False)
+            return _held(prepared, self._constraints.matcher(request))
+        return self._prepare_chat(request, request.input)
 
     def new_stream_processor(
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
     ) -> StreamProcessor:
         """The reader of one choice's text."""
-        return StreamProcessor(self.tool_parser, self.thinking_parser, prepared, new_call_id, index=index)
+        held = prepared.matcher is not None and prepared.matcher.holds_calls
+        return StreamProcessor(
+            self.tool_parser,
+            self.thinking_parser,
+            prepared,
+            new_call_id,
+            index=index,
+            release="immediate" if held else "validated",
+        )
 
     def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
-        """The detokenizer of one choice: raw text keeps its leading space, an answer does not."""
-        return self.tokenizer.new_detokenizer(() if prepared.parse else prepared.tokens)
+        """The detokenizer of one choice: a free answer loses its leading space, any other text is kept."""
+        held = prepared.matcher is not None and prepared.matcher.holds_answer
+        return self.tokenizer.new_detokenizer(prepared.tokens if held or not prepared.parse else ())
 
     def process_complete(
         self, text: str, prepared: PreparedInput, new_call_id: Callable[[], str]
@@ -153,7 +168,7 @@ class Adapter:
             unfit = settings.tool_injection and parser.render("name", "{}") is None
         return registered_tool_parser(FALLBACK_FORMAT) if unfit else parser
 
-    def _prepare_chat(self, chat: ChatInput, overrides: Overrides) -> PreparedInput:
+    def _prepare_chat(self, request: GenerationRequest, chat: ChatInput) -> PreparedInput:
         characters = sum(len(part.text) for message in chat.messages for part in message.content)
         refuse_impossible(characters, self.tokenizer, self.context)
         prompt = self._prompts.write(chat)
@@ -161,8 +176,10 @@ class Adapter:
         tokens = self.tokenizer.encode_rendered(prompt.text)
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
-        prepared = self._prepared(tokens, overrides, self.context // 2, parse=True)
-        return attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=prompt.tools)
+        prepared = self._prepared(tokens, request.overrides, self.context // 2, parse=True)
+        tools = chat.tool_choice.callable(prompt.tools)
+        prepared = attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=tools)
+        return _held(prepared, self._constraints.matcher(request, opens_thought=prompt.opens_thought))
 
     def _raw_tokens(self, raw: RawInput) -> list[int]:
         if not raw.prompt:
@@ -194,6 +211,14 @@ class Adapter:
         added = self.tokenizer.added_tokens
         ends = {added[token] for token in (*_TURN_ENDS, *self.turn_ends) if token in added}
         return self.tokenizer.eos_token_ids | ends
+
+
+def _held(prepared: PreparedInput, matcher: RowMatcher | None) -> PreparedInput:
+    """The input with what holds its answer, which no stop string may then cut short."""
+    if matcher is None:
+        return prepared
+    stop = () if matcher.holds_answer else prepared.stop
+    return attrs.evolve(prepared, matcher=matcher, stop=stop)
 
 
 def recommended_parameters(tokenizer: ChatTokenizer) -> Overrides:

@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.caches import Cache
+from greenroom.engine.batch.constrained import Refused, constrain
 from greenroom.engine.batch.policies import CompactionPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.sampling import Sampler
@@ -122,11 +123,16 @@ class BatchGroup:
             if row is not None and not row.ended:
                 yield row, token
 
-    def sample(self) -> None:
-        """Start drawing the next tokens from the logits of `launch`; after its last one a row leaves."""
+    def sample(self) -> Refused:
+        """Start drawing the next tokens from the logits of `launch`; after its last one a row leaves.
+
+        Returns:
+            Rows that cannot go on; their tokens must not be read.
+        """
         logits, self._logits = self._logits, None
         if logits is None or self.live == 0:
-            return
+            return []
+        logits, refused = constrain(logits, self.rows)
         if self._sampler is None:
             idle = Sampler.IDLE
             self._sampler = Sampler(
@@ -141,6 +147,7 @@ class BatchGroup:
                 row.sampled += 1
                 if row.sampled >= row.max_tokens:
                     self.rows[index] = None
+        return refused
 
     def _compact(self) -> None:
         keep = [index for index, row in enumerate(self.rows) if row is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -65,6 +65,7 @@ class Row:
         sampled: Tokens that were drawn, or are being drawn, for this row.
         generated: Tokens that the host has read; never more than `sampled`.
         ended: Its last event was handed out.
+        matcher: Holds the answer to a grammar; None if it may say anything.
     """
 
     request_id: str
@@ -77,6 +78,7 @@ class Row:
     sampled: int = 0
     generated: int = 0
     ended: bool = False
+    matcher: Any = None
     submitted: float = attrs.field(factory=time.perf_counter)
     started: float | None = None
     first_token: float | None = None
@@ -87,16 +89,23 @@ class Row:
         return len(self.prompt) + self.sampled
 
     def take(self, token: int) -> list[GenerationEvent]:
-        """Account for the next token of the answer; the last event is Finished if it was the last one."""
+        """Account for the next token of the answer; the last event is Finished if it was the last one.
+
+        Raises:
+            ProblemError: The answer's grammar cannot go on.
+        """
         if self.first_token is None:
             self.first_token = time.perf_counter()
         self.generated += 1
-        if token in self.stop_token_ids:
+        matcher = self.matcher
+        if token in self.stop_token_ids and (matcher is None or matcher.may_be_cut or matcher.ends(token)):
             return self.end("stop")
+        if matcher is not None:
+            matcher.advance(token)
         processor = self.processor
         self.detokenizer.add_token(token)
         events = list(processor.feed(self.detokenizer.last_segment))
-        if processor.stopped is not None:
+        if processor.stopped is not None or (matcher is not None and matcher.must_stop):
             return events + self.end("stop")
         if self.generated >= self.max_tokens:
             return events + self.end("length")

@@ -10,7 +10,7 @@ import attrs
 
 from greenroom.engine.grammar.limits import parser_limits
 from greenroom.engine.grammar.schema_check import check_schema
-from greenroom.schemas.messages import Tool
+from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError, invalid
 
 ANY_OBJECT = {"type": "object"}
@@ -53,24 +53,25 @@ class OfferedTool:
         return check_schema(self.parameters, self.param, base) if self.exact else ANY_OBJECT
 
 
-def offered_tools(tools: tuple[Tool, ...], only: str | None) -> tuple[OfferedTool, ...]:
+def offered_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[OfferedTool, ...]:
     """The tools, each with the schema that its arguments are held to.
 
     A strict tool's schema is held or refused; another's is held if it can be.
 
     Args:
-        only: The one tool that may be called.
+        choice: Which of them may be called.
 
     Raises:
-        ProblemError: 400 for a strict tool whose schema cannot be honoured, or if `only` is not offered.
+        ProblemError: 400 for a strict tool whose schema cannot be honoured, or if none may be called.
     """
+    may_be_called = choice.callable(tools)
     chosen = [
         _offered(tool, f"tools[{index}].function.parameters")
         for index, tool in enumerate(tools)
-        if only is None or tool.name == only
+        if tool in may_be_called
     ]
     if not chosen:
-        raise invalid(f"tool_choice names '{only}', which is not among the tools", "tool_choice")
+        raise invalid(f"tool_choice names '{choice.name}', which is not among the tools", "tool_choice")
     return tuple(chosen)
 
 

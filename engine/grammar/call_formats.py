@@ -88,20 +88,23 @@ def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
     Raises:
         ProblemError: 400 for a tool or a format of calls that cannot be held to a grammar.
     """
-    mode = constraint.choice.mode
+    choice = constraint.choice
+    mode = choice.mode
     needed = mode in ("required", "named")
     strict = any(tool.strict for tool in constraint.tools)
-    limited = needed or strict or not constraint.parallel or not alone
+    limited = needed or strict or not constraint.parallel or choice.allowed is not None or not alone
     if mode == "none" or not constraint.tools or not limited:
         return None
     call_format = CALL_FORMATS.get(constraint.call_format)
     if call_format is None:
         detail = (
             f"This model writes tool calls as '{constraint.call_format}', which cannot be constrained: "
-            "use tool_choice 'auto' and tools that are not strict."
+            "use tool_choice 'auto' and tools that are not strict, and let calls be parallel."
         )
-        raise invalid(detail, "tool_choice", "unsupported_tool_format")
-    tools = offered_tools(constraint.tools, constraint.choice.name if mode == "named" else None)
+        demanded = "tool_choice" if needed or choice.allowed is not None else "tools"
+        param = demanded if constraint.parallel else "parallel_tool_calls"
+        raise invalid(detail, param, "unsupported_tool_format")
+    tools = offered_tools(constraint.tools, choice)
     return CallGrammar(call_format, tools, constraint.parallel, needed)
 
 

@@ -76,7 +76,7 @@ class GrammarCompiler:
             return f"{MARGIN} ({text.rule(answer(text))})"
 
         thought = constraint.thought
-        param = "tools" if constraint.response_format is None else "response_format"
+        param = "tools" if constraint.response_format is None else constraint.response_format.param
         if thought is None:
             return attrs.evolve(plan, answer=self._prototype(answer, param))
         first = None if thought.opened or thought.budget == 0 else self._prototype(opening, param)

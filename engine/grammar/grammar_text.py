@@ -96,7 +96,7 @@ def _as_object(schema: bool) -> dict[str, Any]:
     return {} if schema else {"anyOf": [False]}
 
 
-def answer_rule(text: GrammarText, wanted: ResponseFormat, param: str = "response_format") -> str:
+def answer_rule(text: GrammarText, wanted: ResponseFormat) -> str:
     """The expression that the visible answer has to match.
 
     Raises:
@@ -106,17 +106,17 @@ def answer_rule(text: GrammarText, wanted: ResponseFormat, param: str = "respons
         case JsonObjectFormat():
             return f"{MARGIN} {text.json({'type': 'object'})}"
         case JsonSchemaFormat(schema):
-            checked = check_schema(schema, f"{param}.json_schema.schema")
+            checked = check_schema(schema, wanted.param)
             return f"{MARGIN} {text.json(checked)}"
         case RegexFormat(pattern):
-            return text.terminal(f"/{whole_pattern(pattern, f'{param}.pattern')}/")
+            return text.terminal(f"/{whole_pattern(pattern, wanted.param)}/")
         case ChoiceFormat(choices):
-            _check_size("".join(choices), f"{param}.choices")
+            _check_size("".join(choices), wanted.param)
             if not choices or not all(choices):
-                raise invalid("At least one choice is needed, and none may be empty", f"{param}.choices")
+                raise invalid("At least one choice is needed, and none may be empty", wanted.param)
             return "(" + " | ".join(literal(choice) for choice in choices) + ")"
         case LarkFormat(grammar):
-            _check_size(grammar, f"{param}.grammar")
+            _check_size(grammar, wanted.param)
             return text.lark(grammar)
 
 

@@ -129,6 +129,25 @@ class RowMatcher:
         return self._state.phase in (Phase.ANSWER, Phase.OPENING, Phase.CALL, Phase.CLOSING)
 
     @property
+    def holds_answer(self) -> bool:
+        """Everything visible follows a grammar, from its first to its last character."""
+        return self._plan.answer is not None
+
+    @property
+    def holds_calls(self) -> bool:
+        """Whatever calls are made follow a grammar, so that none can turn out wrong."""
+        return self._plan.answer is not None or bool(self._plan.calls)
+
+    @property
+    def may_be_cut(self) -> bool:
+        """A stop string or token of the client may end the answer here."""
+        return not self.constrained and self.is_complete
+
+    def ends(self, token: int) -> bool:
+        """Whether the token ends an answer by itself."""
+        return token in self._plan.tokenizer.stop_token_ids
+
+    @property
     def words(self) -> int:
         """Length of a mask in words of 32 tokens."""
         return self._plan.tokenizer.words

@@ -1,0 +1,118 @@
+"""What a request demands of its answer, compiled for one model's tokenizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from greenroom.engine.libraries import import_grammar_library
+from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.schemas.messages import ToolChoice
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.requests import ChatInput, GenerationRequest, RawInput
+from greenroom.schemas.response_format import CallConstraint, Constraint, ThoughtConstraint
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.compiler import GrammarCompiler
+    from greenroom.engine.grammar.matcher import RowMatcher
+
+
+class Constraints:
+    """Compiles the constraints of requests; belongs to the thread that prepares prompts.
+
+    Args:
+        stop_token_ids: Tokens that end a turn.
+        tool_parser: Reads the calls, so that they have to be written in its format.
+        thinking_parser: Reads the thoughts.
+    """
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        stop_token_ids: frozenset[int],
+        tool_parser: ToolCallParser,
+        thinking_parser: ThinkingParser,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._stop_token_ids = stop_token_ids
+        self._tool_parser = tool_parser
+        self._thinking = thinking_parser
+        self._compiler: GrammarCompiler | None = None
+
+    def matcher(self, request: GenerationRequest, *, opens_thought: bool = False) -> RowMatcher | None:
+        """What holds the answer to the request's constraints; None if it has none.
+
+        Args:
+            opens_thought: The prompt ends inside a thought.
+
+        Raises:
+            ProblemError: 400 that names what cannot be honoured.
+        """
+        if isinstance(request.input, RawInput):
+            constraint = Constraint(request.response_format)
+        else:
+            constraint = self._of_chat(request, request.input, opens_thought)
+        thought = constraint.thought
+        budget = None if thought is None else thought.budget
+        if constraint.response_format is None and constraint.calls is None and budget is None:
+            return None
+        matcher = self._compiler_of_model().compile(constraint)
+        continues = isinstance(request.input, ChatInput) and request.input.continue_final_message
+        if continues and matcher is not None and matcher.holds_answer:
+            field = "continue_final_message"
+            detail = f"`{field}` cannot be combined with a constraint on the whole answer: it has begun."
+            raise invalid(detail, field, "unsupported_parameter")
+        return matcher
+
+    def _of_chat(self, request: GenerationRequest, chat: ChatInput, opens_thought: bool) -> Constraint:
+        calls = None
+        _check_choice(chat)
+        if _limits_calls(chat, request):
+            choice, parallel = chat.tool_choice, chat.parallel_tool_calls
+            calls = CallConstraint(chat.tools, choice, self._tool_parser.parser_id, parallel)
+        thought = None
+        if self._thinking.markers and (opens_thought or _thinks(chat)):
+            start, end = self._thinking.markers[0]
+            budget = request.overrides.get("thinking_budget")
+            thought = ThoughtConstraint(start, end, opens_thought, budget)
+        return Constraint(request.response_format, calls, thought)
+
+    def _compiler_of_model(self) -> GrammarCompiler:
+        """Made when first needed: it holds the GIL, about a second for a vocabulary of 150,000 tokens."""
+        if self._compiler is None:
+            import_grammar_library()
+            from greenroom.engine.grammar.compiler import GrammarCompiler
+            from greenroom.engine.grammar.tokens import GrammarTokenizer
+
+            known = GrammarTokenizer(self._tokenizer.wrapped, self._stop_token_ids)
+            self._compiler = GrammarCompiler(known)
+        return self._compiler
+
+
+def _thinks(chat: ChatInput) -> bool:
+    return chat.template_options.get("enable_thinking") is not False
+
+
+def _limits_calls(chat: ChatInput, request: GenerationRequest) -> bool:
+    """Whether calls may have to be held to a grammar, which alone knows for sure."""
+    choice = chat.tool_choice
+    if not chat.tools or choice.mode == "none":
+        return False
+    limited = choice.mode != "auto" or choice.allowed is not None or not chat.parallel_tool_calls
+    return limited or request.response_format is not None or any(tool.strict for tool in chat.tools)
+
+
+def _check_choice(chat: ChatInput) -> None:
+    """Refuse a choice that no tool on offer can satisfy.
+
+    Raises:
+        ProblemError: 400.
+    """
+    choice: ToolChoice = chat.tool_choice
+    names = {tool.name for tool in chat.tools}
+    wanted = (choice.name,) if choice.mode == "named" else choice.allowed or ()
+    for name in wanted:
+        if name not in names:
+            raise invalid(f"`tool_choice` names {name!r}, which is not among the tools.", "tool_choice")
+    if choice.mode == "required" and not names:
+        raise invalid("`tool_choice` is 'required', but there are no tools.", "tool_choice")
