@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from greenroom.schemas.generation import check
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.openai_chat import ChatRequest, Content, MessageParam, ToolParam
 from greenroom.schemas.openai_completions import CompletionRequest
+from greenroom.schemas.openai_tool_choice import wanted_choice
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.structured_output import wanted_format
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 PARAMETERS = ("temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids")
@@ -29,15 +31,19 @@ def chat_request(wire: ChatRequest, request_id: str, client: str = "") -> Genera
     chat = ChatInput(
         messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages)),
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())),
-        tool_choice=ToolChoice("none") if wire.tool_choice == "none" else ToolChoice("auto"),
+        tool_choice=wanted_choice(wire.tool_choice),
         template_options=template_options(wire),
         continue_final_message=wire.continue_final_message or False,
+        parallel_tool_calls=wire.parallel_tool_calls is not False,
     )
     overrides = generation_overrides(wire)
     if wire.max_completion_tokens is not None:
         field = "max_completion_tokens"
         overrides["max_tokens"] = check("max_tokens", wire.max_completion_tokens, field)
-    return GenerationRequest(request_id, ModelKey(model_name(wire.model)), chat, overrides, client)
+    overrides |= thinking_budget(wire)
+    key = ModelKey(model_name(wire.model))
+    wanted = wanted_format(wire)
+    return GenerationRequest(request_id, key, chat, overrides, client, response_format=wanted)
 
 
 def generation_overrides(wire: ChatRequest | CompletionRequest) -> dict[str, Any]:
@@ -82,6 +88,22 @@ def template_options(wire: ChatRequest) -> dict[str, Any]:
     if wire.enable_thinking is not None:
         options["enable_thinking"] = wire.enable_thinking
     return options | (wire.chat_template_kwargs or {})
+
+
+def thinking_budget(wire: ChatRequest) -> dict[str, Any]:
+    """How many tokens a thought may take, by any of the names that clients have for it.
+
+    Raises:
+        ProblemError: 400 for a budget out of range.
+    """
+    asked = {
+        "thinking.budget_tokens": (wire.thinking or {}).get("budget_tokens"),
+        "reasoning.max_tokens": (wire.reasoning or {}).get("max_tokens"),
+        "reasoning_max_tokens": wire.reasoning_max_tokens,
+        "thinking_budget": wire.thinking_budget,
+    }
+    budgets = [check("thinking_budget", value, name) for name, value in asked.items() if value is not None]
+    return {"thinking_budget": budgets[-1]} if budgets else {}
 
 
 def _thinking(thinking: dict[str, Any]) -> bool:

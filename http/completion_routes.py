@@ -28,6 +28,7 @@ from greenroom.schemas.openai_converter import structure
 from greenroom.schemas.openai_support import COMPLETIONS, refuse_unsupported
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import GenerationRequest, RawInput
+from greenroom.schemas.structured_output import wanted_format
 
 
 def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
@@ -93,6 +94,7 @@ class ParallelStream(EventStream):
 
 def _requests(wire: CompletionRequest, request_id: str, client: str) -> list[GenerationRequest]:
     overrides = generation_overrides(wire)
+    wanted = wanted_format(wire)
     prompts = wire.prompt.prompts
     return [
         GenerationRequest(
@@ -101,6 +103,7 @@ def _requests(wire: CompletionRequest, request_id: str, client: str) -> list[Gen
             RawInput(prompt),
             overrides,
             client,
+            response_format=wanted,
         )
         for i, prompt in enumerate(prompts)
     ]

@@ -106,6 +106,7 @@ class ChatRequest:
     stream_options: StreamOptions | None = None
     tools: tuple[ToolParam, ...] | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
     max_tokens: Any = None
     max_completion_tokens: Any = None
     temperature: Any = None
@@ -120,6 +121,14 @@ class ChatRequest:
     reasoning: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
+    thinking_budget: Any = None
+    reasoning_max_tokens: Any = None
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
 
 def _content(value: Any, _: Any) -> Content | None:

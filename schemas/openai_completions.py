@@ -35,6 +35,12 @@ class CompletionRequest:
     min_p: Any = None
     stop: Any = None
     stop_token_ids: Any = None
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
 
 def _prompts(value: Any, _: Any) -> Prompts:

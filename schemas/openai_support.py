@@ -21,11 +21,6 @@ SAMPLING: Mapping[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "ignore_eos": (False,),
     "min_tokens": (0,),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "structured_outputs": (),
 }
 """For every endpoint that generates text: parameter to its neutral values; null is always neutral."""
 
@@ -33,9 +28,6 @@ CHAT: Mapping[str, tuple[Any, ...]] = {
     **SAMPLING,
     "logprobs": (False,),
     "top_logprobs": (0,),
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("auto", "none"),
-    "parallel_tool_calls": (True,),
     "functions": ([],),
     "function_call": ("auto", "none"),
     "modalities": (["text"],),

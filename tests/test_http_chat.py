@@ -208,7 +208,7 @@ async def test_refusals_keep_their_status(settings: Settings, stream: bool) -> N
         ({"temperature": 9}, "temperature"),
         ({"n": 2}, "n"),
         ({"seed": 1}, "seed"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
     ],
 )
 async def test_bad_requests_are_400_and_name_the_field(

@@ -1,0 +1,166 @@
+"""How clients of OpenAI's API say what an answer must look like, and vLLM's extensions for the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from greenroom.schemas.openai_converter import json_type
+from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.response_format import (
+    ChoiceFormat,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    LarkFormat,
+    RegexFormat,
+    ResponseFormat,
+)
+
+
+class AsksForFormat(Protocol):
+    """The fields of a wire type that say what the answer must look like."""
+
+    @property
+    def response_format(self) -> Any: ...
+
+    @property
+    def structured_outputs(self) -> Any: ...
+
+    @property
+    def guided_json(self) -> Any: ...
+
+    @property
+    def guided_regex(self) -> Any: ...
+
+    @property
+    def guided_choice(self) -> Any: ...
+
+    @property
+    def guided_grammar(self) -> Any: ...
+
+
+def wanted_format(wire: AsksForFormat) -> ResponseFormat | None:
+    """The one format that a request asks for; None if the answer may be anything.
+
+    Raises:
+        ProblemError: 400 that names the field: it makes no sense, or there are two.
+    """
+    found: dict[str, ResponseFormat] = {}
+    if (named := _response_format(wire.response_format)) is not None:
+        found["response_format"] = named
+    for kind, read in _KINDS.items():
+        field = f"guided_{kind}"
+        if (value := getattr(wire, field, None)) is not None:
+            found[field] = read(value, field)
+    for field, format_ in _structured_outputs(wire.structured_outputs):
+        found[field] = format_
+    if len(found) > 1:
+        first, second, *_ = found
+        raise invalid(f"`{first}` and `{second}` cannot be combined.", second)
+    return next(iter(found.values()), None)
+
+
+def _response_format(value: Any) -> ResponseFormat | None:
+    if value is None:
+        return None
+    field = "response_format"
+    kind = _object(value, field).get("type")
+    match kind:
+        case "text":
+            return None
+        case "json_object":
+            schema = value.get("schema")
+            return JsonObjectFormat() if schema is None else JsonSchemaFormat(schema, param=f"{field}.schema")
+        case "json_schema":
+            return _json_schema(value, field)
+        case _:
+            name = f"{field}.type"
+            raise invalid(f"`{name}` must be 'text', 'json_object' or 'json_schema'.", name)
+
+
+def _json_schema(value: Mapping[str, Any], field: str) -> JsonSchemaFormat:
+    # llama.cpp's clients leave the wrapping out.
+    if value.get("json_schema") is None and value.get("schema") is not None:
+        return JsonSchemaFormat(value["schema"], param=f"{field}.schema")
+    field = f"{field}.json_schema"
+    wrapped = value.get("json_schema")
+    if wrapped is None:
+        raise invalid(f"`{field}` is required.", field, "missing_required_parameter")
+    wrapped = _object(wrapped, field)
+    param = f"{field}.schema"
+    if wrapped.get("schema") is None:
+        raise invalid(f"`{param}` is required.", param, "missing_required_parameter")
+    name, strict = wrapped.get("name"), wrapped.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise _wrong(f"{field}.strict", "a boolean", strict)
+    return JsonSchemaFormat(wrapped["schema"], name if isinstance(name, str) else "", bool(strict), param)
+
+
+def _structured_outputs(value: Any) -> list[tuple[str, ResponseFormat]]:
+    """vLLM's newer extension, one object with a key for each kind."""
+    found: list[tuple[str, ResponseFormat]] = []
+    if value is None:
+        return found
+    for key, wanted in _object(value, "structured_outputs").items():
+        field = f"structured_outputs.{key}"
+        if wanted is None or wanted is False:
+            continue
+        if key == "json_object":
+            found.append((field, JsonObjectFormat(field)))
+        elif key in _KINDS:
+            found.append((field, _KINDS[key](wanted, field)))
+        else:
+            raise invalid(f"`{field}` is not supported.", field, "unsupported_parameter")
+    return found
+
+
+def _schema(value: Any, field: str) -> ResponseFormat:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise invalid(f"`{field}` is text that is not valid JSON.", field) from None
+    return JsonSchemaFormat(value, param=field)
+
+
+def _regex(value: Any, field: str) -> ResponseFormat:
+    return RegexFormat(_text(value, field), field)
+
+
+def _choice(value: Any, field: str) -> ResponseFormat:
+    if not isinstance(value, list):
+        raise _wrong(field, "an array of strings", value)
+    return ChoiceFormat(tuple(_text(choice, f"{field}[{i}]") for i, choice in enumerate(value)), field)
+
+
+def _grammar(value: Any, field: str) -> ResponseFormat:
+    return LarkFormat(_text(value, field), field)
+
+
+_KINDS: Mapping[str, Callable[[Any, str], ResponseFormat]] = {
+    "json": _schema,
+    "regex": _regex,
+    "choice": _choice,
+    "grammar": _grammar,
+}
+
+
+def _object(value: Any, field: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong(field, "an object", value)
+    return value
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(field, "a string", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid(f"`{field}` holds half of a surrogate pair, which no text can.", field) from None
+    return value
+
+
+def _wrong(field: str, expected: str, value: Any) -> ProblemError:
+    return invalid(f"`{field}` must be {expected}, but is {json_type(value)}.", field)
