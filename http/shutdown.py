@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -51,13 +52,15 @@ class Shutdown:
             # A thread in C code that keeps the GIL stops Python's threads, but not this timer.
             faulthandler.dump_traceback_later(max(self._grace, 0.1), exit=True, file=2)
             if self._token is not None and self._drain is not None:
-                self._token.run_sync_soon(self._drain.set)
+                # An exception here would surface wherever the main thread stands, and end its wait for threads.
+                with contextlib.suppress(trio.RunFinishedError):
+                    self._token.run_sync_soon(self._drain.set)
         elif number == signal.SIGINT:
             os._exit(INTERRUPTED)
 
     def _end_after_grace(self) -> None:
         self._began.wait()
-        time.sleep(max(0.0, self._grace - min(0.5, self._grace / 10)))
+        time.sleep(max(0.0, self._grace - min(0.5, self._grace / 4)))
         # The log may be what hangs.
         telling = threading.Thread(target=self._tell, daemon=True)
         telling.start()

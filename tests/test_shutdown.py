@@ -74,11 +74,22 @@ def test_a_signal_before_trio_runs_is_not_lost() -> None:
     ids=["trio", "system call", "python", "thread", "log"],
 )
 def test_whatever_hangs_the_process_ends_within_the_grace_time(body: str) -> None:
-    started = Started(body, grace=0.5)
+    started = Started(body, grace=1.5)
     started.signal(signal.SIGTERM)
     status, seconds = started.end()
     assert status == 0
-    assert 0.25 < seconds < 3
+    assert 0.75 < seconds < 5
+
+
+def test_a_signal_after_trio_has_ended_does_not_cut_threads_short() -> None:
+    body = "import threading; threading.Thread(target=time.sleep, args=(60,)).start()"
+    started = Started(body, 1.0, "trio.run(main); os.write(1, b'ended')")
+    assert started.process.stdout is not None
+    assert started.process.stdout.read(5) == b"ended"
+    started.signal(signal.SIGTERM)
+    status, seconds = started.end()
+    assert status == 0
+    assert 0.5 < seconds < 5
 
 
 def test_code_that_never_gives_up_the_interpreter_is_ended_too() -> None:
