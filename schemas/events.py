@@ -58,11 +58,43 @@ class PromptProgress:
 
 
 @attrs.frozen
+class Token:
+    """A token as clients see it.
+
+    Args:
+        text: As it reads on its own; a part of a character is a replacement character.
+        bytes: What it writes, in UTF-8.
+    """
+
+    text: str
+    bytes: bytes
+
+
+@attrs.frozen
+class TokenLogprob:
+    """How probable a token of the answer was, before any setting changed the model's distribution.
+
+    Args:
+        logprob: Natural logarithm of its probability.
+        top: The likeliest tokens in its place, falling, as many as were asked for.
+    """
+
+    token: Token
+    logprob: float
+    top: tuple[tuple[Token, float], ...] = ()
+
+
+@attrs.frozen
 class TextDelta:
-    """A piece of the visible answer of choice `index`."""
+    """A piece of the visible answer of choice `index`.
+
+    Args:
+        logprobs: Of the tokens that wrote it, if they were asked for.
+    """
 
     text: str
     index: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @attrs.frozen

@@ -13,8 +13,8 @@ from greenroom.schemas.problems import invalid
 Overrides = Mapping[str, Any]
 """Parameters that somebody set, by field name of `GenerationParameters`; checked by `check`."""
 
-Kind = Literal["integer", "number", "strings", "integers"]
-"""What a client may send: for `strings` also one string."""
+Kind = Literal["integer", "number", "boolean", "strings", "integers", "biases"]
+"""What a client may send: for `strings` also one string; `biases` is an object of token ids and numbers."""
 
 
 def _parameter(
@@ -69,6 +69,72 @@ class GenerationParameters:
     stop_token_ids: tuple[int, ...] = _parameter(
         (), "integers", "Further tokens that end the answer.", low=0, high=2**31 - 1, most=256
     )
+    min_tokens: int = _parameter(
+        0,
+        "integer",
+        "Tokens before which no end token is drawn; stop strings still end the answer.",
+        low=0,
+        high=2**31 - 1,
+    )
+    ignore_eos: bool = _parameter(
+        False, "boolean", "Never draw a token that ends the answer, so that it has `max_tokens`."
+    )
+    seed: int | None = _parameter(
+        None,
+        "integer",
+        "Makes the draws repeatable: the same request gets the same answer, whatever runs beside it.",
+    )
+    n: int = _parameter(1, "integer", "Answers to the same prompt, which is computed once.", low=1, high=16)
+    presence_penalty: float = _parameter(
+        0.0,
+        "number",
+        "Taken from the logits of tokens that the answer already has.",
+        low=-2,
+        high=2,
+    )
+    frequency_penalty: float = _parameter(
+        0.0,
+        "number",
+        "Taken from a token's logit for every time that the answer already has it.",
+        low=-2,
+        high=2,
+    )
+    repetition_penalty: float = _parameter(
+        1.0,
+        "number",
+        "Divides the positive logits, and multiplies the negative ones, of tokens that stand in the prompt or "
+        "the answer; 1 is off.",
+        above=0,
+        high=10,
+    )
+    logit_bias: tuple[tuple[int, float], ...] = _parameter(
+        (),
+        "biases",
+        "Added to the logits of these tokens; -100 forbids a token.",
+        low=-100,
+        high=100,
+        most=2048,
+    )
+    xtc_probability: float = _parameter(
+        0.0,
+        "number",
+        "How often the likeliest tokens are left out, so that a less usual one is taken; 0 is off.",
+        low=0,
+        high=1,
+    )
+    xtc_threshold: float = _parameter(
+        0.1,
+        "number",
+        "Of the tokens at least this probable, all but the least probable are those that may be left out.",
+        above=0,
+        high=0.5,
+    )
+    logprobs: bool = _parameter(
+        False, "boolean", "Return the log-probability of every token of the visible answer."
+    )
+    top_logprobs: int = _parameter(
+        0, "integer", "With `logprobs`: also those of that many of the likeliest tokens.", low=0, high=20
+    )
     thinking_budget: int | None = _parameter(
         None,
         "integer",
@@ -93,6 +159,12 @@ def check(name: str, value: Any, field: str | None = None) -> Any:
     match metadata["kind"]:
         case "strings":
             return _strings(shown, value, metadata)
+        case "boolean":
+            if not isinstance(value, bool):
+                raise _refused(shown, value, metadata)
+            return value
+        case "biases":
+            return _biases(shown, value, metadata)
         case "integers":
             if not isinstance(value, list | tuple) or len(value) > metadata["most"]:
                 raise _refused(shown, value, metadata)
@@ -105,11 +177,16 @@ def allowed(metadata: Mapping[str, Any]) -> str:
     """The values that a parameter takes, in words, e.g. `a number from 0 to 2`."""
     low, high, above = metadata["low"], metadata["high"], metadata["above"]
     lower = f" above {above:g}" if above is not None else f" from {low:g}" if low is not None else ""
-    upper = "" if high is None else f" and at most {high:g}" if above is not None else f" to {high:.0f}"
+    shown = "" if high is None else f"{high:.0f}" if high == int(high) else f"{high:g}"
+    upper = "" if high is None else f" and at most {shown}" if above is not None else f" to {shown}"
     upper = upper or (" up" if low is not None else "")
     match metadata["kind"]:
         case "strings":
             return f"a string or a list of at most {metadata['most']} strings, none of them empty"
+        case "boolean":
+            return "true or false"
+        case "biases":
+            return f"an object with at most {metadata['most']} token ids and for each a number{lower}{upper}"
         case "integers":
             return f"a list of at most {metadata['most']} integers{lower}{upper}"
         case "integer":
@@ -141,6 +218,21 @@ def _strings(shown: str, value: Any, metadata: Mapping[str, Any]) -> tuple[str, 
     if not all(isinstance(string, str) and string for string in strings):
         raise _refused(shown, value, metadata)
     return tuple(strings)
+
+
+def _biases(shown: str, value: Any, metadata: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
+    """Token ids, which are strings in JSON, with what is added to their logits, in the order of the ids."""
+    if isinstance(value, tuple):
+        value = dict(value)
+    if not isinstance(value, Mapping) or len(value) > metadata["most"]:
+        raise _refused(shown, value, metadata)
+    biases = {}
+    for name, bias in value.items():
+        ident = str(name)
+        if not (ident.isascii() and ident.isdigit() and len(ident) <= 10):
+            raise _refused(shown, value, metadata)
+        biases[int(ident)] = float(_number(f"{shown}.{ident}", bias, metadata))
+    return tuple(sorted(biases.items()))
 
 
 def _refused(shown: str, value: Any, metadata: Mapping[str, Any]) -> Exception:

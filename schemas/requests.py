@@ -55,6 +55,11 @@ class GenerationRequest:
     response_format: ResponseFormat | None = attrs.field(default=None, kw_only=True)
     client: str = ""
 
+    @property
+    def choices(self) -> int:
+        """Answers that are wanted."""
+        return int(self.overrides.get("n", 1))
+
 
 @attrs.frozen
 class PreparedInput:

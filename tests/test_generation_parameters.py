@@ -34,6 +34,22 @@ ACCEPTED = [
     ("stop", ["x"] * 16, ("x",) * 16),
     ("stop_token_ids", [0, 5], (0, 5)),
     ("stop_token_ids", (), ()),
+    ("min_tokens", 0, 0),
+    ("ignore_eos", True, True),
+    ("seed", -(2**63), -(2**63)),
+    ("seed", 10**40, 10**40),
+    ("n", 1, 1),
+    ("n", 16, 16),
+    ("presence_penalty", -2, -2.0),
+    ("frequency_penalty", 2, 2.0),
+    ("repetition_penalty", 1, 1.0),
+    ("logit_bias", {}, ()),
+    ("logit_bias", {"50": 5, "7": -100}, ((7, -100.0), (50, 5.0))),
+    ("logit_bias", ((7, -100.0),), ((7, -100.0),)),
+    ("xtc_probability", 1, 1.0),
+    ("xtc_threshold", 0.5, 0.5),
+    ("logprobs", False, False),
+    ("top_logprobs", 20, 20),
 ]
 
 REFUSED = [
@@ -76,6 +92,38 @@ REFUSED = [
     ("stop_token_ids", [True]),
     ("stop_token_ids", [2**31]),
     ("stop_token_ids", [1] * 257),
+    ("min_tokens", -1),
+    ("ignore_eos", 1),
+    ("ignore_eos", "true"),
+    ("seed", 1.5),
+    ("seed", "1"),
+    ("seed", True),
+    ("n", 0),
+    ("n", 17),
+    ("n", 1.0),
+    ("presence_penalty", 2.01),
+    ("frequency_penalty", -2.01),
+    ("frequency_penalty", NAN),
+    ("repetition_penalty", 0),
+    ("repetition_penalty", 11),
+    ("logit_bias", []),
+    ("logit_bias", [[7, 1]]),
+    ("logit_bias", {"the": 1}),
+    ("logit_bias", {"-1": 1}),
+    ("logit_bias", {"1.0": 1}),
+    ("logit_bias", {"7": 101}),
+    ("logit_bias", {"7": None}),
+    ("logit_bias", {"7": True}),
+    ("logit_bias", {"²": 1}),
+    ("logit_bias", {"9" * 5000: 1}),
+    ("logit_bias", dict.fromkeys(map(str, range(2049)), 1)),
+    ("xtc_probability", 1.5),
+    ("xtc_threshold", 0),
+    ("xtc_threshold", 0.51),
+    ("logprobs", 5),
+    ("top_logprobs", 21),
+    ("top_logprobs", -1),
+    ("top_logprobs", True),
 ]
 
 
@@ -144,6 +192,8 @@ def parameters_page() -> str:
 
 
 def default_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return "none" if value in (None, ()) else f"{value:g}"
 
 
