@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from greenroom.engine.control_tokens import restore_marks, split_marked
+from greenroom.engine.detokenizer import BoundedDetokenizer
 from greenroom.engine.model_files import read_optional
 from greenroom.schemas.problems import ProblemError, load_failed
 
@@ -137,7 +138,7 @@ class ChatTokenizer:
             after: Tokens that stand before, so that a leading space is kept when raw text goes on;
                 none for an answer, which begins at its first word.
         """
-        detokenizer: Detokenizer = self.wrapped.detokenizer
+        detokenizer: Detokenizer = BoundedDetokenizer(self.wrapped.detokenizer)
         for token in after[-_TAIL:]:
             detokenizer.add_token(token)
         _ = detokenizer.last_segment
