@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 from quart import Request
@@ -13,6 +14,9 @@ from greenroom.schemas.problems import Problem, ProblemError
 MAX_DEPTH = 64
 MAX_CONTAINERS = 500_000
 """Arrays and objects in one body: 32 MB of `[],[],…` would become a gigabyte of Python lists."""
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def read_json(request: Request) -> Any:
@@ -32,6 +36,8 @@ async def read_json(request: Request) -> Any:
 def decode_json(data: bytes) -> Any:
     """JSON text as Python values; NaN, Infinity and numbers that overflow are refused.
 
+    Every string can be encoded: half a surrogate pair becomes U+FFFD.
+
     Raises:
         ProblemError: 400 or 413.
     """
@@ -48,6 +54,18 @@ def decode_json(data: bytes) -> Any:
         raise _malformed(str(error)) from None
     if containers > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise _too_complex(f"is nested more than {MAX_DEPTH} levels deep")
+    return _without_halves(value) if _SURROGATE.search(data) else value
+
+
+def _without_halves(value: Any) -> Any:
+    """The value with half a surrogate pair, which clients leave when they cut text, as U+FFFD."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {_without_halves(key): _without_halves(child) for key, child in value.items()}
+        case list():
+            return [_without_halves(child) for child in value]
     return value
 
 

@@ -318,7 +318,7 @@ def test_odd_json_is_read() -> None:
     assert decode_json(b'{"a": 1, "a": 2}') == {"a": 2}
     assert decode_json(b'{"a": "' + b"[{" * 1000 + b'"}') == {"a": "[{" * 1000}
     assert decode_json(b'{"a": ' + b"9" * 400 + b"}") == {"a": int("9" * 400)}
-    assert decode_json(rb'"\ud800"') == "\ud800"
+    assert decode_json(rb'{"\ud800": ["a\uDFFF", "\ud83d\ude00"]}') == {"\ufffd": ["a\ufffd", "\U0001f600"]}
 
 
 # -- to the wire -----------------------------------------------------------------------------------
