@@ -57,8 +57,8 @@ class Constraints:
         if constraint.response_format is None and constraint.calls is None and budget is None:
             return None
         matcher = self._compiler_of_model().compile(constraint)
-        continues = isinstance(request.input, ChatInput) and request.input.continue_final_message
-        if continues and matcher is not None and matcher.holds_answer:
+        begun = isinstance(request.input, ChatInput) and request.input.continue_final_message
+        if begun and not opens_thought and matcher is not None and matcher.holds_answer:
             field = "continue_final_message"
             detail = f"`{field}` cannot be combined with a constraint on the whole answer: it has begun."
             raise invalid(detail, field, "unsupported_parameter")
