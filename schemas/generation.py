@@ -102,8 +102,8 @@ class GenerationParameters:
     repetition_penalty: float = _parameter(
         1.0,
         "number",
-        "Divides the positive logits, and multiplies the negative ones, of tokens that stand in the prompt or "
-        "the answer; 1 is off.",
+        "Divides the positive logits, and multiplies the negative ones, of tokens that stand in the prompt "
+        "or the answer; 1 is off.",
         above=0,
         high=10,
     )

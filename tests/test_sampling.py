@@ -10,8 +10,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine import sampling
-from greenroom.engine.sampling import RowSampling, Sampler, fold_seed, largest
+from greenroom.engine import draws as drawing
+from greenroom.engine.draws import largest, race_in_blocks, race_length, times
+from greenroom.engine.exponential import exponential, log_sum_exp
+from greenroom.engine.row_sampling import RowSampling, fold_seed
+from greenroom.engine.sampling import Sampler
 
 Counts = np.ndarray[Any, np.dtype[Any]]
 ROWS = 4000
@@ -26,7 +29,13 @@ def draws(logits: Sequence[float], **settings: float) -> Counts:
 
 
 def reference(
-    logits: Sequence[float], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+    logits: Sequence[float],
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    xtc_probability: float = 0.0,
+    xtc_threshold: float = 0.1,
 ) -> Counts:
     """The distribution that the settings describe, by their definitions."""
     scaled = np.array(logits, dtype=np.float64) / temperature
@@ -38,8 +47,11 @@ def reference(
     before = np.cumsum(weights[order]) - weights[order]
     outside = order[(before >= top_p) | (weights[order] < min_p * weights.max())]
     weights[outside] = 0
-    normalised: Counts = weights / weights.sum()
-    return normalised
+    whole: Counts = weights / weights.sum()
+    likely = whole[whole >= xtc_threshold]
+    cut = np.where(whole > likely.min(), 0, whole) if len(likely) else whole
+    mixed: Counts = xtc_probability * cut / cut.sum() + (1 - xtc_probability) * whole
+    return mixed
 
 
 def fits(counts: Counts, probabilities: Counts) -> bool:
@@ -75,6 +87,11 @@ SETTINGS: list[dict[str, float]] = [
     {"temperature": 1.0, "min_p": 0.2},
     {"temperature": 1.5, "top_k": 12, "top_p": 0.8, "min_p": 0.1},
     {"temperature": 1.5, "top_p": 0.95, "min_p": 0.3},
+    {"temperature": 1.0, "xtc_probability": 0.5, "xtc_threshold": 0.05},
+    {"temperature": 1.0, "xtc_probability": 1.0, "xtc_threshold": 0.02},
+    {"temperature": 0.7, "xtc_probability": 0.3, "xtc_threshold": 0.1, "top_p": 0.8},
+    {"temperature": 1.2, "xtc_probability": 0.8, "xtc_threshold": 0.03, "top_k": 20, "min_p": 0.2},
+    {"temperature": 1.2, "xtc_probability": 0.8, "xtc_threshold": 0.05, "min_p": 0.4},
 ]
 
 
@@ -95,9 +112,9 @@ def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
     top_p: float, steepness: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A nearly flat distribution, whose nucleus is larger than what is looked at first, and a steeper one."""
-    monkeypatch.setattr(sampling, "_NUCLEUS", 16)
+    monkeypatch.setattr(drawing, "NUCLEUS", 16)
     logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
-    monkeypatch.setattr(sampling._SortedDraw, "draw", None)
+    monkeypatch.setattr(drawing.SortedDraw, "draw", None)
     assert fits(draws(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
 
 
@@ -149,3 +166,44 @@ def test_infinite_logits_are_never_drawn() -> None:
     for settings in SETTINGS:
         counts = draws(masked, **settings)
         assert counts[:20].sum() + counts[22:].sum() == 0
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_many_of_the_likeliest_are_sorted(narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "WIDE", 64 if narrow else 1024)
+    logits = list(np.random.default_rng(3).normal(size=300))
+    settings = {"temperature": 1.3, "top_k": 200, "top_p": 0.9, "min_p": 0.02}
+    assert fits(draws(logits, **settings), reference(logits, **settings))  # type: ignore[arg-type]
+
+
+def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drawing, "NUCLEUS", 16)
+    logits = [2.5, 2.0, 1.5] + [0.0] * 97
+    settings = {"top_p": 0.9, "xtc_probability": 0.5, "xtc_threshold": 0.03}
+    whole = reference(logits, top_p=1.0)
+    nucleus = np.concatenate([whole[:3], np.full(97, (0.9 - whole[:3].sum()) / 97)]) / 0.9
+    cut = np.concatenate([[0, 0], nucleus[2:]])
+    expected = 0.5 * nucleus + 0.5 * cut / cut.sum()
+    counts = draws(logits, temperature=1.0, **settings)
+    together = np.array([*counts[:3], counts[3:].sum()])
+    assert fits(together, np.array([*expected[:3], expected[3:].sum()]))
+
+
+@pytest.mark.parametrize("vocabulary", [7, 256, 1009])
+def test_a_race_in_blocks_is_won_in_proportion_to_the_weights(vocabulary: int) -> None:
+    weights = np.random.default_rng(vocabulary).exponential(size=vocabulary)
+    noise = times(mx.random.uniform(shape=(20_000, race_length(vocabulary)), key=mx.random.key(1)))
+    rows = mx.broadcast_to(mx.array(weights, dtype=mx.float32), (20_000, vocabulary))
+    counts = np.bincount(np.array(race_in_blocks(rows, noise))[:, 0], minlength=vocabulary)
+    assert fits(counts, weights / weights.sum())
+
+
+def test_exponentials_are_as_exact_as_they_have_to_be() -> None:
+    x = mx.linspace(-10, 0, 10_001)
+    assert mx.max(mx.abs(exponential(x) / mx.exp(x) - 1)).item() < 2e-4
+    assert exponential(mx.array([-math.inf, -500.0, 0.0])).tolist() == [0, 0, 1]
+    logits = mx.random.normal((4, 20_000), key=mx.random.key(2)) * mx.array([[0.0], [1.0], [5.0], [30.0]])
+    exact = mx.logsumexp(logits, axis=-1, keepdims=True)
+    assert mx.max(mx.abs(log_sum_exp(logits) - exact)).item() < 1e-4
