@@ -238,16 +238,18 @@ async def test_forced_calls_are_made_and_validate(
 
 
 async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settings) -> None:
-    fields: dict[str, Any] = {"tools": [TOOLS[0]], "response_format": formatted({"enum": [[1], [2]]})}
+    # A string of the answer may hold what reads like a call.
+    quoted = '<tool_call>\n{"name": "greet", "arguments": {}}\n</tool_call>'
+    fields: dict[str, Any] = {"tools": [TOOLS[0]], "response_format": formatted({"enum": [[1], [quoted]]})}
     async with serving(settings) as served:
-        answers = await ask(served, *[chat(parallel_tool_calls=False, **fields)] * 10)
+        answers = await ask(served, *[chat(parallel_tool_calls=False, **fields)] * 16)
     for answer in answers:
         [choice] = answer.choices
         if choice.finish_reason == "tool_calls":
             validate(PERSON, choice.message.tool_calls[0].function.arguments)
         else:
             assert choice.finish_reason == "stop"
-            assert json.loads(choice.message.content) in ([1], [2])
+            assert json.loads(choice.message.content) in ([1], [quoted])
 
 
 async def test_a_thought_is_free_within_its_budget_and_the_answer_is_held(settings: Settings) -> None:
@@ -259,7 +261,10 @@ async def test_a_thought_is_free_within_its_budget_and_the_answer_is_held(settin
 
     forced = {"tools": TOOLS, "tool_choice": NAMED, "max_tokens": 1_500}
     async with serving(settings) as served:
-        budgets = [{"thinking_budget": 20}, {"thinking": {"type": "enabled", "budget_tokens": 20}}]
+        budgets: list[dict[str, Any]] = [
+            {"thinking_budget": 20},
+            {"thinking": {"type": "enabled", "budget_tokens": 20}},
+        ]
         said = [thinking(budget, response_format=formatted(PERSON)) for budget in budgets]
         called = thinking({"reasoning_max_tokens": 20}, **forced)
         endless = thinking({}, response_format=formatted(PERSON), max_tokens=50)
@@ -305,49 +310,49 @@ async def test_strict_tools_leave_text_free_and_neighbours_alone(settings: Setti
         assert answer.choices[0].finish_reason == "length"
 
 
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"response_format": formatted({"properties": {"a": {"uniqueItems": True}}})},
+        "response_format.json_schema.schema.properties.a.uniqueItems",
+    ),
+    ({"response_format": formatted(3)}, "response_format.json_schema.schema"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {}}},
+        "response_format.json_schema.schema",
+    ),
+    ({"response_format": "json"}, "response_format"),
+    ({"guided_json": {"not": {}}}, "guided_json.not"),
+    ({"guided_json": "{"}, "guided_json"),
+    ({"guided_regex": "(a"}, "guided_regex"),
+    ({"guided_choice": []}, "guided_choice"),
+    ({"guided_choice": ["a", 1]}, "guided_choice[1]"),
+    ({"guided_grammar": "start: nowhere"}, "guided_grammar"),
+    ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
+    ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": NAMED, "tools": [TOOLS[1]]}, "tool_choice"),
+    ({"tool_choice": "perhaps", "tools": TOOLS}, "tool_choice"),
+    ({"tool_choice": {"type": "custom"}, "tools": TOOLS}, "tool_choice.type"),
+    (
+        {"tools": [tool("f", strict=True, parameters={"not": {}})]},
+        "tools[0].function.parameters.not",
+    ),
+    ({"thinking_budget": -1}, "thinking_budget"),
+    ({"thinking": {"type": "enabled", "budget_tokens": "x"}}, "thinking.budget_tokens"),
+]
+
+
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        (
-            {"response_format": formatted({"properties": {"a": {"uniqueItems": True}}})},
-            "response_format.json_schema.schema.properties.a.uniqueItems",
-        ),
-        ({"response_format": formatted(3)}, "response_format.json_schema.schema"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {}}},
-            "response_format.json_schema.schema",
-        ),
-        ({"response_format": "json"}, "response_format"),
-        ({"guided_json": {"not": {}}}, "guided_json.not"),
-        ({"guided_json": "{"}, "guided_json"),
-        ({"guided_regex": "(a"}, "guided_regex"),
-        ({"guided_choice": []}, "guided_choice"),
-        ({"guided_choice": ["a", 1]}, "guided_choice[1]"),
-        ({"guided_grammar": "start: nowhere"}, "guided_grammar"),
-        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
-        ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": NAMED, "tools": [TOOLS[1]]}, "tool_choice"),
-        ({"tool_choice": "perhaps", "tools": TOOLS}, "tool_choice"),
-        ({"tool_choice": {"type": "custom"}, "tools": TOOLS}, "tool_choice.type"),
-        (
-            {"tools": [tool("f", strict=True, parameters={"not": {}})]},
-            "tools[0].function.parameters.not",
-        ),
-        ({"thinking_budget": -1}, "thinking_budget"),
-        ({"thinking": {"type": "enabled", "budget_tokens": "x"}}, "thinking.budget_tokens"),
-    ],
-)
-async def test_what_cannot_be_held_is_refused_with_its_path(
-    settings: Settings, fields: Any, param: str, stream: bool
-) -> None:
-    def refused(client: openai.OpenAI) -> Any:
-        with pytest.raises(openai.BadRequestError) as error:
-            client.chat.completions.create(**PLAIN, stream=stream, extra_body=fields)
-        return error.value
+async def test_what_cannot_be_held_is_refused_with_its_path(settings: Settings, stream: bool) -> None:
+    def refused(client: openai.OpenAI) -> list[str | None]:
+        params = []
+        for fields, _ in REFUSED:
+            with pytest.raises(openai.BadRequestError) as error:
+                client.chat.completions.create(**PLAIN, stream=stream, extra_body=fields)
+            params.append(error.value.param)
+        return params
 
     async with serving(settings) as served:
-        [error] = await ask(served, refused)
-    assert error.param == param, error.message
+        [params] = await ask(served, refused)
+    assert params == [param for _, param in REFUSED]

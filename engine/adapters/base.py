@@ -13,7 +13,9 @@ from greenroom.engine.adapters.room import RAW_MAX_TOKENS, refuse_absurd, refuse
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.chat_template import TemplateTraits, study
 from greenroom.engine.model_files import read_optional
-from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
+from greenroom.engine.parsers.contract import Release, ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.null import NullThinkingParser
 from greenroom.engine.parsers.registry import tool_parser as registered_tool_parser
 from greenroom.engine.stream_processor import StreamProcessor
 from greenroom.engine.tokenizer import ChatTokenizer, Detokenizer
@@ -127,15 +129,15 @@ class Adapter:
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
     ) -> StreamProcessor:
         """The reader of one choice's text."""
-        held = prepared.matcher is not None and prepared.matcher.holds_calls
-        return StreamProcessor(
-            self.tool_parser,
-            self.thinking_parser,
-            prepared,
-            new_call_id,
-            index=index,
-            release="immediate" if held else "validated",
-        )
+        tools, thoughts = self.tool_parser, self.thinking_parser
+        release: Release = "validated"
+        matcher: RowMatcher | None = prepared.matcher
+        if matcher is not None and matcher.holds_calls:
+            release = "immediate"
+        if matcher is not None and matcher.holds_answer:
+            tools = AnswerOrCalls(tools)
+            thoughts = thoughts if matcher.thinks else NullThinkingParser()
+        return StreamProcessor(tools, thoughts, prepared, new_call_id, index=index, release=release)
 
     def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
         """The detokenizer of one choice: a free answer loses its leading space, any other text is kept."""

@@ -139,6 +139,11 @@ class RowMatcher:
         return self._plan.answer is not None or bool(self._plan.calls)
 
     @property
+    def thinks(self) -> bool:
+        """A thought may come before the answer."""
+        return self._plan.thought is not None
+
+    @property
     def may_be_cut(self) -> bool:
         """A stop string or token of the client may end the answer here."""
         return not self.constrained and self.is_complete

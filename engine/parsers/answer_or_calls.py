@@ -1,0 +1,67 @@
+"""Reads what a grammar lets be either calls or an answer: its first characters say which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.contract import (
+    ParserEvent,
+    PlainText,
+    Release,
+    ToolCallParser,
+    ToolCallStream,
+)
+from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.null import NullToolStream
+from greenroom.schemas.messages import Tool
+
+
+class AnswerOrCalls(ToolCallParser):
+    """A format of calls that only counts where the output begins with one.
+
+    In the strings of a JSON answer anything may stand, what looks like a call too.
+
+    Args:
+        calls: The format itself.
+    """
+
+    def __init__(self, calls: ToolCallParser) -> None:
+        self.parser_id = calls.parser_id
+        self.markers = calls.markers
+        self._calls = calls
+
+    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
+        stream = self._calls.new(tools, release)
+        starts = tuple(start for start, _ in self.markers)
+        return _AnswerOrCallsStream(stream, starts) if starts and all(starts) else stream
+
+
+class _AnswerOrCallsStream(ToolCallStream):
+    def __init__(self, calls: ToolCallStream, starts: tuple[str, ...]) -> None:
+        self._calls = calls
+        self._starts = starts
+        self._pending = ""
+        self._chosen: ToolCallStream | None = None
+
+    @property
+    def broken_calls(self) -> int:  # type: ignore[override]
+        return self._calls.broken_calls
+
+    def feed(self, text: str) -> list[ParserEvent]:
+        if self._chosen is not None:
+            return self._chosen.feed(text)
+        self._pending += text
+        begun = self._pending.lstrip(WHITESPACE)
+        if begun.startswith(self._starts):
+            self._chosen = self._calls
+        elif any(start.startswith(begun) for start in self._starts):
+            return []
+        else:
+            self._chosen = NullToolStream()
+        pending, self._pending = self._pending, ""
+        return self._chosen.feed(pending)
+
+    def finish(self) -> list[ParserEvent]:
+        events: list[ParserEvent] = [PlainText(self._pending)] if self._pending else []
+        self._pending = ""
+        return events if self._chosen is None else [*events, *self._chosen.finish()]

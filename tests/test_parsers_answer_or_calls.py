@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
+from greenroom.engine.parsers.contract import ParserEvent, collect_calls
+from greenroom.engine.parsers.registry import tool_parser
+from greenroom.schemas.messages import Tool
+
+CALL = "<tool_call>\n<function=look>\n<parameter=at>\nRome\n</parameter>\n</function>\n</tool_call>"
+JSON = '{"quoted": "' + CALL.replace("\n", "") + '"}'
+
+
+def read(text: str, piece: int) -> tuple[list[tuple[str, str]], str]:
+    stream = AnswerOrCalls(tool_parser("qwen3_coder")).new([Tool("look")])
+    events: list[ParserEvent] = []
+    for start in range(0, len(text), piece):
+        events += stream.feed(text[start : start + piece])
+    extraction = collect_calls([*events, *stream.finish()])
+    return [(call.name, call.arguments) for call in extraction.calls], extraction.text
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1_000])
+def test_a_call_counts_only_where_the_output_begins_with_one(piece: int) -> None:
+    assert tool_parser("qwen3_coder").extract(JSON, [Tool("look")]).calls
+    assert read(JSON, piece) == ([], JSON)
+    assert read(f"\n {JSON}", piece) == ([], f"\n {JSON}")
+    calls, _ = read(f"\n{CALL}", piece)
+    assert [name for name, _ in calls] == ["look"]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "<tool", "<tool_cat>", "<"])
+def test_what_only_begins_like_a_call_is_text(text: str) -> None:
+    assert read(text, 1) == ([], text)
