@@ -15,6 +15,7 @@ from greenroom.engine.batch.policies import GroupingPolicy, PrefillPolicy
 from greenroom.engine.batch.prefill import PrefillQueue
 from greenroom.engine.batch.row import Row, Voice
 from greenroom.engine.loader import load_model
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.sampling import RowSampling
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Failed, GenerationEvent
@@ -38,6 +39,7 @@ class TextEngine:
     Args:
         model: One of mlx-lm's models, evaluated on this thread.
         voice: The model's adapter, made on this thread.
+        prefixes: What is remembered of prompts; None remembers nothing.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class TextEngine:
         voice: Voice,
         prefill: PrefillPolicy | None = None,
         grouping: GroupingPolicy | None = None,
+        prefixes: PrefixCache | None = None,
     ) -> None:
         self._model = model
         self._voice = voice
         self._grouping = grouping or GroupingPolicy()
-        self._prefill = PrefillQueue(model, prefill)
+        self._prefixes = prefixes
+        self._prefill = PrefillQueue(model, prefill, prefixes)
         self._groups: list[BatchGroup] = []
         self._rows: dict[str, Row] = {}
         self._events: Events = []
@@ -91,6 +95,9 @@ class TextEngine:
             sampling=RowSampling.of(parameters),
             detokenizer=self._voice.new_detokenizer(prepared),
             processor=self._voice.new_stream_processor(prepared, _new_call_id),
+            key=request.key if embeddings is None else None,
+            borders=prepared.borders,
+            on_leave=self._prefill.recall.keep_answer,
             matcher=prepared.matcher,
         )
         self._rows[request.id] = row
@@ -136,6 +143,8 @@ class TextEngine:
         self._groups.clear()
         self._rows.clear()
         self._prefill = PrefillQueue(None)
+        if self._prefixes is not None:
+            self._prefixes.clear()
         self._model = None
         mx.synchronize()
         mx.clear_cache()
@@ -145,6 +154,8 @@ class TextEngine:
         groups = [group for group in self._groups if group.live and group.batchable]
         arrivals: list[list[Joining]] = [[] for _ in groups]
         for joining in ready:
+            if all(row.ended for row in joining.rows):
+                continue
             length = max(row.length for row in joining.rows)
             index = self._grouping.place([group.length for group in groups], length)
             if index is not None and joining.batchable:
@@ -210,7 +221,8 @@ def load_text_engine(
 
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
-    return TextEngine(load_model(folder, settings, progress, abandoned), adapter)
+    prefixes = PrefixCache(settings.prefix_cache_bytes) if settings.prefix_cache_bytes else None
+    return TextEngine(load_model(folder, settings, progress, abandoned), adapter, prefixes=prefixes)
 
 
 def _new_call_id() -> str:

@@ -73,6 +73,8 @@ class PreparedInput:
         stop: Strings that end the visible answer; they are not part of it.
         parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
         max_tokens: Resolved and clamped to the room that is left in the context.
+        borders: Where the system's part and each turn end, in tokens from the start; later prompts are likely
+            to share what is before one of them.
         matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matcher.RowMatcher`); it belongs
             to whoever generates, one thread at a time.
     """
@@ -84,4 +86,5 @@ class PreparedInput:
     tools: tuple[Tool, ...] = ()
     stop: tuple[str, ...] = ()
     parse: bool = True
+    borders: tuple[int, ...] = ()
     matcher: Any = attrs.field(default=None, eq=False, repr=False)

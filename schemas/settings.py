@@ -83,6 +83,11 @@ class Settings:
     max_context: int | None = _setting(
         None, "Upper bound on every model's context, in tokens (default: the model's own).", low=16
     )
+    prefix_cache_bytes: int = _setting(
+        1024 * MEGABYTE,
+        "Memory for what each model has computed of prompts, for prompts that begin alike; 0 is off.",
+        low=0,
+    )
     tool_injection: bool = _setting(
         True, "Describe tools in the prompt where a model's template cannot; off means 400."
     )

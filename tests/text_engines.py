@@ -15,6 +15,7 @@ from greenroom.engine.batch.policies import PrefillPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.detection import detect
 from greenroom.engine.loader import load_model
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text_engine import TextEngine
 from greenroom.engine.tokenizer import load_tokenizer
 from greenroom.schemas.events import GenerationEvent
@@ -82,10 +83,12 @@ class RecordingVoice:
 class Driver:
     """An engine, and the tokens and events that came out of it by request, in order of submission."""
 
-    def __init__(self, folder: Path, prefill: PrefillPolicy | None = None) -> None:
+    def __init__(
+        self, folder: Path, prefill: PrefillPolicy | None = None, prefixes: PrefixCache | None = None
+    ) -> None:
         model, adapter = loaded(folder)
         self.voice = RecordingVoice(adapter)
-        self.engine = TextEngine(model, self.voice, prefill)
+        self.engine = TextEngine(model, self.voice, prefill, prefixes=prefixes)
         self.events: dict[str, list[GenerationEvent]] = {}
 
     @property

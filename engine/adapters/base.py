@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from greenroom.engine.adapters.borders import system_end, turn_ends
 from greenroom.engine.adapters.constraints import Constraints
 from greenroom.engine.adapters.prompt import PromptWriter
 from greenroom.engine.adapters.room import RAW_MAX_TOKENS, refuse_absurd, refuse_impossible, room_left
@@ -181,6 +182,8 @@ class Adapter:
         prepared = self._prepared(tokens, request.overrides, self.context // 2, parse=True)
         tools = chat.tool_choice.callable(prompt.tools)
         prepared = attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=tools)
+        if system := system_end(self.tokenizer, self.stop_token_ids, chat, prompt.text, tokens):
+            prepared = attrs.evolve(prepared, borders=tuple(sorted({system, *prepared.borders})))
         return _held(prepared, self._constraints.matcher(request, opens_thought=prompt.opens_thought))
 
     def _raw_tokens(self, raw: RawInput) -> list[int]:
@@ -207,6 +210,7 @@ class Adapter:
             max_tokens=min(length, room),
             stop=tuple(overrides.get("stop", ())),
             parse=parse,
+            borders=turn_ends(tokens, self.stop_token_ids),
         )
 
     def _stop_token_ids(self) -> frozenset[int]:

@@ -94,7 +94,7 @@ class BatchGroup:
         """Stop computing for a row; a token of it that is under way is dropped."""
         for index, member in enumerate(self.rows):
             if member is row:
-                self.rows[index] = None
+                self._let_go(index, row)
 
     def tidy(self) -> None:
         """Cut out rows that have left, once they cost more than a copy of the cache."""
@@ -146,8 +146,14 @@ class BatchGroup:
             if row is not None:
                 row.sampled += 1
                 if row.sampled >= row.max_tokens:
-                    self.rows[index] = None
+                    self._let_go(index, row)
         return refused
+
+    def _let_go(self, index: int, row: Row) -> None:
+        """A row leaves; the cache holds its prompt and what was read of its answer."""
+        if row.on_leave is not None:
+            row.on_leave(row, self._cache, None if len(self.rows) == 1 else index)
+        self.rows[index] = None
 
     def _compact(self) -> None:
         keep = [index for index, row in enumerate(self.rows) if row is not None]

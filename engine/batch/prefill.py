@@ -13,6 +13,8 @@ from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.group import Joining
 from greenroom.engine.batch.policies import PrefillPolicy
 from greenroom.engine.batch.row import Row
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.prefix_cache.recall import Recall
 from greenroom.schemas.events import PromptProgress
 
 
@@ -25,12 +27,21 @@ class _Prompt:
             is decoded from its token id.
         cache: Plain; made when the prompt's turn comes.
         done: Tokens that the cache holds, or will once the slice under way is evaluated.
+        stops: Where slices have to end.
+        version: What was known of prefixes when `done` was found, before the prompt's turn came.
     """
 
     row: Row
     embeddings: mx.array | None = None
     cache: Cache | None = None
     done: int = 0
+    stops: tuple[int, ...] = ()
+    version: int = -1
+
+    @property
+    def until_stop(self) -> int:
+        """Tokens of the longest slice."""
+        return next((stop - self.done for stop in self.stops if stop > self.done), self.remaining)
 
     @property
     def remaining(self) -> int:
@@ -48,8 +59,11 @@ class PrefillQueue:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, slice]`.
     """
 
-    def __init__(self, model: Any, policy: PrefillPolicy | None = None) -> None:
+    def __init__(
+        self, model: Any, policy: PrefillPolicy | None = None, cache: PrefixCache | None = None
+    ) -> None:
         self._model = model
+        self.recall = Recall(model, cache)
         self._policy = policy or PrefillPolicy()
         self._prompts: list[_Prompt] = []
         self._ready: list[Joining] = []
@@ -83,12 +97,13 @@ class PrefillQueue:
         if self._under_way is not None:
             mx.eval(caches.arrays_of(self._under_way))
         budget = self._policy.budget(decoding)
+        self._look_up()
         chosen = self._choose(budget)
         self._turn += 1
         now = time.perf_counter()
         for prompt in chosen:
             prompt.row.started = prompt.row.started or now
-            prompt.cache = prompt.cache or caches.new_cache(self._model)
+            self._begin(prompt)
         if len(chosen) > 1:
             self._compute_together(chosen)
         else:
@@ -103,17 +118,50 @@ class PrefillQueue:
         chosen = [self._prompts[index] for index in indices]
         if len(chosen) == 1:
             return chosen
-        if first.cache is None:
-            first.cache = caches.new_cache(self._model)
-        if not caches.can_batch(first.cache):
+        self._begin(first)
+        if first.cache is None or not caches.can_batch(first.cache):
             return chosen[:1]
-        return [chosen[0], *(prompt for prompt in chosen[1:] if prompt in together)]
+        first = chosen[0]
+        self._begin(first)
+        if first.until_stop < first.remaining:
+            return chosen[:1]
+        longest = 2 * len(first.row.prompt)
+        return [
+            first,
+            *(prompt for prompt in chosen[1:] if prompt in together and self._fits(prompt, longest)),
+        ]
+
+    def _fits(self, prompt: _Prompt, longest: int) -> bool:
+        """Whether a prompt can be computed whole beside others; what is known of it pads them."""
+        self._begin(prompt)
+        return prompt.until_stop == prompt.remaining and (
+            not prompt.done or len(prompt.row.prompt) <= longest
+        )
+
+    def _look_up(self) -> None:
+        """See what need not be computed of prompts whose turn has not come."""
+        version = self.recall.version
+        for prompt in self._prompts:
+            if prompt.cache is None and prompt.version != version and prompt.embeddings is None:
+                prompt.done, prompt.version = self.recall.known(prompt.row).usable, version
+
+    def _begin(self, prompt: _Prompt) -> None:
+        if prompt.cache is not None:
+            return
+        if prompt.embeddings is not None:
+            prompt.cache = caches.new_cache(self._model)
+            return
+        row = prompt.row
+        shared = self.recall.known(row).shared
+        prompt.cache, prompt.done = self.recall.begin(row)
+        prompt.stops = self.recall.stops(row, prompt.done, shared)
+        row.cached = prompt.done
 
     def _compute_slice(self, prompt: _Prompt, budget: int) -> None:
         """Advance one prompt by at most `budget` tokens."""
         cache = prompt.cache
         assert cache is not None
-        count = min(prompt.remaining, budget)
+        count = min(prompt.until_stop, budget)
         if count:
             span = slice(prompt.done, prompt.done + count)
             tokens = mx.array(list(prompt.row.prompt[span]))[None]
@@ -124,6 +172,8 @@ class PrefillQueue:
             mx.async_eval(caches.arrays_of(cache))
             self._under_way = cache
         prompt.done += count
+        if prompt.remaining == 0 or prompt.done in prompt.stops:
+            self.recall.keep_prompt(prompt.row, cache, None, prompt.done)
         if prompt.remaining == 0:
             self._prompts.remove(prompt)
             self._ready.append(Joining((prompt.row,), cache))
@@ -145,9 +195,10 @@ class PrefillQueue:
             caches.end_padded(cache)
         mx.async_eval(caches.arrays_of(cache))
         self._under_way = cache
-        for prompt in prompts:
+        for index, prompt in enumerate(prompts):
             prompt.done += prompt.remaining
             self._prompts.remove(prompt)
+            self.recall.keep_prompt(prompt.row, cache, index, prompt.done)
         self._ready.append(Joining(tuple(prompt.row for prompt in prompts), cache))
 
 

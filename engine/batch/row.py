@@ -10,6 +10,7 @@ import attrs
 
 from greenroom.engine.sampling import RowSampling
 from greenroom.schemas.events import Finished, FinishReason, GenerationEvent, Timing, Usage
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import PreparedInput
 
 
@@ -65,6 +66,11 @@ class Row:
         sampled: Tokens that were drawn, or are being drawn, for this row.
         generated: Tokens that the host has read; never more than `sampled`.
         ended: Its last event was handed out.
+        key: Whose prefixes it shares; None if its tokens do not say all that its cache depends on.
+        borders: Where turns end in the prompt, in tokens.
+        cached: Tokens of the prompt that were not computed, because they were known.
+        answer: Tokens that were read.
+        on_leave: Told the row, the cache that it leaves and its place in it (None: all of it is the row's).
         matcher: Holds the answer to a grammar; None if it may say anything.
     """
 
@@ -78,6 +84,11 @@ class Row:
     sampled: int = 0
     generated: int = 0
     ended: bool = False
+    key: ModelKey | None = None
+    borders: tuple[int, ...] = ()
+    cached: int = 0
+    answer: list[int] = attrs.field(factory=list)
+    on_leave: Callable[[Row, list[Any], int | None], None] | None = None
     matcher: Any = None
     submitted: float = attrs.field(factory=time.perf_counter)
     started: float | None = None
@@ -97,6 +108,7 @@ class Row:
         if self.first_token is None:
             self.first_token = time.perf_counter()
         self.generated += 1
+        self.answer.append(token)
         matcher = self.matcher
         if token in self.stop_token_ids and (matcher is None or matcher.may_be_cut or matcher.ends(token)):
             return self.end("stop")
@@ -126,7 +138,7 @@ class Row:
                 reason = "stop"
             if reason == "stop" and processor.called:
                 reason = "tool_calls"
-        usage = Usage(prompt=len(self.prompt), generated=self.generated, reasoning=processor.reasoning_tokens)
+        usage = Usage(len(self.prompt), self.generated, self.cached, processor.reasoning_tokens)
         events.append(Finished(reason, usage, self._timing(), processor.stopped))
         return events
 

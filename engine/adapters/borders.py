@@ -1,0 +1,45 @@
+"""Where the parts of a prompt end: later prompts are likely to share what is before such a place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.schemas.requests import ChatInput
+
+
+def turn_ends(tokens: Sequence[int], stop_token_ids: Collection[int]) -> tuple[int, ...]:
+    """Positions behind the tokens that end a turn."""
+    return tuple(at for at, token in enumerate(tokens, 1) if token in stop_token_ids)
+
+
+def system_end(
+    tokenizer: ChatTokenizer,
+    stop_token_ids: Collection[int],
+    chat: ChatInput,
+    text: str,
+    tokens: Sequence[int],
+) -> int | None:
+    """Where the system's words end, if the template lets the first user's follow within one turn.
+
+    Args:
+        text: The rendered prompt.
+        tokens: The same as tokens.
+    """
+    system = next((message for message in chat.messages if message.role == "system"), None)
+    user = next((message for message in chat.messages if message.role == "user"), None)
+    if system is None or user is None:
+        return None
+    words = system.text.strip()
+    at = text.find(words)
+    if not words or at < 0:
+        return None
+    end = at + len(words)
+    between = text[end : text.find(user.text.strip(), end)]
+    ends = (word for word, token in tokenizer.added_tokens.items() if token in stop_token_ids)
+    if any(word in between for word in ends):
+        return None
+    before = tokenizer.encode_rendered(text[:end])
+    shared = next((i for i, (a, b) in enumerate(zip(before, tokens, strict=False)) if a != b), len(before))
+    # The last token of a text may differ once another follows it.
+    return max(0, min(shared, len(before) - 1, len(tokens) - 1)) or None

@@ -1,0 +1,123 @@
+"""Known token sequences as a radix tree: a shared beginning is kept once, whoever continues it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from greenroom.engine.prefix_cache.layers import Arrays, bytes_of, slice_spans
+
+_WIDTH = 4
+"""Bytes of a token id."""
+
+
+def pack(tokens: Sequence[int]) -> bytes:
+    """Token ids as bytes, which compare at the speed of memory."""
+    return array("I", tokens).tobytes()
+
+
+@attrs.define(eq=False)
+class Node:
+    """A run of tokens behind those of its parent.
+
+    Args:
+        tokens: Packed.
+        spans: What span layers keep for these tokens.
+        states: What state layers keep after the last of them; None if nobody has stopped there.
+        used: When anything of it was last read or written.
+        states_used: Likewise for `states`.
+    """
+
+    parent: Node | None
+    start: int
+    tokens: bytes
+    spans: Arrays
+    states: Arrays | None = None
+    children: dict[bytes, Node] = attrs.field(factory=dict)
+    used: int = 0
+    states_used: int = 0
+    spans_bytes: int = 0
+    states_bytes: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens) // _WIDTH
+
+
+@attrs.frozen
+class Match:
+    """How far a prompt is known.
+
+    Args:
+        path: Nodes from the first token on; the last one may be known only in part.
+        length: Tokens in common.
+    """
+
+    path: tuple[Node, ...]
+    length: int
+
+
+class PrefixTree:
+    """The nodes of one model."""
+
+    def __init__(self) -> None:
+        self.root = Node(None, 0, b"", ())
+
+    def match(self, tokens: bytes) -> Match:
+        """The longest known beginning of a packed prompt."""
+        node, at, path = self.root, 0, list[Node]()
+        while (child := node.children.get(tokens[at : at + _WIDTH])) is not None:
+            path.append(child)
+            count = common_length(child.tokens, tokens[at : at + len(child.tokens)])
+            at += count
+            if count < len(child.tokens):
+                break
+            node = child
+        return Match(tuple(path), at // _WIDTH)
+
+    def add(self, parent: Node, tokens: bytes, spans: Arrays) -> Node:
+        """A new run of tokens behind `parent`."""
+        node = Node(parent, parent.end, tokens, spans, spans_bytes=bytes_of(spans))
+        parent.children[tokens[:_WIDTH]] = node
+        return node
+
+    def split(self, node: Node, length: int) -> Node:
+        """Part a run, so that one ends after `length` tokens of the whole sequence; returns that one."""
+        cut = length - node.start
+        assert node.parent is not None
+        front = self.add(node.parent, node.tokens[: cut * _WIDTH], slice_spans(node.spans, 0, cut))
+        front.used = node.used
+        node.spans = slice_spans(node.spans, cut, node.end - node.start)
+        node.spans_bytes = bytes_of(node.spans)
+        node.parent, node.start, node.tokens = front, length, node.tokens[cut * _WIDTH :]
+        front.children[node.tokens[:_WIDTH]] = node
+        return front
+
+    def remove(self, node: Node) -> None:
+        """Forget a run that nothing continues."""
+        assert node.parent is not None
+        assert not node.children
+        del node.parent.children[node.tokens[:_WIDTH]]
+
+    def __iter__(self) -> Iterator[Node]:
+        waiting = list(self.root.children.values())
+        while waiting:
+            node = waiting.pop()
+            waiting += node.children.values()
+            yield node
+
+
+def common_length(one: bytes, other: bytes) -> int:
+    """Bytes of the whole token ids that both begin with: by halving, so that memory compares."""
+    low, high = 0, min(len(one), len(other)) // _WIDTH
+    if one[: high * _WIDTH] == other[: high * _WIDTH]:
+        return high * _WIDTH
+    while low < high - 1:
+        middle = (low + high) // 2
+        if one[low * _WIDTH : middle * _WIDTH] == other[low * _WIDTH : middle * _WIDTH]:
+            low = middle
+        else:
+            high = middle
+    return low * _WIDTH
