@@ -1,7 +1,7 @@
 """Prompts written by hand that no training data was changed for, and no weights were chosen by.
 
-The model card states how many of each kind the shipped weights answer right. Whoever changes the training data
-in view of these has to write others.
+The model card states how many of each kind the shipped weights answer right. Whoever changes the
+training data in view of these has to write others.
 """
 
 from __future__ import annotations
