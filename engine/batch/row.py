@@ -110,7 +110,11 @@ class Row:
         self.generated += 1
         self.answer.append(token)
         matcher = self.matcher
-        if token in self.stop_token_ids and (matcher is None or matcher.may_be_cut or matcher.ends(token)):
+        if matcher is None:
+            ends = token in self.stop_token_ids
+        else:
+            ends = matcher.ends(token) or (matcher.may_be_cut and token in self.stop_token_ids)
+        if ends:
             return self.end("stop")
         if matcher is not None:
             matcher.advance(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
 
@@ -142,6 +143,10 @@ class RowMatcher:
     def thinks(self) -> bool:
         """A thought may come before the answer."""
         return self._plan.thought is not None
+
+    def may_be_held_back(self, end_tokens: Iterable[int]) -> tuple[int, ...]:
+        """Those of the tokens that can be forbidden for a while and leave something to say at every step."""
+        return () if self.holds_answer else tuple(filter(self.ends, end_tokens))
 
     @property
     def may_be_cut(self) -> bool:
