@@ -10,10 +10,14 @@ from typing import Any
 import mlx.core as mx
 import structlog
 
-from greenroom.engine.batch.group import BatchGroup, Joining
-from greenroom.engine.batch.policies import GroupingPolicy, PrefillPolicy
+from greenroom.engine.batch.conversation import conversation_of
+from greenroom.engine.batch.cost_model import StepCosts
+from greenroom.engine.batch.group import BatchGroup
+from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.prefill import PrefillQueue
+from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row, Voice
+from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.loader import load_model
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.sampling import RowSampling
@@ -52,10 +56,10 @@ class TextEngine:
     ) -> None:
         self._model = model
         self._voice = voice
-        self._grouping = grouping or GroupingPolicy()
+        costs = StepCosts()
         self._prefixes = prefixes
-        self._prefill = PrefillQueue(model, prefill, prefixes)
-        self._groups: list[BatchGroup] = []
+        self._prefill = PrefillQueue(model, prefill, costs, prefixes)
+        self._groups = RunningGroups(model, costs, grouping)
         self._rows: dict[str, Row] = {}
         self._events: Events = []
         self._steps = 0
@@ -63,7 +67,7 @@ class TextEngine:
     @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        return bool(self._events or self._groups or len(self._prefill))
+        return bool(self._events or len(self._groups) or len(self._prefill))
 
     @property
     def running(self) -> int:
@@ -101,7 +105,7 @@ class TextEngine:
             matcher=prepared.matcher,
         )
         self._rows[request.id] = row
-        self._prefill.add(row, embeddings)
+        self._prefill.add(row, embeddings, request.client, conversation_of(request))
 
     def cancel(self, request_id: str) -> None:
         """Stop generating for a request; its last event is a Finished that says so."""
@@ -119,19 +123,20 @@ class TextEngine:
         Raises:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
-        self._admit(self._prefill.take_ready())
-        for group in self._groups:
-            group.tidy()
-            group.launch()
+        self._groups.admit(self._prefill.take_ready())
+        self._groups.launch()
         for group in self._groups:
             for row, token in group.read():
                 self._take(group, row, token)
+        self._groups.has_read()
         for group in self._groups:
             for row, problem in group.sample():
                 self._fail(group, row, problem)
-        self._groups = [group for group in self._groups if not group.done]
-        for row, progress in self._prefill.advance(decoding=bool(self._groups)):
-            self._hand_over(row, [progress])
+        self._groups.drop_done()
+        progress, pieces = self._prefill.advance(self._groups.step_ms)
+        self._groups.sliced(pieces)
+        for row, event in progress:
+            self._hand_over(row, [event])
         self._steps += 1
         if self._steps % _CLEAR_STEPS == 0:
             mx.clear_cache()
@@ -148,27 +153,6 @@ class TextEngine:
         self._model = None
         mx.synchronize()
         mx.clear_cache()
-
-    def _admit(self, ready: Iterable[Joining]) -> None:
-        """Put rows whose prompts are done into the groups where they fit, one join per group."""
-        groups = [group for group in self._groups if group.live and group.batchable]
-        arrivals: list[list[Joining]] = [[] for _ in groups]
-        for joining in ready:
-            if all(row.ended for row in joining.rows):
-                continue
-            length = max(row.length for row in joining.rows)
-            index = self._grouping.place([group.length for group in groups], length)
-            if index is not None and joining.batchable:
-                arrivals[index].append(joining)
-                continue
-            group = BatchGroup(self._model, joining)
-            self._groups.append(group)
-            if group.batchable:
-                groups.append(group)
-                arrivals.append([])
-        for group, joinings in zip(groups, arrivals, strict=True):
-            if joinings:
-                group.join(joinings)
 
     def _take(self, group: BatchGroup, row: Row, token: int) -> None:
         """Handle one token; what a parser or a template does wrong costs its own request only."""
@@ -222,7 +206,8 @@ def load_text_engine(
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
     prefixes = PrefixCache(settings.prefix_cache_bytes) if settings.prefix_cache_bytes else None
-    return TextEngine(load_model(folder, settings, progress, abandoned), adapter, prefixes=prefixes)
+    prefill = PrefillPolicy(max_stall=settings.max_stall, least_tokens=settings.min_slice)
+    return TextEngine(load_model(folder, settings, progress, abandoned), adapter, prefill, prefixes=prefixes)
 
 
 def _new_call_id() -> str:

@@ -74,6 +74,15 @@ class Settings:
     max_models: int = _setting(2, "Models kept loaded at once.", low=1)
     max_batch: int = _setting(32, "Requests that one model generates for at once.", low=1)
     max_queue: int = _setting(256, "Requests that may wait for one model before the next is refused.", low=0)
+    max_stall: float = _setting(
+        2.0,
+        "Decode steps that a piece of a new prompt may add between two tokens of running streams; more answers "
+        "new prompts sooner, less disturbs the others less, inf computes prompts whole.",
+        above=0,
+    )
+    min_slice: int = _setting(
+        4, "Tokens of a waiting prompt that are computed at each step whatever they cost.", low=1
+    )
     device: Device = _setting("auto", "Where models compute.", one_of=get_args(Device))
     dtype: Dtype = _setting(
         "auto",

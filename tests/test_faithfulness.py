@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.batch import caches
-from greenroom.engine.batch.policies import PrefillPolicy
+from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Failed, Finished, PromptProgress
 from greenroom.tests.text_engines import Driver, expected
 from greenroom.tests.tiny_models import FAMILIES, SPECIAL_TOKENS, VOCABULARY
@@ -102,7 +102,7 @@ def test_rows_are_mlx_lms_whoever_comes_and_goes(
     tiny_model: Callable[..., Path], kind: str, schedule: list[Visit], slice_tokens: int
 ) -> None:
     folder = tiny_model(kind)
-    driver = Driver(folder, PrefillPolicy(slice_tokens, idle_tokens=2 * slice_tokens))
+    driver = Driver(folder, PrefillPolicy(least_tokens=slice_tokens, most_tokens=slice_tokens))
     drive(driver, schedule)
     check(folder, driver, schedule)
 
@@ -175,7 +175,7 @@ def test_a_stale_cache_row_shows(folder: Path) -> None:
 
 
 def test_progress_grows_to_the_whole_prompt(tiny_model: Callable[..., Path]) -> None:
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(slice_tokens=64, idle_tokens=64))
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=64, most_tokens=64))
     driver.submit(range(100, 300), 4)
     driver.run()
     progress = [event for event in driver.events["0"] if isinstance(event, PromptProgress)]

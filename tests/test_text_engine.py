@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.batch.policies import PrefillPolicy
+from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.loader import load_model
 from greenroom.engine.sampling import RowSampling
@@ -118,7 +118,7 @@ def test_a_cancelled_row_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_mo
 
 
 def test_a_prompt_is_cancelled_between_its_slices(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(slice_tokens=16, idle_tokens=16))
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=16, most_tokens=16))
     driver.submit(range(100, 1100), 5)
     driver.step()
     driver.step()
@@ -132,7 +132,7 @@ def test_a_prompt_is_cancelled_between_its_slices(tiny_model: TinyModel) -> None
 
 
 def test_a_short_prompt_overtakes_a_long_one(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(slice_tokens=32, idle_tokens=32))
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=32, most_tokens=32))
     driver.submit([100 + i % 1000 for i in range(2000)], 3)
     driver.step()
     driver.submit(OTHER, 3)
@@ -233,15 +233,16 @@ def test_rows_of_very_different_length_do_not_share_a_cache(tiny_model: TinyMode
     folder = tiny_model("qwen3")
     driver = Driver(folder)
     long = tuple(100 + i * 7 % 1900 for i in range(1500))
-    driver.submit(PROMPT, 40)
-    driver.submit(OTHER, 40)
+    short = [PROMPT, OTHER] * 4
+    for prompt in short:
+        driver.submit(prompt, 250)
     driver.submit(long, 40)
     sizes: set[int] = set()
     while driver.engine.has_work:
         driver.step()
         sizes.add(len(driver.engine._groups))
     assert max(sizes) == 2
-    assert driver.tokens == [expected(folder, prompt, 40) for prompt in (PROMPT, OTHER, long)]
+    assert driver.tokens == [*(expected(folder, prompt, 250) for prompt in short), expected(folder, long, 40)]
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
@@ -249,7 +250,7 @@ def test_a_prompt_may_come_as_embeddings(tiny_model: TinyModel, kind: str) -> No
     folder = tiny_model(kind)
     model, _ = loaded(folder)
     embeddings = model.model.embed_tokens(mx.array(PROMPT))
-    driver = Driver(folder, PrefillPolicy(slice_tokens=16, idle_tokens=16))
+    driver = Driver(folder, PrefillPolicy(least_tokens=16, most_tokens=16))
     driver.submit(OTHER, 30)
     driver.step()
     driver.submit([7] * (len(PROMPT) - 1) + [PROMPT[-1]], 30, embeddings=embeddings)

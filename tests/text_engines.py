@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import make_adapter
-from greenroom.engine.batch.policies import PrefillPolicy
+from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.detection import detect
 from greenroom.engine.loader import load_model

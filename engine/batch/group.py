@@ -11,7 +11,8 @@ import mlx.core as mx
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.constrained import Refused, constrain
-from greenroom.engine.batch.policies import CompactionPolicy
+from greenroom.engine.batch.cost_model import Shape
+from greenroom.engine.batch.grouping import CompactionPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.sampling import Sampler
 
@@ -57,6 +58,8 @@ class BatchGroup:
         self._logits: mx.array | None = None
         self._unread: tuple[mx.array, tuple[Row | None, ...]] | None = None
         self._steps = 0
+        self._copied = 0
+        self._heirs: list[BatchGroup] = []
 
     @property
     def live(self) -> int:
@@ -67,6 +70,21 @@ class BatchGroup:
     def length(self) -> int:
         """Tokens of the longest row."""
         return max((row.length for row in self.rows if row is not None), default=0)
+
+    @property
+    def shape(self) -> Shape:
+        """Rows that are computed, and the length of the longest."""
+        return len(self.rows), self.length
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of its cache."""
+        return caches.size_in_bytes(self._cache)
+
+    def take_copied(self) -> int:
+        """Bytes of caches that were copied since the last call."""
+        copied, self._copied = self._copied, 0
+        return copied
 
     @property
     def done(self) -> bool:
@@ -89,12 +107,40 @@ class BatchGroup:
         self._inputs = mx.concatenate([self._inputs, _first_inputs(rows)])
         self.rows += rows
         self._sampler = None
+        self._copied += self.size_in_bytes
+
+    def absorb(self, other: BatchGroup) -> None:
+        """Take in all rows of another group, which is left with what it has yet to hand over."""
+        other._compact()
+        inputs = other._inputs
+        self.join([Joining(tuple(row for row in other.rows if row is not None), other._cache)])
+        self._inputs = mx.concatenate([self._inputs[: -len(other.rows)], inputs])
+        other.rows = [None] * len(other.rows)
+        other._cache = []
+        other._heirs = [self]
+
+    def split(self, longest: int) -> BatchGroup:
+        """Move the rows up to that length, some but not all, to a group of their own."""
+        self._compact()
+        rows = tuple(row for row in self.rows if row is not None and row.length <= longest)
+        moving = [index for index, row in enumerate(self.rows) if row in rows]
+        plain = [caches.extract(self._cache, index) for index in moving]
+        group = BatchGroup(self._model, Joining(rows, caches.merge(plain) if len(plain) > 1 else plain[0]))
+        group._inputs = self._inputs[mx.array(moving)]
+        for index in moving:
+            self.rows[index] = None
+        self._compact()
+        self._copied += group.size_in_bytes
+        self._heirs = [group]
+        return group
 
     def leave(self, row: Row) -> None:
         """Stop computing for a row; a token of it that is under way is dropped."""
         for index, member in enumerate(self.rows):
             if member is row:
                 self._let_go(index, row)
+        for heir in self._heirs:
+            heir.leave(row)
 
     def tidy(self) -> None:
         """Cut out rows that have left, once they cost more than a copy of the cache."""
@@ -130,6 +176,7 @@ class BatchGroup:
             Rows that cannot go on; their tokens must not be read.
         """
         logits, self._logits = self._logits, None
+        self._heirs = []
         if logits is None or self.live == 0:
             return []
         logits, refused = constrain(logits, self.rows)
@@ -163,6 +210,7 @@ class BatchGroup:
             self._cache = caches.extract(self._cache, keep[0])
         else:
             caches.keep_rows(self._cache, keep)
+        self._copied += self.size_in_bytes
         self._inputs = self._inputs[mx.array(keep)]
         self.rows = [self.rows[index] for index in keep]
         self._sampler = None

@@ -10,8 +10,10 @@ import mlx.core as mx
 
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.caches import Cache
+from greenroom.engine.batch.cost_model import Slice, StepCosts
+from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.group import Joining
-from greenroom.engine.batch.policies import PrefillPolicy
+from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.prefix_cache.recall import Recall
@@ -27,6 +29,8 @@ class _Prompt:
             is decoded from its token id.
         cache: Plain; made when the prompt's turn comes.
         done: Tokens that the cache holds, or will once the slice under way is evaluated.
+        client: Who asks.
+        conversation: Which of the client's conversations it belongs to.
         stops: Where slices have to end.
         version: What was known of prefixes when `done` was found, before the prompt's turn came.
     """
@@ -35,6 +39,8 @@ class _Prompt:
     embeddings: mx.array | None = None
     cache: Cache | None = None
     done: int = 0
+    client: str = ""
+    conversation: str = ""
     stops: tuple[int, ...] = ()
     version: int = -1
 
@@ -60,22 +66,34 @@ class PrefillQueue:
     """
 
     def __init__(
-        self, model: Any, policy: PrefillPolicy | None = None, cache: PrefixCache | None = None
+        self,
+        model: Any,
+        policy: PrefillPolicy | None = None,
+        costs: StepCosts | None = None,
+        prefixes: PrefixCache | None = None,
     ) -> None:
         self._model = model
-        self.recall = Recall(model, cache)
+        self.recall = Recall(model, prefixes)
         self._policy = policy or PrefillPolicy()
+        self._costs = costs or StepCosts()
+        self._fair = FairQueue()
         self._prompts: list[_Prompt] = []
         self._ready: list[Joining] = []
-        self._under_way: Cache | None = None
-        self._turn = 0
+        self._under_way: list[Cache] = []
+        self._launched: tuple[float, list[Slice]] | None = None
+        self._beside = 0
+        self._last = 0
 
     def __len__(self) -> int:
         return len(self._prompts) + len(self._ready)
 
-    def add(self, row: Row, embeddings: mx.array | None = None) -> None:
+    def add(
+        self, row: Row, embeddings: mx.array | None = None, client: str = "", conversation: str = ""
+    ) -> None:
         """Queue a row's prompt."""
-        self._prompts.append(_Prompt(row, embeddings))
+        self._prompts.append(
+            _Prompt(row, embeddings, client=client, conversation=conversation or row.request_id)
+        )
 
     def cancel(self, row: Row) -> None:
         """Forget a prompt; a slice of it that is under way is wasted."""
@@ -86,50 +104,88 @@ class PrefillQueue:
         ready, self._ready = self._ready, []
         return ready
 
-    def advance(self, decoding: bool) -> list[tuple[Row, PromptProgress]]:
+    def advance(self, decode_ms: float) -> tuple[list[tuple[Row, PromptProgress]], list[Slice]]:
         """Start the next slice, once the one before it is done.
 
         Args:
-            decoding: Whether rows are decoding, which a slice delays.
+            decode_ms: What a decode step takes, which the slice delays; 0 if nothing is decoding.
+
+        Returns:
+            How far prompts have come, and what was launched.
         """
+        idle = decode_ms == 0
+        self._finish_slice(idle)
         if not self._prompts:
-            return []
-        if self._under_way is not None:
-            mx.eval(caches.arrays_of(self._under_way))
-        budget = self._policy.budget(decoding)
-        self._look_up()
-        chosen = self._choose(budget)
-        self._turn += 1
+            self._beside = 0
+            return [], []
+        beside = 0 if idle else self._beside + 1
+        if (beside == 0) != (self._beside == 0):
+            self._last = 0
+        self._beside = beside
+        if self._policy.pauses(self._beside):
+            return [], []
+        left = self._policy.budget(decode_ms)
+        progress: list[tuple[Row, PromptProgress]] = []
+        pieces: list[Slice] = []
+        while self._prompts:
+            self._look_up()
+            first = self._next()
+            tokens = self._policy.tokens(self._costs, left, first.done, self._last, idle=idle)
+            if pieces and (left <= 0 or tokens <= self._policy.least_tokens):
+                break
+            chosen = self._together(first, tokens)
+            before = len(pieces)
+            pieces += self._compute(chosen, tokens)
+            cost = sum(self._costs.slice_ms(piece) for piece in pieces[before:])
+            self._fair.charge([prompt.client for prompt in chosen], cost)
+            left -= cost
+            progress += [(prompt.row, _progress(prompt)) for prompt in chosen]
+            if first.remaining:
+                break
+        if pieces:
+            self._last = sum(rows * tokens for rows, tokens, _ in pieces)
+            self._launched = (time.perf_counter(), pieces) if idle else None
+        return progress, pieces
+
+    def _finish_slice(self, idle: bool) -> None:
+        """Wait for the slice under way; nobody else times it when nothing is decoding."""
+        for cache in self._under_way:
+            mx.eval(caches.arrays_of(cache))
+        self._under_way = []
+        if self._launched is not None and idle:
+            began, pieces = self._launched
+            self._costs.observe([], pieces, (time.perf_counter() - began) * 1e3)
+        self._launched = None
+
+    def _next(self) -> _Prompt:
+        waiting = [Waiting(prompt.client, prompt.conversation, prompt.remaining) for prompt in self._prompts]
+        return self._prompts[self._fair.choose(waiting)]
+
+    def _compute(self, chosen: list[_Prompt], tokens: int) -> list[Slice]:
         now = time.perf_counter()
         for prompt in chosen:
             prompt.row.started = prompt.row.started or now
             self._begin(prompt)
         if len(chosen) > 1:
+            shape = (len(chosen), max(prompt.remaining for prompt in chosen), chosen[0].done)
             self._compute_together(chosen)
         else:
-            self._compute_slice(chosen[0], budget)
-        return [(prompt.row, _progress(prompt)) for prompt in chosen]
+            shape = (1, min(chosen[0].until_stop, tokens), chosen[0].done)
+            self._compute_slice(chosen[0], tokens)
+        return [shape] if shape[1] else []
 
-    def _choose(self, budget: int) -> list[_Prompt]:
+    def _together(self, first: _Prompt, tokens: int) -> list[_Prompt]:
         """The prompts of the next slice: several only if all are whole and their caches can share a batch."""
-        first = self._prompts[0]
-        together = [prompt for prompt in self._prompts if prompt.embeddings is None and prompt.remaining]
-        indices = self._policy.choose([prompt.remaining for prompt in self._prompts], self._turn, budget)
-        chosen = [self._prompts[index] for index in indices]
-        if len(chosen) == 1:
-            return chosen
+        whole = [prompt for prompt in self._prompts if prompt.embeddings is None and prompt.remaining]
+        if first not in whole or len(whole) == 1 or first.remaining > tokens // 2:
+            return [first]
         self._begin(first)
-        if first.cache is None or not caches.can_batch(first.cache):
-            return chosen[:1]
-        first = chosen[0]
-        self._begin(first)
-        if first.until_stop < first.remaining:
-            return chosen[:1]
+        if first.cache is None or not caches.can_batch(first.cache) or first.until_stop < first.remaining:
+            return [first]
+        remaining = [prompt.remaining for prompt in whole]
+        chosen = [whole[index] for index in self._policy.companions(remaining, whole.index(first), tokens)]
         longest = 2 * len(first.row.prompt)
-        return [
-            first,
-            *(prompt for prompt in chosen[1:] if prompt in together and self._fits(prompt, longest)),
-        ]
+        return [prompt for prompt in chosen if prompt is first or self._fits(prompt, longest)]
 
     def _fits(self, prompt: _Prompt, longest: int) -> bool:
         """Whether a prompt can be computed whole beside others; what is known of it pads them."""
@@ -170,7 +226,7 @@ class PrefillQueue:
             else:
                 self._model(tokens, cache=cache, input_embeddings=prompt.embeddings[span][None])
             mx.async_eval(caches.arrays_of(cache))
-            self._under_way = cache
+            self._under_way.append(cache)
         prompt.done += count
         if prompt.remaining == 0 or prompt.done in prompt.stops:
             self.recall.keep_prompt(prompt.row, cache, None, prompt.done)
@@ -194,7 +250,7 @@ class PrefillQueue:
         if any(padding):
             caches.end_padded(cache)
         mx.async_eval(caches.arrays_of(cache))
-        self._under_way = cache
+        self._under_way.append(cache)
         for index, prompt in enumerate(prompts):
             prompt.done += prompt.remaining
             self._prompts.remove(prompt)

@@ -1,0 +1,16 @@
+"""Which requests belong to one conversation, seen from the outside: those that begin alike."""
+
+from __future__ import annotations
+
+from greenroom.schemas.requests import ChatInput, GenerationRequest
+
+
+def conversation_of(request: GenerationRequest) -> str:
+    """A name for the request's conversation; empty if it is one of its own.
+
+    No protocol names conversations, but every turn repeats the first question.
+    """
+    if not isinstance(request.input, ChatInput):
+        return ""
+    opening = next((message for message in request.input.messages if message.role == "user"), None)
+    return f"{hash(opening.content):x}" if opening is not None else ""

@@ -1,0 +1,178 @@
+"""What a step costs, in milliseconds, learnt from the steps that were made.
+
+Costs are sums of things that can be counted, each times a coefficient that nobody knows beforehand: it is
+fitted to what was measured, with a memory that fades, so that it follows the machine and its other users.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+_FADING = 0.97
+_PRIOR_WEIGHT = 1e-2
+
+
+class LinearCost:
+    """Non-negative least squares over relative errors, a sample at a time.
+
+    Args:
+        shape: First guess of the coefficients; only their proportions matter, the first sample scales them.
+    """
+
+    def __init__(self, shape: Sequence[float]) -> None:
+        size = len(shape)
+        self.samples = 0
+        self._shape = tuple(shape)
+        self._scale = 1.0
+        self._products = [[0.0] * size for _ in shape]
+        self._targets = [0.0] * size
+        self._coefficients: tuple[float, ...] | None = tuple(shape)
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Milliseconds for one of each thing."""
+        if self._coefficients is None:
+            self._coefficients = self._fit()
+        return self._coefficients
+
+    def predict(self, counts: Sequence[float]) -> float:
+        """Milliseconds for so many of each thing."""
+        return sum(count * each for count, each in zip(counts, self.coefficients, strict=True))
+
+    def observe(self, counts: Sequence[float], milliseconds: float) -> None:
+        """A sample; one that took much longer than the others of its size weighs less."""
+        if milliseconds <= 0:
+            return
+        if self.samples == 0:
+            self._scale = milliseconds / sum(map(math.prod, zip(counts, self._shape, strict=True)))
+        usual = max(milliseconds, self.predict(counts) if self.samples else 0.0)
+        self.samples += 1
+        relative = [count / usual for count in counts]
+        for row, left in enumerate(relative):
+            self._targets[row] = _FADING * self._targets[row] + left * milliseconds / usual
+            for column, right in enumerate(relative):
+                self._products[row][column] = _FADING * self._products[row][column] + left * right
+        self._coefficients = None
+
+    def _fit(self) -> tuple[float, ...]:
+        """Least squares; what would be negative is left out."""
+        products = [list(row) for row in self._products]
+        targets = list(self._targets)
+        for index, guess in enumerate(self._shape):
+            products[index][index] += _PRIOR_WEIGHT / (guess * self._scale) ** 2
+            targets[index] += _PRIOR_WEIGHT / (guess * self._scale)
+        active = list(range(len(targets)))
+        while True:
+            found = _solve([[products[i][j] for j in active] for i in active], [targets[i] for i in active])
+            worst = min(range(len(found)), key=found.__getitem__)
+            if found[worst] >= 0:
+                break
+            del active[worst]
+        coefficients = [0.0] * len(targets)
+        for index, value in zip(active, found, strict=True):
+            coefficients[index] = value
+        return tuple(coefficients)
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Solution of a small positive definite system, by elimination."""
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for column in range(size):
+        pivot = rows[column]
+        for row in rows[column + 1 :]:
+            factor = row[column] / pivot[column]
+            for index in range(column, size + 1):
+                row[index] -= factor * pivot[index]
+    solution = [0.0] * size
+    for column in reversed(range(size)):
+        known = sum(rows[column][index] * solution[index] for index in range(column + 1, size))
+        solution[column] = (rows[column][size] - known) / rows[column][column]
+    return solution
+
+
+Shape = tuple[int, int]
+"""Rows of a group and the length to which they are padded."""
+
+Slice = tuple[int, int, int]
+"""Rows of a slice of prefill, tokens of each, and tokens that their caches hold already."""
+
+_EVERY = 8
+_FOLLOWING = 0.2
+"""Weight of a step in how fast the machine is taken to be at the moment."""
+_STRAGGLER = 3.0
+_PADDING_PER_PASS = (256, 8192)
+
+
+class StepCosts:
+    """Costs of the two things a step does: decode every running row, and prefill a slice.
+
+    A pass costs its weights, each of its rows, and each cached token that a row attends to, padding included.
+    A slice costs each token, and each pair of a token and one before it. That it also costs a pass over the
+    weights is left to its tokens: told apart from them, noise makes one of the two nothing and slices huge.
+    """
+
+    def __init__(self) -> None:
+        self.decode = LinearCost((2.0, 0.5, 0.001))
+        self.prefill = LinearCost((0.3, 1e-4))
+        self._slowness = 1.0
+        self._quiet: list[tuple[list[float], float]] = []
+
+    def decode_ms(self, groups: Sequence[Shape]) -> float:
+        """Of one step of these groups."""
+        return self._slowness * self.decode.predict(_decode_counts(groups))
+
+    def slice_ms(self, piece: Slice) -> float:
+        """Of one slice."""
+        return self.prefill.predict(_slice_counts([piece]))
+
+    def tokens_within(self, milliseconds: float, context: int) -> int:
+        """Most tokens of one prompt, whose cache holds `context` tokens already, that cost no more."""
+        token, pair = self.prefill.coefficients
+        linear = token + pair * context
+        return int(2 * milliseconds / (linear + math.sqrt(linear * linear + 2 * pair * milliseconds)))
+
+    @property
+    def padding_per_pass(self) -> float:
+        """Padded tokens that cost as much as one more pass over the weights, within reason."""
+        weights, _, token = self.decode.coefficients
+        low, high = _PADDING_PER_PASS
+        return min(max(weights / token, low), high) if token > 0 else high
+
+    def observe(self, groups: Sequence[Shape], pieces: Sequence[Slice], milliseconds: float) -> None:
+        """What was computed in a stretch of time, and how long it took.
+
+        Args:
+            groups: What was decoded, step after step.
+        """
+        if not pieces:
+            self._observe_quiet(_decode_counts(groups), milliseconds)
+            return
+        rest = milliseconds - (self.decode_ms(groups) if groups else 0.0)
+        self.prefill.observe(_slice_counts(pieces), max(rest, milliseconds / 20))
+
+    def _observe_quiet(self, counts: list[float], milliseconds: float) -> None:
+        """Steps without anything else are summed up, since there are so many."""
+        if self.decode.samples:
+            ratio = min(milliseconds / max(self.decode.predict(counts), 1e-6), _STRAGGLER)
+            self._slowness += _FOLLOWING * (ratio - self._slowness)
+        quiet = self._quiet
+        if quiet and quiet[-1][0][:2] != counts[:2]:
+            quiet.clear()
+        quiet.append((counts, milliseconds))
+        if self.decode.samples == 0 or len(quiet) == _EVERY:
+            middle = sorted(quiet, key=lambda step: step[1])[len(quiet) // 2]
+            self.decode.observe(quiet[len(quiet) // 2][0], middle[1])
+            quiet.clear()
+
+
+def _decode_counts(groups: Sequence[Shape]) -> list[float]:
+    rows = sum(rows for rows, _ in groups)
+    return [len(groups), rows, sum(rows * length for rows, length in groups)]
+
+
+def _slice_counts(pieces: Sequence[Slice]) -> list[float]:
+    tokens = sum(rows * tokens for rows, tokens, _ in pieces)
+    pairs = sum(rows * tokens * (context + tokens / 2) for rows, tokens, context in pieces)
+    return [tokens, pairs]

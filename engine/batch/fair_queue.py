@@ -1,0 +1,67 @@
+"""Whose turn it is: each client gets the same share of the time, each of its conversations one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+
+@attrs.frozen
+class Waiting:
+    """A prompt that waits to be computed.
+
+    Args:
+        client: Who asks.
+        conversation: Which of the client's conversations it belongs to.
+        remaining: Tokens that it still needs.
+    """
+
+    client: str
+    conversation: str
+    remaining: int
+
+
+class FairQueue:
+    """Start-time fair queueing over clients.
+
+    A client that comes (back) begins with the share of those who are served now: it neither has to catch up
+    nor may save up.
+    """
+
+    def __init__(self) -> None:
+        self._served: dict[str, float] = {}
+        self._now = 0.0
+        self._turn = 0
+
+    def choose(self, waiting: Sequence[Waiting]) -> int:
+        """Index of the prompt whose turn it is.
+
+        Of one client, every second slice goes to the shortest prompt and the others to the oldest, so that
+        neither a short prompt behind long ones nor a long one behind a stream of short ones waits for ever.
+        Of one conversation, only the oldest counts.
+
+        Args:
+            waiting: The oldest first.
+        """
+        self._served = {client: share for client, share in self._served.items() if share > self._now}
+        clients = dict.fromkeys(prompt.client for prompt in waiting)
+        client = min(clients, key=lambda client: self._served.get(client, self._now))
+        heads: dict[str, int] = {}
+        for index, prompt in enumerate(waiting):
+            if prompt.client == client:
+                heads.setdefault(prompt.conversation, index)
+        indices = list(heads.values())
+        return min(indices, key=lambda index: waiting[index].remaining) if self._turn % 2 else indices[0]
+
+    def charge(self, clients: Sequence[str], cost: float) -> None:
+        """Count a slice.
+
+        Args:
+            clients: Of each prompt in it; they share the cost, and the first was chosen.
+            cost: In any unit.
+        """
+        self._turn += 1
+        self._now = max(self._now, self._served.get(clients[0], self._now))
+        for client in clients:
+            self._served[client] = self._served.get(client, self._now) + cost / len(clients)

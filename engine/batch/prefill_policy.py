@@ -1,0 +1,94 @@
+"""How much of the waiting prompts is computed between two decode steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import attrs
+
+from greenroom.engine.batch.cost_model import StepCosts
+
+_UNKNOWN = 16
+_UNKNOWN_IDLE = 256
+"""Tokens of a first slice, when nobody knows yet what one costs."""
+_GROWTH = 2
+_PAUSE_EVERY = 32
+_PAUSES = 2
+_NOISE = 0.95
+"""Costs scatter, and the bound is meant for the slow steps rather than for their mean."""
+
+
+@attrs.frozen
+class PrefillPolicy:
+    """Sizes slices in milliseconds, so that those who read along see a bounded time between tokens.
+
+    Args:
+        max_stall: Decode steps that a slice may add between two tokens of the running streams.
+        idle_ms: Length of a slice while nobody reads along; the next prompt to come waits for it.
+        least_tokens: Tokens that a slice has whatever they cost, so that every prompt is done one day.
+        most_tokens: Tokens that no slice exceeds, padding included.
+        padding: Largest share of a slice that may be padding.
+    """
+
+    max_stall: float = 2.0
+    idle_ms: float = 250.0
+    least_tokens: int = 4
+    most_tokens: int = 2048
+    padding: float = 0.25
+
+    def budget(self, decode_ms: float) -> float:
+        """Milliseconds for the next slice.
+
+        Args:
+            decode_ms: What a decode step of the running rows takes; 0 if there are none.
+        """
+        return self.max_stall * decode_ms * _NOISE if decode_ms else self.idle_ms
+
+    def pauses(self, slices: int) -> bool:
+        """Whether the next step goes without a slice, which shows what a decode step takes by itself.
+
+        The machine may have become slower or faster since the prompt began; slices alone cannot tell that
+        from a prompt that costs more.
+
+        Args:
+            slices: Steps since prefill began beside running rows.
+        """
+        return slices % _PAUSE_EVERY >= _PAUSE_EVERY - _PAUSES
+
+    def tokens(self, costs: StepCosts, budget: float, context: int, last: int, *, idle: bool) -> int:
+        """Tokens of one prompt that fit into the budget.
+
+        Slices grow step by step, since costs are only known for what was tried.
+
+        Args:
+            context: Tokens that its cache holds already.
+            last: Tokens of the slice before; 0 at the beginning.
+            idle: Nobody reads along.
+        """
+        if math.isinf(budget):
+            return self.most_tokens
+        first = _UNKNOWN_IDLE if idle else round(_UNKNOWN * min(self.max_stall, 1))
+        tried = max(_GROWTH * last, first)
+        fitting = costs.tokens_within(budget, context) if costs.prefill.samples else tried
+        return max(min(fitting, tried, self.most_tokens), self.least_tokens)
+
+    def companions(self, remaining: Sequence[int], first: int, tokens: int) -> list[int]:
+        """Indices of the prompts that share a slice with the `first`: those so alike that little is padding.
+
+        Args:
+            remaining: Tokens that each prompt still needs.
+            tokens: Size of the slice, padding included.
+        """
+        chosen, longest, total = [first], remaining[first], remaining[first]
+        by_likeness = sorted(range(len(remaining)), key=lambda index: abs(remaining[index] - longest))
+        for index in by_likeness:
+            if index == first:
+                continue
+            width = max(longest, remaining[index])
+            area = width * (len(chosen) + 1)
+            if area > tokens or area - total - remaining[index] > self.padding * area:
+                break
+            chosen.append(index)
+            longest, total = width, total + remaining[index]
+        return chosen

@@ -1,0 +1,170 @@
+"""The rows that decode, in the groups in which they do, and what those cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from greenroom.engine.batch.cost_model import Shape, Slice, StepCosts
+from greenroom.engine.batch.group import BatchGroup, Joining
+from greenroom.engine.batch.grouping import GroupingPolicy
+
+_REGROUP_STEPS = 32
+
+
+class RunningGroups:
+    """Puts rows into groups of similar length, moves them when that is cheaper, and times the steps.
+
+    Args:
+        costs: Learns what steps cost.
+    """
+
+    def __init__(self, model: Any, costs: StepCosts, policy: GroupingPolicy | None = None) -> None:
+        self._model = model
+        self._costs = costs
+        self._policy = policy or GroupingPolicy()
+        self._groups: list[BatchGroup] = []
+        self._timer = StepTimer(costs)
+        self._steps = 0
+        self._copied = 0
+        self._step_ms: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[BatchGroup]:
+        return iter(self._groups)
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Of the groups that will be launched next."""
+        return [group.shape for group in self._groups if group.live]
+
+    @property
+    def step_ms(self) -> float:
+        """What a step without prefill would take now; 0 if there is none."""
+        shapes = self.shapes
+        return self._costs.decode_ms(shapes) if shapes else 0.0
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of caches that were copied so far because rows joined, left or moved."""
+        return self._copied
+
+    def admit(self, ready: Iterable[Joining]) -> None:
+        """Put rows whose prompts are done into the groups where they fit, one join per group."""
+        groups = [group for group in self._groups if group.live and group.batchable]
+        shapes = [group.shape for group in groups]
+        arrivals: list[list[Joining]] = [[] for _ in groups]
+        for joining in ready:
+            if all(row.ended for row in joining.rows):
+                continue
+            shape = (len(joining.rows), max(row.length for row in joining.rows))
+            index = self._policy.place(shapes, shape, self._costs.padding_per_pass)
+            if index is not None and joining.batchable:
+                arrivals[index].append(joining)
+                shapes[index] = (shapes[index][0] + shape[0], max(shapes[index][1], shape[1]))
+                continue
+            group = BatchGroup(self._model, joining)
+            self._groups.append(group)
+            if group.batchable:
+                groups.append(group)
+                shapes.append(shape)
+                arrivals.append([])
+        for group, joinings in zip(groups, arrivals, strict=True):
+            if joinings:
+                group.join(joinings)
+
+    def launch(self) -> None:
+        """Start the forward pass of every group."""
+        self._steps += 1
+        if self._steps % _REGROUP_STEPS == 0:
+            self._regroup()
+        for group in self._groups:
+            group.tidy()
+            group.launch()
+        copied = sum(group.take_copied() for group in self._groups)
+        self._copied += copied
+        self._timer.launched(self.shapes, copied)
+
+    def has_read(self) -> None:
+        """Call when the tokens of the last step have arrived."""
+        self._timer.read()
+
+    def drop_done(self) -> None:
+        """Forget the groups in which nothing is left to compute or to read."""
+        self._groups = [group for group in self._groups if not group.done]
+
+    def sliced(self, pieces: Sequence[Slice]) -> None:
+        """Tell what prefill was launched behind the step."""
+        self._timer.sliced(pieces)
+
+    def clear(self) -> None:
+        """Forget all rows, and the model."""
+        self._groups.clear()
+        self._model = None
+
+    def _regroup(self) -> None:
+        """Move rows where the costs say that they had better be."""
+        groups = [group for group in self._groups if group.live and group.batchable]
+        per_pass = self._costs.padding_per_pass
+        for group in groups:
+            lengths = [row.length for row in group.rows if row is not None]
+            longest = self._policy.split(lengths, per_pass)
+            if longest is not None:
+                self._groups.append(group.split(longest))
+                return
+        pair = self._policy.merge([group.shape for group in groups], per_pass)
+        if pair is not None:
+            one, other = (groups[index] for index in pair)
+            one.absorb(other)
+
+
+class StepTimer:
+    """Tells which work lay between two tokens of the running rows.
+
+    The tokens of a step are read after the next one was launched, so the slice before the last step lies
+    between two reads. But launching can block when much is under way, and then it is the slice behind that
+    step. Where the two differ in kind, both intervals together are looked at, or none.
+    """
+
+    def __init__(self, costs: StepCosts) -> None:
+        self._costs = costs
+        self._read_at: float | None = None
+        self._launched: tuple[list[Shape], int] = ([], 0)
+        self._running: tuple[list[Shape], int] = ([], 0)
+        self._before: list[Slice] = []
+        self._behind: list[Slice] = []
+        self._rise: float | None = None
+
+    def launched(self, shapes: list[Shape], copied: int) -> None:
+        """A step began, for which so many bytes were copied."""
+        self._running, self._launched = self._launched, (shapes, copied)
+
+    def read(self) -> None:
+        """The tokens of the step before are here."""
+        now = time.perf_counter()
+        shapes, copied = self._running
+        clean = not copied and not self._launched[1]
+        if self._read_at is not None and shapes and clean:
+            self._observe(shapes, (now - self._read_at) * 1e3)
+        else:
+            self._rise = None
+        self._read_at = now if shapes else None
+
+    def sliced(self, pieces: Sequence[Slice]) -> None:
+        """A slice, or none, was launched behind the step."""
+        self._before, self._behind = self._behind, list(pieces)
+
+    def _observe(self, shapes: list[Shape], milliseconds: float) -> None:
+        both = [*self._before, *self._behind]
+        rise, self._rise = self._rise, None
+        if not both:
+            self._costs.observe(shapes, [], milliseconds)
+        elif self._before and self._behind:
+            self._costs.observe([*shapes, *shapes], both, 2 * milliseconds)
+        elif self._behind:
+            self._rise = milliseconds
+        elif rise is not None:
+            self._costs.observe([*shapes, *shapes], both, rise + milliseconds)
