@@ -41,7 +41,7 @@ from greenroom.engine.demo.encoding import (
     train_tokenizer,
 )
 
-CONTEXT = 8192
+CONTEXT = 2048
 LONGEST_EXAMPLE = 1600
 POOL = 2048
 WARM_UP = 30
