@@ -102,6 +102,8 @@ _EVERY = 8
 _FOLLOWING = 0.2
 """Weight of a step in how fast the machine is taken to be at the moment."""
 _STRAGGLER = 3.0
+_PAIRS_PER_TOKEN = 256
+"""Even the smallest models spend on a token by itself what attention to this many others costs."""
 _PADDING_PER_PASS = (256, 8192)
 
 
@@ -130,7 +132,8 @@ class StepCosts:
     def tokens_within(self, milliseconds: float, context: int) -> int:
         """Most tokens of one prompt, whose cache holds `context` tokens already, that cost no more."""
         token, pair = self.prefill.coefficients
-        linear = token + pair * context
+        # Late in a prompt all seems to be attention, from which nothing follows for the next one's beginning.
+        linear = max(token, _PAIRS_PER_TOKEN * pair) + pair * context
         return int(2 * milliseconds / (linear + math.sqrt(linear * linear + 2 * pair * milliseconds)))
 
     @property
