@@ -8,7 +8,14 @@ from typing import Any
 
 import attrs
 
-from greenroom.schemas.events import PromptProgress, QueueStatus, ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.events import (
+    PromptProgress,
+    QueueStatus,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+)
 
 _LATEST = (QueueStatus, PromptProgress)
 _DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
@@ -18,6 +25,7 @@ _DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
 class _Item:
     event: Any
     pieces: list[str]
+    logprobs: list[TokenLogprob] = attrs.field(factory=list)
 
     def takes(self, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bool:
         if isinstance(event, ToolCallDelta):
@@ -25,12 +33,20 @@ class _Item:
             return same and event.id is None
         return type(self.event) is type(event)
 
+    def add(self, event: TextDelta | ReasoningDelta | ToolCallDelta) -> None:
+        self.pieces.append(event.arguments if isinstance(event, ToolCallDelta) else event.text)
+        if isinstance(event, TextDelta):
+            self.logprobs += event.logprobs
+
     def result(self) -> Any:
         if not self.pieces:
             return self.event
         if isinstance(self.event, ToolCallDelta):
             return attrs.evolve(self.event, arguments=self.event.arguments + "".join(self.pieces))
-        return attrs.evolve(self.event, text=self.event.text + "".join(self.pieces))
+        text = self.event.text + "".join(self.pieces)
+        if self.logprobs:
+            return attrs.evolve(self.event, text=text, logprobs=(*self.event.logprobs, *self.logprobs))
+        return attrs.evolve(self.event, text=text)
 
 
 class Pending:
@@ -58,7 +74,7 @@ class Pending:
             elif isinstance(event, _DELTAS):
                 last = self._last_of_choice(event.index)
                 if last is not None and last.takes(event):
-                    last.pieces.append(event.arguments if isinstance(event, ToolCallDelta) else event.text)
+                    last.add(event)
                     return
         self._items.append(_Item(event, []))
 

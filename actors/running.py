@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.reply import Reply
-from greenroom.schemas.events import Failed, Finished, GenerationEvent
+from greenroom.schemas.events import Failed, Finished, GenerationEvent, Usage
 from greenroom.schemas.model_protocol import Generate
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import GenerationRequest
@@ -30,7 +30,21 @@ class Running:
     reply: Reply
     queued: float
     began: float = attrs.field(factory=time.monotonic)
+    choices_left: int = attrs.field(init=False)
     end: Finished | Failed | None = None
+
+    @choices_left.default
+    def _all_choices(self) -> int:
+        return self.request.choices
+
+    def finish(self, event: Finished | Failed) -> bool:
+        """Take the end of a choice, or of the request; whether it was the last one."""
+        before = self.end
+        if isinstance(event, Finished) and isinstance(before, Finished):
+            event = attrs.evolve(event, usage=_together(before.usage, event.usage))
+        self.end = event
+        self.choices_left -= 1
+        return self.choices_left == 0 or isinstance(event, Failed)
 
     def fail(self, problem: Problem, log: Any) -> None:
         """Tell the owner, and the log."""
@@ -57,6 +71,11 @@ class Running:
                 )
             case None:
                 log.info("request finished", request_id=self.request_id, reason="cancelled", seconds=seconds)
+
+
+def _together(one: Usage, other: Usage) -> Usage:
+    """What two choices of a request used: they share its prompt."""
+    return Usage(one.prompt, one.generated + other.generated, one.cached, one.reasoning + other.reasoning)
 
 
 class RunningRequests:
@@ -90,9 +109,8 @@ class RunningRequests:
                 timing = attrs.evolve(event.timing, queued=event.timing.queued + running.queued)
                 event = attrs.evolve(event, timing=timing)
             running.reply.send(event)
-            if isinstance(event, (Finished, Failed)):
+            if isinstance(event, (Finished, Failed)) and running.finish(event):
                 del self._by_id[engine_id]
-                running.end = event
                 running.reply.end()
                 over.append(running)
         return over

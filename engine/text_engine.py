@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import structlog
 
+from greenroom.engine.batch.choices import with_twins
 from greenroom.engine.batch.conversation import conversation_of
 from greenroom.engine.batch.cost_model import StepCosts
 from greenroom.engine.batch.group import BatchGroup
@@ -18,9 +19,10 @@ from greenroom.engine.batch.prefill import PrefillQueue
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row, Voice
 from greenroom.engine.batch.running_groups import RunningGroups
+from greenroom.engine.batch.scores import AnswerScores
 from greenroom.engine.loader import load_model
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.sampling import RowSampling
+from greenroom.engine.row_sampling import RowSampling
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
@@ -91,31 +93,22 @@ class TextEngine:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._events.append((request.id, Failed(problem)))
             return
-        row = Row(
-            request_id=request.id,
-            prompt=prepared.tokens,
-            max_tokens=prepared.max_tokens,
-            stop_token_ids=prepared.stop_token_ids | frozenset(parameters.stop_token_ids),
-            sampling=RowSampling.of(parameters),
-            detokenizer=self._voice.new_detokenizer(prepared),
-            processor=self._voice.new_stream_processor(prepared, _new_call_id),
-            key=request.key if embeddings is None else None,
-            borders=prepared.borders,
-            on_leave=self._prefill.recall.keep_answer,
-            matcher=prepared.matcher,
-        )
+        row, *twins = (self._row(request, prepared, parameters, i) for i in range(parameters.n))
+        if embeddings is not None:  # equal tokens may stand for different images
+            for choice in (row, *twins):
+                choice.key = None
+        row.twins = tuple(twins)
         self._rows[request.id] = row
         self._prefill.add(row, embeddings, request.client, conversation_of(request))
 
     def cancel(self, request_id: str) -> None:
         """Stop generating for a request; its last event is a Finished that says so."""
-        row = self._rows.pop(request_id, None)
-        if row is None:
+        first = self._rows.pop(request_id, None)
+        if first is None:
             return
-        self._prefill.cancel(row)
-        for group in self._groups:
-            group.leave(row)
-        self._hand_over(row, row.end("cancelled"))
+        self._prefill.cancel(first)
+        for row in self._leave(first):
+            self._hand_over(row, row.end("cancelled"))
 
     def step(self) -> Events:
         """One decode step for all rows, one bounded slice of prefill; returns what happened.
@@ -123,7 +116,7 @@ class TextEngine:
         Raises:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
-        self._groups.admit(self._prefill.take_ready())
+        self._groups.admit(with_twins(self._prefill.take_ready()))
         self._groups.launch()
         for group in self._groups:
             for row, token in group.read():
@@ -131,7 +124,7 @@ class TextEngine:
         self._groups.has_read()
         for group in self._groups:
             for row, problem in group.sample():
-                self._fail(group, row, problem)
+                self._fail(row, problem)
         self._groups.drop_done()
         progress, pieces = self._prefill.advance(self._groups.step_ms)
         self._groups.sliced(pieces)
@@ -159,25 +152,63 @@ class TextEngine:
         try:
             events = row.take(token)
         except ProblemError as error:
-            self._fail(group, row, error.problem)
+            self._fail(row, error.problem)
             return
         except Exception:
             log.exception("request failed", request_id=row.request_id)
-            self._fail(group, row, _broken())
+            self._fail(row, _broken())
             return
         self._hand_over(row, events)
         if row.ended:
             group.leave(row)
-            self._rows.pop(row.request_id, None)
+            first = self._rows.get(row.request_id)
+            if first is not None and all(choice.ended for choice in (first, *first.twins)):
+                del self._rows[row.request_id]
             if broken := row.processor.broken_calls:
                 log.warning("broken tool calls", request_id=row.request_id, calls=broken)
 
-    def _fail(self, group: BatchGroup, row: Row, problem: Problem) -> None:
-        """End a row that cannot go on; no other notices."""
-        row.ended = True
-        group.leave(row)
-        self._rows.pop(row.request_id, None)
-        self._hand_over(row, [Failed(problem)])
+    def _fail(self, row: Row, problem: Problem) -> None:
+        """End a request of which a row cannot go on; no other notices."""
+        first = self._rows.pop(row.request_id, None)
+        if first is not None:
+            for choice in self._leave(first):
+                choice.ended = True
+            self._hand_over(row, [Failed(problem)])
+
+    def _leave(self, first: Row) -> list[Row]:
+        """Stop computing for a request; returns its choices that have not ended."""
+        under_way = [choice for choice in (first, *first.twins) if not choice.ended]
+        for choice in under_way:
+            for group in self._groups:
+                group.leave(choice)
+        return under_way
+
+    def _row(
+        self,
+        request: GenerationRequest,
+        prepared: PreparedInput,
+        parameters: GenerationParameters,
+        index: int,
+    ) -> Row:
+        """One choice of a request, before its first token."""
+        end_tokens = prepared.stop_token_ids | frozenset(parameters.stop_token_ids)
+        matcher = prepared.matcher
+        held_back = end_tokens if matcher is None else matcher.may_be_held_back(end_tokens)
+        return Row(
+            request_id=request.id,
+            prompt=prepared.tokens,
+            max_tokens=prepared.max_tokens,
+            stop_token_ids=end_tokens,
+            sampling=RowSampling.of(parameters, held_back, index),
+            detokenizer=self._voice.new_detokenizer(prepared),
+            processor=self._voice.new_stream_processor(prepared, _new_call_id, index),
+            key=request.key,
+            borders=prepared.borders,
+            on_leave=self._prefill.recall.keep_answer,
+            matcher=matcher if matcher is None or index == 0 else matcher.clone(),
+            index=index,
+            scores=AnswerScores(self._voice.token, parameters.top_logprobs) if parameters.logprobs else None,
+        )
 
     def _hand_over(self, row: Row, events: Iterable[GenerationEvent]) -> None:
         self._events += [(row.request_id, event) for event in events]

@@ -16,7 +16,24 @@ from greenroom.schemas.requests import ChatInput, GenerationRequest
 from greenroom.schemas.structured_output import wanted_format
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-PARAMETERS = ("temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids")
+PARAMETERS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "stop",
+    "stop_token_ids",
+    "min_tokens",
+    "ignore_eos",
+    "seed",
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "xtc_probability",
+    "xtc_threshold",
+)
 """Generation parameters that have the same name on the wire and here."""
 
 
@@ -40,7 +57,7 @@ def chat_request(wire: ChatRequest, request_id: str, client: str = "") -> Genera
     if wire.max_completion_tokens is not None:
         field = "max_completion_tokens"
         overrides["max_tokens"] = check("max_tokens", wire.max_completion_tokens, field)
-    overrides |= thinking_budget(wire)
+    overrides |= thinking_budget(wire) | _logprobs(wire)
     key = ModelKey(model_name(wire.model))
     wanted = wanted_format(wire)
     return GenerationRequest(request_id, key, chat, overrides, client, response_format=wanted)
@@ -53,6 +70,14 @@ def generation_overrides(wire: ChatRequest | CompletionRequest) -> dict[str, Any
         for name in (*PARAMETERS, "max_tokens")
         if getattr(wire, name) is not None
     }
+
+
+def _logprobs(wire: ChatRequest) -> dict[str, Any]:
+    wanted = {name: getattr(wire, name) for name in ("logprobs", "top_logprobs")}
+    checked = {name: check(name, value) for name, value in wanted.items() if value is not None}
+    if checked.get("top_logprobs") and not checked.get("logprobs"):
+        raise invalid("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
+    return checked
 
 
 def model_name(model: str) -> str:

@@ -39,12 +39,13 @@ def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         generation = held().enter_context(Generation(pool, asked))
         created = int(time.time())
         if not wire.stream:
-            [choice] = await collect(generation)
+            choices = await collect(generation, asked.choices)
             model = generation.key.model
-            return json_response(chat_completion(answer_id("chatcmpl"), model, created, choice))
+            return json_response(chat_completion(answer_id("chatcmpl"), model, created, choices))
         begun = await until_begun(generation, patience)
         usage = bool(wire.stream_options and wire.stream_options.include_usage)
         said_of_it = (answer_id("chatcmpl"), generation.key.model, created)
-        return stream_response(EventStream(generation, ChatStream(*said_of_it, include_usage=usage), begun))
+        formatter = ChatStream(*said_of_it, choices=asked.choices, include_usage=usage)
+        return stream_response(EventStream(generation, formatter, begun))
 
     return routes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.http.logprob_text import chat_logprobs
 from greenroom.http.problem_documents import openai_error
 from greenroom.http.sse_text import DONE, json_string, json_text, system_fingerprint
 from greenroom.schemas.events import (
@@ -29,6 +30,7 @@ class ChatStream:
     Args:
         answer_id: `chatcmpl-…`, the same in every chunk.
         created: Unix time in seconds.
+        choices: How many answers are streamed side by side.
         include_usage: The client asked for a usage chunk at the end.
         with_reasoning_copy: Say a thought under `reasoning` too: clients are split over the name.
     """
@@ -39,6 +41,7 @@ class ChatStream:
         model: str,
         created: int,
         *,
+        choices: int = 1,
         include_usage: bool = False,
         with_reasoning_copy: bool = True,
     ) -> None:
@@ -50,14 +53,16 @@ class ChatStream:
             b'"system_fingerprint":%b,'
             % (json_string(answer_id), created, json_string(model), json_string(system_fingerprint()))
         )
-        self._before = self._head + b'"choices":[{"index":0,"delta":'
+        self._befores = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
+        self._ends: list[Finished] = []
         usage = b',"usage":null' if include_usage else b""
         self._after = b',"logprobs":null,"finish_reason":null}]' + usage + b"}\n\n"
+        self._after_scores = b',"logprobs":%b,"finish_reason":null}]' + usage + b"}\n\n"
         self._after_last = b',"logprobs":null,"finish_reason":%b}]' + usage + b"}\n\n"
 
     def opening(self) -> bytes:
-        """The first chunk, which names the role."""
-        return self._chunk(ROLE)
+        """The first chunk of every choice, which names the role."""
+        return b"".join(self._chunk(ROLE, index) for index in range(len(self._befores)))
 
     def keep_alive(self) -> bytes:
         """A real chunk that says nothing: some clients choke on comments."""
@@ -66,12 +71,15 @@ class ChatStream:
     def event(self, event: GenerationEvent) -> bytes:
         """What the client is told about an event; nothing for those that this protocol does not know."""
         match event:
-            case TextDelta(text):
-                return self._chunk(b'{"content":%b}' % json_string(text))
-            case ReasoningDelta(text):
-                return self._chunk(self._reasoning(json_string(text)))
+            case TextDelta(text, index, scores):
+                delta = b'{"content":%b}' % json_string(text)
+                if scores:
+                    return self._befores[index] + delta + self._after_scores % chat_logprobs(scores)
+                return self._chunk(delta, index)
+            case ReasoningDelta(text, index):
+                return self._chunk(self._reasoning(json_string(text)), index)
             case ToolCallDelta():
-                return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _call(event))
+                return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _call(event), event.index)
             case Finished():
                 return self._ending(event)
             case Failed(problem):
@@ -84,8 +92,8 @@ class ChatStream:
         self.finished = True
         return b'data: {"error":%b}\n\n' % json_text(openai_error(problem)) + DONE
 
-    def _chunk(self, delta: bytes) -> bytes:
-        return self._before + delta + self._after
+    def _chunk(self, delta: bytes, index: int = 0) -> bytes:
+        return self._befores[index] + delta + self._after
 
     def _reasoning(self, text: bytes) -> bytes:
         if self._copy:
@@ -93,10 +101,13 @@ class ChatStream:
         return b'{"content":null,"reasoning_content":%b}' % text
 
     def _ending(self, event: Finished) -> bytes:
+        self._ends.append(event)
+        ending = self._befores[event.index] + b"{}" + self._after_last % json_string(finish_reason(event))
+        if len(self._ends) < len(self._befores):
+            return ending
         self.finished = True
-        ending = self._before + b"{}" + self._after_last % json_string(finish_reason(event))
         if self._include_usage:
-            usage = json_text(attrs.asdict(usage_body([event.usage])))
+            usage = json_text(attrs.asdict(usage_body(self._ends, len(self._befores))))
             ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
         return ending + DONE
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
 
 from quart import Blueprint, Response, request
 
@@ -44,19 +45,21 @@ def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         body = await read_json(request)
         refuse_unsupported(body, COMPLETIONS)
         wire = structure(body, CompletionRequest)
-        echoes = _echoes(wire)
         asked = _requests(wire, request_id(), request.remote_addr or "")
+        choices = asked[0].choices
+        echoes = tuple(echo for echo in _echoes(wire) for _ in range(choices))
         generations = [held().enter_context(Generation(pool, one)) for one in asked]
         created = int(time.time())
         begun = await _begin(generations, patience if wire.stream else math.inf)
         said_of_it = (answer_id("cmpl"), generations[0].key.model, created, echoes)
         if wire.stream:
             usage = bool(wire.stream_options and wire.stream_options.include_usage)
-            formatter = CompletionStream(*said_of_it, include_usage=usage)
+            formatter = CompletionStream(*said_of_it, choices=choices, include_usage=usage)
             if len(generations) > 1:
                 return stream_response(ParallelStream(generations, formatter))
             return stream_response(EventStream(generations[0], formatter, begun))
-        return json_response(completion(*said_of_it, await _collect(generations, begun)))
+        collected = await _collect(generations, len(echoes), begun)
+        return json_response(completion(*said_of_it, collected, choices))
 
     return routes
 
@@ -68,11 +71,13 @@ async def _begin(generations: Sequence[Generation], patience: float) -> list[Gen
     return []
 
 
-async def _collect(generations: Sequence[Generation], begun: list[GenerationEvent]) -> list[Choice]:
+async def _collect(
+    generations: Sequence[Generation], choices: int, begun: list[GenerationEvent]
+) -> list[Choice]:
     if len(generations) == 1:
-        return await collect(generations[0], 1, begun)
+        return await collect(generations[0], choices, begun)
     async with ParallelGenerations(generations) as events:
-        return await collect(events, len(generations))
+        return await collect(events, choices)
 
 
 class ParallelStream(EventStream):
@@ -93,7 +98,7 @@ class ParallelStream(EventStream):
 
 
 def _requests(wire: CompletionRequest, request_id: str, client: str) -> list[GenerationRequest]:
-    overrides = generation_overrides(wire)
+    overrides = generation_overrides(wire) | _logprobs(wire)
     wanted = wanted_format(wire)
     prompts = wire.prompt.prompts
     return [
@@ -107,6 +112,19 @@ def _requests(wire: CompletionRequest, request_id: str, client: str) -> list[Gen
         )
         for i, prompt in enumerate(prompts)
     ]
+
+
+def _logprobs(wire: CompletionRequest) -> dict[str, Any]:
+    wanted = wire.logprobs
+    if wanted is None or wanted is False:
+        return {}
+    if wire.echo:
+        raise invalid(
+            "`logprobs` of an echoed prompt are not supported.", "logprobs", "unsupported_parameter"
+        )
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= 5:
+        raise invalid(f"`logprobs` is {wanted!r:.80}, but it must be an integer from 0 to 5.", "logprobs")
+    return {"logprobs": True, "top_logprobs": wanted}
 
 
 def _echoes(wire: CompletionRequest) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Several generations as one source of events: the prompts of one request, each a choice."""
+"""Several generations as one source of events: the prompts of one request, each with its choices."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ class ParallelGenerations:
         with sender:
             async for event in generation:
                 if isinstance(event, TextDelta | Finished):
-                    event = attrs.evolve(event, index=index)
+                    event = attrs.evolve(event, index=index * generation.request.choices + event.index)
                 await sender.send(event)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import attrs
 
 from greenroom.http.chat_stream import finish_reason
+from greenroom.http.logprob_text import CompletionLogprobs, chat_logprobs
 from greenroom.http.sse_text import system_fingerprint
 from greenroom.schemas.events import (
     Finished,
     GenerationEvent,
     ReasoningDelta,
     TextDelta,
+    TokenLogprob,
     ToolCallDelta,
 )
 from greenroom.schemas.openai_responses import (
@@ -33,13 +36,15 @@ class Choice:
     texts: list[str] = attrs.field(factory=list)
     thoughts: list[str] = attrs.field(factory=list)
     calls: list[dict[str, Any]] = attrs.field(factory=list)
+    scores: list[TokenLogprob] = attrs.field(factory=list)
     finished: Finished | None = None
 
     def add(self, event: GenerationEvent) -> None:
         """Take the next event."""
         match event:
-            case TextDelta(text):
+            case TextDelta(text, _, scores):
                 self.texts.append(text)
+                self.scores += scores
             case ReasoningDelta(text):
                 self.thoughts.append(text)
             case ToolCallDelta(call, call_id, name, arguments):
@@ -51,9 +56,15 @@ class Choice:
                 self.finished = event
 
 
-def chat_completion(answer_id: str, model: str, created: int, choice: Choice) -> dict[str, Any]:
+def chat_completion(answer_id: str, model: str, created: int, choices: list[Choice]) -> dict[str, Any]:
     """A finished chat as `chat.completion`."""
-    assert choice.finished is not None
+    ends = [choice.finished for choice in choices if choice.finished is not None]
+    answered = tuple(_chat_choice(i, *both) for i, both in enumerate(zip(choices, ends, strict=True)))
+    usage = usage_body(ends, len(choices))
+    return body(ChatCompletion(answer_id, created, model, answered, usage, system_fingerprint()))
+
+
+def _chat_choice(index: int, choice: Choice, finished: Finished) -> ChatChoice:
     thought = "".join(choice.thoughts) or None
     text = "".join(choice.texts)
     message = ChatMessage(
@@ -62,19 +73,27 @@ def chat_completion(answer_id: str, model: str, created: int, choice: Choice) ->
         reasoning=thought,
         tool_calls=tuple(choice.calls) or None,
     )
-    answered = ChatChoice(0, message, finish_reason(choice.finished))
-    usage = usage_body([choice.finished.usage])
-    return body(ChatCompletion(answer_id, created, model, (answered,), usage, system_fingerprint()))
+    return ChatChoice(index, message, finish_reason(finished), json.loads(chat_logprobs(choice.scores)))
 
 
 def completion(
-    answer_id: str, model: str, created: int, echoes: tuple[str, ...], choices: list[Choice]
+    answer_id: str,
+    model: str,
+    created: int,
+    echoes: tuple[str, ...],
+    choices: list[Choice],
+    per_prompt: int = 1,
 ) -> dict[str, Any]:
-    """Finished continuations as `text_completion`."""
+    """Finished continuations as `text_completion`, so many of each prompt."""
     ends = [choice.finished for choice in choices if choice.finished is not None]
     answered = tuple(
-        CompletionChoice(i, echo + "".join(choice.texts), finish_reason(end))
+        CompletionChoice(
+            i,
+            echo + "".join(choice.texts),
+            finish_reason(end),
+            CompletionLogprobs(len(echo)).add(choice.scores),
+        )
         for i, (echo, choice, end) in enumerate(zip(echoes, choices, ends, strict=True))
     )
-    usage = usage_body([end.usage for end in ends])
+    usage = usage_body(ends, per_prompt)
     return body(Completion(answer_id, created, model, answered, usage, system_fingerprint()))

@@ -57,7 +57,7 @@ class PromptProgress:
     total: int
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Token:
     """A token as clients see it.
 

@@ -35,6 +35,17 @@ class CompletionRequest:
     min_p: Any = None
     stop: Any = None
     stop_token_ids: Any = None
+    min_tokens: Any = None
+    ignore_eos: Any = None
+    seed: Any = None
+    n: Any = None
+    presence_penalty: Any = None
+    frequency_penalty: Any = None
+    repetition_penalty: Any = None
+    logit_bias: Any = None
+    xtc_probability: Any = None
+    xtc_threshold: Any = None
+    logprobs: Any = None
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.events import Usage
+from greenroom.schemas.events import Finished
 
 
 def _if_any() -> Any:
@@ -24,14 +25,22 @@ class UsageBody:
     completion_tokens_details: dict[str, int]
 
 
-def usage_body(usages: list[Usage]) -> UsageBody:
-    """The sum over the prompts of a request."""
-    prompt, generated = sum(usage.prompt for usage in usages), sum(usage.generated for usage in usages)
+def usage_body(ends: Iterable[Finished], choices: int = 1) -> UsageBody:
+    """The sum over the prompts of a request.
+
+    Args:
+        ends: Of all its choices.
+        choices: Of each prompt, which counts once.
+    """
+    ends = list(ends)
+    usages = [end.usage for end in ends]
+    prompts = [end.usage for end in ends if end.index % choices == 0]
+    prompt, generated = sum(usage.prompt for usage in prompts), sum(usage.generated for usage in usages)
     return UsageBody(
         prompt_tokens=prompt,
         completion_tokens=generated,
         total_tokens=prompt + generated,
-        prompt_tokens_details={"cached_tokens": sum(usage.cached for usage in usages), "audio_tokens": 0},
+        prompt_tokens_details={"cached_tokens": sum(usage.cached for usage in prompts), "audio_tokens": 0},
         completion_tokens_details={
             "reasoning_tokens": sum(usage.reasoning for usage in usages),
             "audio_tokens": 0,
@@ -61,7 +70,7 @@ class ChatChoice:
     index: int
     message: ChatMessage
     finish_reason: str
-    logprobs: None = None
+    logprobs: Any = None
 
 
 @attrs.frozen
@@ -84,7 +93,7 @@ class CompletionChoice:
     index: int
     text: str
     finish_reason: str
-    logprobs: None = None
+    logprobs: dict[str, Any] | None = None
 
 
 @attrs.frozen

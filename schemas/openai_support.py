@@ -12,22 +12,7 @@ from typing import Any
 from greenroom.schemas.openai_converter import json_type
 from greenroom.schemas.problems import ProblemError, invalid
 
-SAMPLING: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "seed": (),
-    "logit_bias": ({},),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
-}
-"""For every endpoint that generates text: parameter to its neutral values; null is always neutral."""
-
 CHAT: Mapping[str, tuple[Any, ...]] = {
-    **SAMPLING,
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "functions": ([],),
     "function_call": ("auto", "none"),
     "modalities": (["text"],),
@@ -41,8 +26,6 @@ CHAT: Mapping[str, tuple[Any, ...]] = {
 }
 
 COMPLETIONS: Mapping[str, tuple[Any, ...]] = {
-    **SAMPLING,
-    "logprobs": (),
     "best_of": (1,),
     "suffix": ("",),
 }

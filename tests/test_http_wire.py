@@ -224,14 +224,6 @@ def test_what_is_wrong_is_named(body: Any, param: str | None) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 2),
-        ("n", True),
-        ("seed", 1),
-        ("logprobs", True),
-        ("top_logprobs", 5),
-        ("logit_bias", {"1": 1}),
-        ("presence_penalty", 0.5),
-        ("frequency_penalty", -1),
         ("functions", [{"name": "f"}]),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "a", "format": "mp3"}),
@@ -240,8 +232,6 @@ def test_what_is_wrong_is_named(body: Any, param: str | None) -> None:
         ("verbosity", "low"),
         ("service_tier", "flex"),
         ("store", True),
-        ("ignore_eos", True),
-        ("min_tokens", 3),
     ],
 )
 def test_a_parameter_that_is_not_honoured_is_refused_by_name(name: str, value: Any) -> None:
@@ -257,7 +247,7 @@ def test_neutral_values_and_unknown_fields_are_accepted() -> None:
         for name, neutral in table.items():
             for value in neutral:
                 refuse_unsupported({name: value}, table)
-    refuse_unsupported({"presence_penalty": 0.0, "n": 1, "vendor": object()}, CHAT)
+    refuse_unsupported({"store": False, "vendor": object()}, CHAT)
     assert conversation({**USER, "vendor": 1}, user="u", metadata={}, vendor=[1]).messages[0].text == "hi"
 
 
@@ -424,7 +414,7 @@ def test_openais_accumulator_reads_a_stream_as_the_whole_answer(events: list[Gen
     for event in events:
         choice.add(event)
     whole = chat_types.ChatCompletion.model_validate_json(
-        json.dumps(chat_completion("chatcmpl-1", "m", 123, choice)), strict=True
+        json.dumps(chat_completion("chatcmpl-1", "m", 123, [choice])), strict=True
     )
     from_stream = state.get_final_completion().choices[0]
     assert from_stream.finish_reason == whole.choices[0].finish_reason
@@ -440,7 +430,7 @@ def test_a_whole_chat_has_every_required_key() -> None:
     choice = Choice()
     for event in CALLS[1:]:
         choice.add(event)
-    answer = chat_completion("chatcmpl-1", "m", 123, choice)
+    answer = chat_completion("chatcmpl-1", "m", 123, [choice])
     assert set(answer) >= {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"}
     [told] = answer["choices"]
     assert set(told) == {"index", "message", "finish_reason", "logprobs"}

@@ -18,7 +18,7 @@ from greenroom.engine.loader import load_model
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text_engine import TextEngine
 from greenroom.engine.tokenizer import load_tokenizer
-from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.events import GenerationEvent, Token
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import GenerationRequest, PreparedInput, RawInput
@@ -78,6 +78,9 @@ class RecordingVoice:
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
     ) -> Processor:
         return self.adapter.new_stream_processor(prepared, new_call_id, index)
+
+    def token(self, ident: int) -> Token:
+        return self.adapter.token(ident)
 
 
 class Driver:

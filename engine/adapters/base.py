@@ -10,7 +10,13 @@ import attrs
 from greenroom.engine.adapters.borders import system_end, turn_ends
 from greenroom.engine.adapters.constraints import Constraints
 from greenroom.engine.adapters.prompt import PromptWriter
-from greenroom.engine.adapters.room import RAW_MAX_TOKENS, refuse_absurd, refuse_impossible, room_left
+from greenroom.engine.adapters.room import (
+    RAW_MAX_TOKENS,
+    refuse_absurd,
+    refuse_impossible,
+    refuse_unknown_tokens,
+    room_left,
+)
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.chat_template import TemplateTraits, study
 from greenroom.engine.model_files import read_optional
@@ -19,9 +25,10 @@ from greenroom.engine.parsers.contract import Release, ThinkingParser, ToolCallP
 from greenroom.engine.parsers.null import NullThinkingParser
 from greenroom.engine.parsers.registry import tool_parser as registered_tool_parser
 from greenroom.engine.stream_processor import StreamProcessor
+from greenroom.engine.token_names import TokenNames
 from greenroom.engine.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
-from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.events import ReasoningDelta, TextDelta, Token, ToolCallDelta
 from greenroom.schemas.generation import Overrides, check
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.problems import ProblemError, invalid
@@ -41,7 +48,7 @@ _TURN_ENDS = (
 )
 """Tokens that end a turn in whichever vocabulary has them, declared as such or not."""
 
-_RECOMMENDED = ("temperature", "top_p", "top_k", "min_p")
+_RECOMMENDED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """What is taken from generation_config.json; the lengths in it are leftovers of training scripts."""
 
 
@@ -104,6 +111,7 @@ class Adapter:
         self.default_overrides = recommended_parameters(tokenizer)
         self.stop_token_ids = self._stop_token_ids()
         self._max_tokens = settings.max_tokens
+        self._token_names = TokenNames(tokenizer.wrapped)
         self._constraints = Constraints(tokenizer, self.stop_token_ids, tool_parser, thinking_parser)
         self._prompts = PromptWriter(
             tokenizer,
@@ -144,6 +152,10 @@ class Adapter:
         """The detokenizer of one choice: a free answer loses its leading space, any other text is kept."""
         held = prepared.matcher is not None and prepared.matcher.holds_answer
         return self.tokenizer.new_detokenizer(prepared.tokens if held or not prepared.parse else ())
+
+    def token(self, ident: int) -> Token:
+        """One token as clients see it in log-probabilities."""
+        return self._token_names(ident)
 
     def process_complete(
         self, text: str, prepared: PreparedInput, new_call_id: Callable[[], str]
@@ -203,6 +215,7 @@ class Adapter:
         self, tokens: list[int], overrides: Overrides, default_length: int, *, parse: bool
     ) -> PreparedInput:
         room = room_left(tokens, self.context)
+        refuse_unknown_tokens(overrides.get("logit_bias", ()), self.tokenizer)
         length = overrides.get("max_tokens") or self._max_tokens or max(1, default_length)
         return PreparedInput(
             tokens=tuple(tokens),

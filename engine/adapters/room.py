@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenroom.engine.tokenizer import ChatTokenizer
-from greenroom.schemas.problems import ProblemError, context_length_exceeded
+from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
 
 RAW_MAX_TOKENS = 16
 """What OpenAI's raw completions generate by default."""
@@ -45,6 +45,19 @@ def refuse_absurd(text: str, tokenizer: ChatTokenizer, context: int) -> None:
         # A cut may split a token in two, hence the eighth on top.
         if counted > context + context // 8 + 16:
             raise ProblemError(context_length_exceeded(counted, context))
+
+
+def refuse_unknown_tokens(biases: Sequence[tuple[int, float]], tokenizer: ChatTokenizer) -> None:
+    """Refuse a bias for a token that the model does not have.
+
+    Raises:
+        ProblemError: 400 that names it.
+    """
+    for ident, _ in biases:
+        if ident >= tokenizer.vocab_size:
+            field = f"logit_bias.{ident}"
+            detail = f"`{field}` is no token of this model: ids go from 0 to {tokenizer.vocab_size - 1}."
+            raise invalid(detail, field)
 
 
 def room_left(tokens: Sequence[int], context: int) -> int:

@@ -14,6 +14,7 @@ from greenroom.engine.batch.constrained import Refused, constrain
 from greenroom.engine.batch.cost_model import Shape
 from greenroom.engine.batch.grouping import CompactionPolicy
 from greenroom.engine.batch.row import Row
+from greenroom.engine.logprobs import LogprobScorer, Scores
 from greenroom.engine.sampling import Sampler
 
 _SETTLE_STEPS = 64
@@ -56,7 +57,9 @@ class BatchGroup:
         self._compaction = compaction or CompactionPolicy()
         self._sampler: Sampler | None = None
         self._logits: mx.array | None = None
+        self._scorer: LogprobScorer | None = None
         self._unread: tuple[mx.array, tuple[Row | None, ...]] | None = None
+        self._unread_scores: tuple[LogprobScorer, mx.array] | None = None
         self._steps = 0
         self._copied = 0
         self._heirs: list[BatchGroup] = []
@@ -165,8 +168,14 @@ class BatchGroup:
         tokens, rows = self._unread
         self._unread = None
         values: Any = tokens.tolist()
-        for row, token in zip(rows, values, strict=True):
+        scores: dict[int, Scores] = {}
+        if self._unread_scores is not None:
+            scorer, scored = self._unread_scores
+            scores, self._unread_scores = scorer.by_row(scored), None
+        for index, (row, token) in enumerate(zip(rows, values, strict=True)):
             if row is not None and not row.ended:
+                if row.scores is not None and index in scores:
+                    row.scores.read(scores[index])
                 yield row, token
 
     def sample(self) -> Refused:
@@ -179,15 +188,18 @@ class BatchGroup:
         self._heirs = []
         if logits is None or self.live == 0:
             return []
+        if self._sampler is None or self._sampler.stale:
+            self._make_sampler()
+        scorer = self._scorer
+        known = None if scorer is None else scorer.of(logits)
         logits, refused = constrain(logits, self.rows)
-        if self._sampler is None:
-            idle = Sampler.IDLE
-            self._sampler = Sampler(
-                [row.sampling if row else idle for row in self.rows],
-                [row.sampled if row else 0 for row in self.rows],
-            )
+        assert self._sampler is not None
         self._inputs = self._sampler(logits)
         mx.async_eval(self._inputs)
+        if scorer is not None and known is not None:
+            scored = scorer.score(known, self._inputs)
+            mx.async_eval(scored)
+            self._unread_scores = scorer, scored
         self._unread = (self._inputs, tuple(self.rows))
         for index, row in enumerate(self.rows):
             if row is not None:
@@ -195,6 +207,15 @@ class BatchGroup:
                 if row.sampled >= row.max_tokens:
                     self._let_go(index, row)
         return refused
+
+    def _make_sampler(self) -> None:
+        self._sampler = Sampler(
+            [row.sampling if row else Sampler.IDLE for row in self.rows],
+            [row.sampled if row else 0 for row in self.rows],
+            tuple(self.rows),
+        )
+        wanted = {i: row.scores.top for i, row in enumerate(self.rows) if row and row.scores is not None}
+        self._scorer = LogprobScorer(wanted, len(self.rows)) if wanted else None
 
     def _let_go(self, index: int, row: Row) -> None:
         """A row leaves; the cache holds its prompt and what was read of its answer."""

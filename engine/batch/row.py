@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import attrs
 
-from greenroom.engine.sampling import RowSampling
-from greenroom.schemas.events import Finished, FinishReason, GenerationEvent, Timing, Usage
+from greenroom.engine.batch.scores import AnswerScores
+from greenroom.engine.row_sampling import RowSampling
+from greenroom.schemas.events import Finished, FinishReason, GenerationEvent, Timing, Token, Usage
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import PreparedInput
 
@@ -35,6 +36,9 @@ class Processor(Protocol):
     def called(self) -> bool: ...
 
     @property
+    def in_reasoning(self) -> bool: ...
+
+    @property
     def reasoning_tokens(self) -> int: ...
 
     @property
@@ -54,6 +58,8 @@ class Voice(Protocol):
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
     ) -> Processor: ...
 
+    def token(self, ident: int) -> Token: ...
+
 
 @attrs.define(eq=False)
 class Row:
@@ -72,6 +78,9 @@ class Row:
         answer: Tokens that were read.
         on_leave: Told the row, the cache that it leaves and its place in it (None: all of it is the row's).
         matcher: Holds the answer to a grammar; None if it may say anything.
+        index: Which choice of the request it is.
+        scores: Log-probabilities of its tokens, if they are wanted.
+        twins: Further choices of the request, which begin where this one's prompt ends.
     """
 
     request_id: str
@@ -90,6 +99,9 @@ class Row:
     answer: list[int] = attrs.field(factory=list)
     on_leave: Callable[[Row, list[Any], int | None], None] | None = None
     matcher: Any = None
+    index: int = 0
+    scores: AnswerScores | None = None
+    twins: tuple[Row, ...] = ()
     submitted: float = attrs.field(factory=time.perf_counter)
     started: float | None = None
     first_token: float | None = None
@@ -105,6 +117,16 @@ class Row:
         Raises:
             ProblemError: The answer's grammar cannot go on.
         """
+        scores = self.scores
+        if scores is None:
+            return self._take(token)
+        thinking = self.processor.in_reasoning
+        events = self._take(token)
+        if thinking or self.processor.in_reasoning:
+            scores.drop()
+        return scores.attach(events)
+
+    def _take(self, token: int) -> list[GenerationEvent]:
         if self.first_token is None:
             self.first_token = time.perf_counter()
         self.generated += 1
@@ -118,6 +140,8 @@ class Row:
             return self.end("stop")
         if matcher is not None:
             matcher.advance(token)
+        if self.scores is not None:
+            self.scores.add(token)
         processor = self.processor
         self.detokenizer.add_token(token)
         events = list(processor.feed(self.detokenizer.last_segment))
@@ -143,7 +167,7 @@ class Row:
             if reason == "stop" and processor.called:
                 reason = "tool_calls"
         usage = Usage(len(self.prompt), self.generated, self.cached, processor.reasoning_tokens)
-        events.append(Finished(reason, usage, self._timing(), processor.stopped))
+        events.append(Finished(reason, usage, self._timing(), processor.stopped, self.index))
         return events
 
     def _timing(self) -> Timing:

@@ -1,0 +1,59 @@
+"""Single tokens as clients see them in log-probabilities."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from greenroom.schemas.events import Token
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class TokenNames:
+    """What each token writes, looked up once per token.
+
+    Args:
+        wrapped: mlx-lm's `TokenizerWrapper`.
+    """
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+        self._known: dict[int, Token] = {}
+        self._added = {ident: token.content for ident, token in wrapped.added_tokens_decoder.items()}
+        self._byte_of = byte_alphabet() if _writes_bytes(wrapped) else None
+
+    def __call__(self, ident: int) -> Token:
+        """The token of that id; one without a name, which pads the vocabulary, writes nothing."""
+        known = self._known.get(ident)
+        if known is None:
+            written = self._bytes(ident)
+            known = self._known[ident] = Token(written.decode("utf-8", "replace"), written)
+        return known
+
+    def _bytes(self, ident: int) -> bytes:
+        if ident in self._added:
+            return str(self._added[ident]).encode()
+        piece = self._wrapped.convert_ids_to_tokens(ident) if ident < len(self._wrapped) else None
+        if not piece:
+            return b""
+        if self._byte_of is not None:
+            return b"".join(
+                bytes([self._byte_of[c]]) if c in self._byte_of else c.encode() for c in str(piece)
+            )
+        if byte := _BYTE.fullmatch(piece):
+            return bytes([int(byte[1], 16)])
+        return str(piece).replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
+
+
+def byte_alphabet() -> dict[str, int]:
+    """The characters by which byte-level tokenizers write bytes (GPT-2's `bytes_to_unicode`, inverted)."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _writes_bytes(wrapped: Any) -> bool:
+    """Whether the vocabulary is byte-level: then a space is written so."""
+    vocabulary = wrapped.get_vocab()
+    return "Ġ" in vocabulary or "Ċ" in vocabulary
