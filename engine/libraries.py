@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gc
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+_FILES = 4096
+"""Files that may be open at once, if the machine allows it: sharded weights beside many connections."""
 _lock = threading.Lock()
 _imported = False
 
@@ -15,13 +20,29 @@ def import_text_libraries() -> None:
     with _lock:
         if _imported:
             return
-        import mlx_lm  # noqa: F401
+        with _own_file_limit():
+            import mlx_lm  # noqa: F401
 
         # The libraries leave some hundred thousand objects that never die. Out of the collector's sight,
         # they no longer make a collection at unload hold up every other thread.
         gc.collect()
         gc.freeze()
         _imported = True
+
+
+@contextmanager
+def _own_file_limit() -> Iterator[None]:
+    """mlx-lm sets a limit of 4,096 open files for good when it is imported, or fails where less is allowed."""
+    set_limit = resource.setrlimit
+    setattr(resource, "setrlimit", lambda *_: None)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(resource, "setrlimit", set_limit)  # noqa: B010
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def import_grammar_library() -> None:

@@ -1,0 +1,25 @@
+"""Importing the model libraries leaves the process as it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+from greenroom.engine.libraries import import_text_libraries
+import_text_libraries()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "after"), [(256, 1024, "1024 1024"), (256, 8192, "4096 8192"), (6000, 8192, "6000 8192")]
+)
+def test_the_limit_of_open_files_is_never_lowered(soft: int, hard: int, after: str) -> None:
+    program = PROGRAM.format(soft=soft, hard=hard)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == after, done.stderr
