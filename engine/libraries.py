@@ -32,7 +32,7 @@ def import_text_libraries() -> None:
 
 @contextmanager
 def _own_file_limit() -> Iterator[None]:
-    """mlx-lm sets a limit of 4,096 open files for good when it is imported, or fails where less is allowed."""
+    """mlx-lm sets a limit of 4,096 open files for good at its import, or fails where less is allowed."""
     set_limit = resource.setrlimit
     setattr(resource, "setrlimit", lambda *_: None)  # noqa: B010
     try:
