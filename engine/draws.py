@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from greenroom.engine.exponential import exponential
+from greenroom.engine.exponential import exponential, row_sums
 from greenroom.engine.row_sampling import RowSampling
 
 NARROW, WIDE = 64, 1024
@@ -23,17 +23,40 @@ NARROW, WIDE = 64, 1024
 NUCLEUS = 256
 """Likeliest tokens among which a nucleus is looked for first."""
 
-TRIES = 6
+MOST_TRIES = 6
+_RARE = 1e-4
+_AHEAD = 8
+"""Steps for which random numbers are drawn at once: many small arrays cost more than one large one."""
+
+_SMALL = 4096
+"""Vocabulary up to which one pass over it costs less than a few more operations."""
 
 
-def draw_class(row: RowSampling, vocabulary: int) -> tuple[type[Draw], int]:
-    """The class of work for a row, and to how many of the likeliest tokens it looks; 0 means all."""
+def draw_class(row: RowSampling, vocabulary: int) -> tuple[type[Draw], int, bool]:
+    """The class of work for a row, to how many of the likeliest tokens it looks (0: all), and whether apart.
+
+    In a large vocabulary a pass over all tokens is dear, so rows that need more of them stand apart.
+    """
+    apart = vocabulary > _SMALL and (row.adjusts or row.xtc_probability > 0)
     if row.temperature == 0:
-        return Draw, 0
+        return Draw, 0, row.adjusts
     if 0 < row.top_k < vocabulary:
         width = next((width for width in (NARROW, WIDE) if row.top_k <= width), 0)
-        return (TopDraw, min(width, vocabulary)) if width else (SortedDraw, 0)
-    return (FullDraw, 0) if row.top_p == 1 else (NucleusDraw, min(NUCLEUS, vocabulary))
+        return (TopDraw, min(width, vocabulary), False) if width else (SortedDraw, 0, False)
+    return (FullDraw, 0, apart) if row.top_p == 1 else (NucleusDraw, min(NUCLEUS, vocabulary), apart)
+
+
+@functools.cache
+def tries(top_p: float) -> int:
+    """Draws of a nucleus by rejection after which hardly any row is without one."""
+    mean = -math.log(top_p)
+    missing, term = 1.0, math.exp(-mean)
+    for count in range(1, MOST_TRIES):
+        missing -= term
+        if missing < _RARE:
+            return max(2, count)
+        term *= mean / count
+    return MOST_TRIES
 
 
 class Draw:
@@ -51,52 +74,62 @@ class Draw:
         self._top_p = _column([row.top_p for row in settings])
         self._min_p = _column([row.min_p for row in settings])
         self._top_k = mx.array([row.top_k or 2**31 - 1 for row in settings])[:, None]
+        self._has_top_k = any(0 < row.top_k < width for row in settings)
+        self._has_top_p = any(row.top_p < 1 for row in settings)
         self._has_min_p = any(row.min_p > 0 for row in settings)
         self._excludes = any(row.xtc_probability > 0 for row in settings)
-        self._chance = _column([row.xtc_probability for row in settings])
+        self._spared = _column([-math.log(row.xtc_probability or 1e-30) for row in settings])
         self._threshold = _column([row.xtc_threshold for row in settings])
+        self._tries = _column([tries(row.top_p) for row in settings])
+        self._most_tries = max(tries(row.top_p) for row in settings)
         self._seeds = mx.array([row.seed for row in settings], dtype=mx.uint32)
         self._at = mx.array(list(positions), dtype=mx.uint32)
+        self._drawn: list[mx.array] = []
 
     def draw(self, logits: mx.array) -> mx.array:
         """Tokens `[rows]` for logits `[rows, vocabulary]`."""
         return mx.argmax(logits, axis=-1)
 
-    def _weights(self, logits: mx.array, most: mx.array) -> mx.array:
-        """Probabilities relative to that of logit `most`."""
-        return exponential((logits - most) * self._inverse)
+    def _times(self, count: int) -> mx.array:
+        """Exponentially distributed numbers, `[rows, count]`, from each row's own stream, by its position.
 
-    def _uniform(self, count: int) -> mx.array:
-        """Numbers in [0, 1), `[rows, count]`, from each row's own stream; once per position."""
-        keys = mx.stack([self._seeds, self._at], axis=1)
-        self._at = self._at + 1
-        drawn: mx.array = mx.vmap(lambda key: mx.random.uniform(shape=(count,), key=key))(keys)
-        return drawn
+        Args:
+            count: Must depend on nothing but the class and the vocabulary.
+        """
+        if not self._drawn:
+            steps = self._at[:, None] + mx.arange(_AHEAD, dtype=mx.uint32)
+            keys = mx.stack([mx.broadcast_to(self._seeds[:, None], steps.shape), steps], axis=-1)
+            drawn = mx.vmap(lambda key: mx.random.uniform(shape=(count,), key=key))(keys.reshape(-1, 2))
+            drawn = mx.swapaxes(-mx.log(drawn).reshape(*steps.shape, count), 0, 1)
+            self._drawn = [drawn[step] for step in reversed(range(_AHEAD))]
+            self._at = self._at + _AHEAD
+        return self._drawn.pop()
 
-    def _excluded_above(self, weights: mx.array, mass: mx.array, uniform: mx.array) -> mx.array:
+    def _excluded_above(self, weights: mx.array, mass: mx.array, times: mx.array) -> mx.array:
         """Weight above which xtc leaves tokens out, `[rows, 1]`; infinite where the row is spared.
 
         Args:
             weights: Of the tokens that the other filters have left; 0 for the rest.
             mass: Their sum.
+            times: One for each row, which decides whether it is spared.
         """
         likely = weights >= self._threshold * mass
-        least = mx.min(weights + (1 - likely) * 1e30, axis=-1, keepdims=True)
-        return mx.where(uniform < self._chance, least, mx.inf)
+        least = mx.min(weights + (1 - likely.astype(mx.float32)) * 1e30, axis=-1, keepdims=True)
+        return mx.where(times > self._spared, least, mx.inf)
 
 
 class FullDraw(Draw):
     """From the whole vocabulary, but for what min_p and xtc leave out: no sort."""
 
     def draw(self, logits: mx.array) -> mx.array:
-        weights = self._weights(logits, mx.max(logits, axis=-1, keepdims=True))
-        uniform = self._uniform(1 + race_length(logits.shape[-1]))
+        most = mx.max(logits, axis=-1, keepdims=True)
+        weights = exponential(logits - most, self._inverse)
+        times = self._times(1 + race_length(logits.shape[-1]))
         if self._has_min_p:
             weights = weights * (weights >= self._min_p)
         if self._excludes:
-            mass = mx.sum(weights, axis=-1, keepdims=True)
-            weights = weights * (weights <= self._excluded_above(weights, mass, uniform[:, :1]))
-        return race_in_blocks(weights, times(uniform[:, 1:]))[:, 0]
+            weights = weights * (weights <= self._excluded_above(weights, row_sums(weights), times[:, :1]))
+        return race_in_blocks(weights, times[:, 1:])[:, 0]
 
 
 class TopDraw(Draw):
@@ -104,31 +137,38 @@ class TopDraw(Draw):
 
     def draw(self, logits: mx.array) -> mx.array:
         candidates, values = largest(logits, self._width)
-        uniform = self._uniform(1 + self._width)
-        kept = self._kept(values, uniform[:, :1])
-        return mx.take_along_axis(candidates, race(kept, times(uniform[:, 1:])), axis=-1)[:, 0]
+        times = self._times(1 + self._width)
+        kept = self._kept(values, times[:, :1])
+        return mx.take_along_axis(candidates, race(kept, times[:, 1:]), axis=-1)[:, 0]
 
-    def _kept(self, values: mx.array, uniform: mx.array) -> mx.array:
+    def _kept(self, values: mx.array, times: mx.array) -> mx.array:
         """Weights of candidates whose logits fall from left to right; 0 for those that are cut off."""
-        weights = self._weights(values, values[:, :1])
-        weights = weights * (mx.arange(values.shape[-1])[None] < self._top_k)
-        room = self._top_p * mx.sum(weights, axis=-1, keepdims=True)
-        weights = weights * (mx.cumsum(weights, axis=-1, inclusive=False) < room)
-        weights = weights * (weights >= self._min_p)
+        weights = exponential(values - values[:, :1], self._inverse)
+        if self._has_top_k:
+            weights = weights * (mx.arange(values.shape[-1])[None] < self._top_k)
+        if self._has_top_p:
+            room = self._top_p * mx.sum(weights, axis=-1, keepdims=True)
+            weights = weights * (mx.cumsum(weights, axis=-1, inclusive=False) < room)
+        if self._has_min_p:
+            weights = weights * (weights >= self._min_p)
         if self._excludes:
             mass = mx.sum(weights, axis=-1, keepdims=True)
-            weights = weights * (weights <= self._excluded_above(weights, mass, uniform))
+            weights = weights * (weights <= self._excluded_above(weights, mass, times))
         return weights
 
 
 class SortedDraw(TopDraw):
     """From very many of the likeliest: the only class that sorts the whole vocabulary."""
 
+    def __init__(self, settings: Sequence[RowSampling], positions: Sequence[int], width: int) -> None:
+        super().__init__(settings, positions, width)
+        self._has_top_k = True
+
     def draw(self, logits: mx.array) -> mx.array:
         candidates = mx.argsort(-logits, axis=-1)
-        uniform = self._uniform(1 + race_length(logits.shape[-1]))
-        kept = self._kept(mx.take_along_axis(logits, candidates, axis=-1), uniform[:, :1])
-        picked = race_in_blocks(kept, times(uniform[:, 1:]))
+        times = self._times(1 + race_length(logits.shape[-1]))
+        kept = self._kept(mx.take_along_axis(logits, candidates, axis=-1), times[:, :1])
+        picked = race_in_blocks(kept, times[:, 1:])
         return mx.take_along_axis(candidates, picked, axis=-1)[:, 0]
 
 
@@ -138,62 +178,69 @@ class NucleusDraw(Draw):
     A nucleus that fits into the likeliest tokens is drawn from directly. From a larger one, of a nearly flat
     distribution, is drawn by rejection: a draw stands if the tokens above it hold less than top_p. If not, it
     is outside the nucleus, and the next draw is from the tokens above it. How many draws fail is a Poisson
-    number with mean ln(1 / top_p); if none of `TRIES` stands, one of the likeliest is taken: no draw is ever
+    number with mean ln(1 / top_p); if none of `tries` stands, one of the likeliest is taken: no draw is ever
     outside the nucleus.
     """
 
     def draw(self, logits: mx.array) -> mx.array:
-        vocabulary = logits.shape[-1]
-        candidates, values = largest(logits, self._width)
+        width, vocabulary = self._width, logits.shape[-1]
+        candidates, values = largest(logits, width)
         most = values[:, :1]
-        best = self._weights(values, most)
-        length = race_length(vocabulary)
-        uniform = self._uniform(1 + self._width + (TRIES * length if self._width < vocabulary else 0))
-        weights = self._weights(logits, most) if self._width < vocabulary else best
-        room = self._top_p * mx.sum(weights, axis=-1, keepdims=True)
-        sum_of_best = mx.sum(best, axis=-1, keepdims=True)
+        best = exponential(values - most, self._inverse)
+        whole = width == vocabulary
+        times = self._times(1 + width + (0 if whole else MOST_TRIES * race_length(vocabulary)))
+        weights = best if whole else exponential(logits - most, self._inverse)
+        blocks = in_blocks(weights)
+        sums = mx.sum(blocks, axis=-1)
+        room = self._top_p * mx.sum(sums, axis=-1, keepdims=True)
+        open_yet = mx.sum(best, axis=-1, keepdims=True) < room
         kept = best * (mx.cumsum(best, axis=-1, inclusive=False) < room)
-        kept = kept * (kept >= self._min_p)
-        left_out: mx.array | None = None
+        if self._has_min_p:
+            kept = kept * (kept >= self._min_p)
         if self._excludes:
-            fits = mx.sum(kept, axis=-1, keepdims=True)
-            mass = mx.where(sum_of_best < room, mx.maximum(fits, room), fits)
-            above = self._excluded_above(kept, mass, uniform[:, :1])
-            left_out = mx.sum(kept * (kept > above), axis=-1, keepdims=True)
+            mass = mx.sum(kept, axis=-1, keepdims=True)
+            mass = mx.where(open_yet, mx.maximum(mass, room), mass)
+            above = self._excluded_above(kept, mass, times[:, :1])
+            room = room - mx.sum(kept * (kept > above), axis=-1, keepdims=True)
             kept = kept * (kept <= above)
-            weights = weights * (weights <= above)
-            room = room - left_out
-        noise = times(uniform[:, 1:])
-        token = mx.take_along_axis(candidates, race(kept, noise[:, : self._width]), axis=-1)
-        if self._width == vocabulary:
+            blocks = blocks * (blocks <= above[:, :, None])
+            sums = mx.sum(blocks, axis=-1)
+        token = mx.take_along_axis(candidates, race(kept, times[:, 1 : width + 1]), axis=-1)
+        if whole:
             return token[:, 0]
-        open_yet = sum_of_best < (room if left_out is None else room + left_out)
-        return self._beyond(weights, room, token, open_yet, noise[:, self._width :])[:, 0]
+        return self._beyond(blocks, sums, room, token, open_yet, times[:, width + 1 :])[:, 0]
 
     def _beyond(
-        self, weights: mx.array, room: mx.array, token: mx.array, open_yet: mx.array, noise: mx.array
+        self,
+        blocks: mx.array,
+        sums: mx.array,
+        room: mx.array,
+        token: mx.array,
+        open_yet: mx.array,
+        times: mx.array,
     ) -> mx.array:
-        """The draw from nuclei that are larger than the candidates; `token` for the other rows."""
-        length = noise.shape[-1] // TRIES
-        for attempt in range(TRIES):
-            drawn = race_in_blocks(weights, noise[:, attempt * length : (attempt + 1) * length])
-            weight = mx.take_along_axis(weights, drawn, axis=-1)
-            weights = weights * (weights > weight)
-            above = mx.sum(weights, axis=-1, keepdims=True)
-            stands = open_yet & (above < room) & (weight >= self._min_p)
+        """The draw from nuclei that are larger than the candidates; `token` for the other rows.
+
+        Args:
+            blocks: Weights `[rows, blocks, size]`.
+            sums: Of each block, `[rows, blocks]`.
+        """
+        length = times.shape[-1] // MOST_TRIES
+        for attempt in range(self._most_tries):
+            drawn, weight = race_between(blocks, sums, times[:, attempt * length : (attempt + 1) * length])
+            blocks = blocks * (blocks > weight[:, :, None])
+            sums = mx.sum(blocks, axis=-1)
+            stands = open_yet & (mx.sum(sums, axis=-1, keepdims=True) < room) & (attempt < self._tries)
+            if self._has_min_p:
+                stands = stands & (weight >= self._min_p)
             token = mx.where(stands, drawn, token)
             open_yet = open_yet & ~stands
         return token
 
 
-def times(uniform: mx.array) -> mx.array:
-    """Exponentially distributed times for numbers in [0, 1)."""
-    return -mx.log(uniform)
-
-
-def race(weights: mx.array, noise: mx.array) -> mx.array:
+def race(weights: mx.array, times: mx.array) -> mx.array:
     """Index drawn in proportion to `weights`: two times `[rows, candidates]` → `[rows, 1]`."""
-    return mx.argmax(weights / noise, axis=-1, keepdims=True)
+    return mx.argmax(weights / times, axis=-1, keepdims=True)
 
 
 def race_length(vocabulary: int) -> int:
@@ -202,17 +249,28 @@ def race_length(vocabulary: int) -> int:
     return -(-vocabulary // size) + size
 
 
-def race_in_blocks(weights: mx.array, noise: mx.array) -> mx.array:
+def race_in_blocks(weights: mx.array, times: mx.array) -> mx.array:
     """As `race`, first between blocks of a vocabulary and then within one: few times are needed."""
+    blocks = in_blocks(weights)
+    return race_between(blocks, mx.sum(blocks, axis=-1), times)[0]
+
+
+def race_between(blocks: mx.array, sums: mx.array, times: mx.array) -> tuple[mx.array, mx.array]:
+    """The index and the weight that are drawn, both `[rows, 1]`, from weights `[rows, blocks, size]`."""
+    count, size = blocks.shape[1:]
+    block = race(sums, times[:, :count])
+    inside = mx.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
+    place = race(inside, times[:, count:])
+    return block * size + place, mx.take_along_axis(inside, place, axis=-1)
+
+
+def in_blocks(weights: mx.array) -> mx.array:
+    """Weights of a vocabulary in blocks, the last one filled up with zeros."""
     rows, vocabulary = weights.shape
     size = _block_size(vocabulary)
     if vocabulary % size:
         weights = mx.pad(weights, [(0, 0), (0, -vocabulary % size)])
-    blocks = weights.reshape(rows, -1, size)
-    count = blocks.shape[1]
-    block = race(mx.sum(blocks, axis=-1), noise[:, :count])
-    inside = mx.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
-    return (block * size + race(inside, noise[:, count:])).astype(mx.uint32)
+    return weights.reshape(rows, -1, size)
 
 
 @functools.cache
@@ -231,7 +289,7 @@ def largest(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
     """
     rows, vocabulary = logits.shape
     size = math.isqrt(vocabulary // count)
-    if size >= 4:
+    if size >= 4 and vocabulary > _SMALL:
         padding = -vocabulary % size
         blocks = mx.pad(logits, [(0, 0), (0, padding)], constant_values=mx.array(-mx.inf, logits.dtype))
         blocks = blocks.reshape(rows, -1, size)

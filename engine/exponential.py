@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-_SQUARINGS = 8
-_SMALLEST = -1.6
-"""Just below the one zero of the cubic, so that all that is smaller becomes exactly 0."""
+_SQUARINGS = 7
+_BLOCK = 128
 
 
-def exponential(x: mx.array) -> mx.array:
-    """e to the power of x <= 0, float32, with a relative error below 1e-3 for x > -20 and 2e-4 for x > -10.
+def exponential(difference: mx.array, rate: mx.array | float = 1.0) -> mx.array:
+    """e to the power of `difference * rate`, where that is at most 0; float32.
 
-    (1 + y + y²/2 + y³/6) to the power of 256, with y = x / 256, by squaring. On a CPU MLX vectorises products
-    but not `exp`: 7 instead of 25 ms for 16 x 151,936. Elsewhere `exp` is as good as it gets.
+    Above -10 the relative error is below 3e-4. On a CPU MLX vectorises products but not `exp`, so this is a
+    cubic to the power of 128, by squaring: 5 instead of 25 ms for 16 x 151,936. Elsewhere `exp` is as good as
+    it gets.
     """
     if mx.default_device().type != mx.DeviceType.cpu:
-        return mx.exp(x)
-    scale = 2**_SQUARINGS
-    y = mx.maximum(x * (1 / scale), _SMALLEST)
+        return mx.exp(difference * rate)
+    y = difference * (rate * 2**-_SQUARINGS)
+    # The cubic rises everywhere, so all that is too small for it becomes 0 here.
     power = mx.maximum(((y * (1 / 6) + 0.5) * y + 1) * y + 1, 0)
     for _ in range(_SQUARINGS):
         power = mx.square(power)
     return power
 
 
-def log_sum_exp(logits: mx.array) -> mx.array:
-    """Logarithm of the sum of e to the power of the logits: `[rows, vocabulary]` → `[rows, 1]`, float32."""
-    most = mx.max(logits, axis=-1, keepdims=True)
-    return most + mx.log(mx.sum(exponential(logits - most), axis=-1, keepdims=True))
+def row_sums(values: mx.array) -> mx.array:
+    """Sums of rows: `[rows, vocabulary]` → `[rows, 1]`; in two steps, which take half the time of one."""
+    rows, vocabulary = values.shape
+    if vocabulary > 64 * _BLOCK and vocabulary % _BLOCK == 0:
+        values = mx.sum(values.reshape(rows, -1, _BLOCK), axis=-1)
+    return mx.sum(values, axis=-1, keepdims=True)
+
+
+def log_sum_exp(logits: mx.array, most: mx.array | None = None) -> mx.array:
+    """Logarithm of the sum of e to the power of the logits: `[rows, vocabulary]` → `[rows, 1]`, float32.
+
+    Args:
+        most: The largest of every row, if it is known.
+    """
+    if most is None:
+        most = mx.max(logits, axis=-1, keepdims=True)
+    return most + mx.log(row_sums(exponential(logits - most)))

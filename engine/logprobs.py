@@ -31,11 +31,10 @@ class LogprobScorer:
         """What has to be known of the logits before anything changes them."""
         chosen = logits if self._rows is None else logits[self._rows]
         chosen = chosen.astype(mx.float32)
-        total = log_sum_exp(chosen)
         if self._top == 0:
-            return chosen, total, None, None
+            return chosen, log_sum_exp(chosen), None, None
         indices, values = largest(chosen, min(self._top, chosen.shape[-1]))
-        return chosen, total, indices, values
+        return chosen, log_sum_exp(chosen, values[:, :1]), indices, values
 
     def score(
         self, known: tuple[mx.array, mx.array, mx.array | None, mx.array | None], tokens: mx.array

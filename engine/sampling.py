@@ -81,10 +81,10 @@ class Sampler:
 
     def _classify(self, vocabulary: int) -> None:
         """Sort the rows into classes of work."""
-        members: dict[tuple[type[Draw], int], list[int]] = {}
+        members: dict[tuple[type[Draw], int, bool], list[int]] = {}
         for index, row in enumerate(self._rows):
             members.setdefault(draw_class(row, vocabulary), []).append(index)
-        for (kind, width), rows in members.items():
+        for (kind, width, _), rows in members.items():
             settings, positions = [self._rows[i] for i in rows], [self._positions[i] for i in rows]
             adjust = None
             if any(row.adjusts for row in settings):

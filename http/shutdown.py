@@ -52,7 +52,7 @@ class Shutdown:
             # A thread in C code that keeps the GIL stops Python's threads, but not this timer.
             faulthandler.dump_traceback_later(max(self._grace, 0.1), exit=True, file=2)
             if self._token is not None and self._drain is not None:
-                # An exception here would surface wherever the main thread stands, and end its wait for threads.
+                # An exception would surface wherever the main thread stands, and end its wait for threads.
                 with contextlib.suppress(trio.RunFinishedError):
                     self._token.run_sync_soon(self._drain.set)
         elif number == signal.SIGINT:

@@ -76,8 +76,8 @@ class Settings:
     max_queue: int = _setting(256, "Requests that may wait for one model before the next is refused.", low=0)
     max_stall: float = _setting(
         2.0,
-        "Decode steps that a piece of a new prompt may add between two tokens of running streams; more answers "
-        "new prompts sooner, less disturbs the others less, inf computes prompts whole.",
+        "Decode steps that a piece of a new prompt may add between two tokens of running streams; more "
+        "answers new prompts sooner, less disturbs the others less, inf computes prompts whole.",
         above=0,
     )
     min_slice: int = _setting(

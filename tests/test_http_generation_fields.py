@@ -1,4 +1,4 @@
-"""Seeds, choices, penalties, biases and log-probabilities over a real socket, asked for by OpenAI's client."""
+"""Seeds, choices, penalties, biases and log-probabilities over a socket, asked for by OpenAI's client."""
 
 from __future__ import annotations
 
@@ -108,7 +108,13 @@ async def test_log_probabilities_of_a_chat(settings: Settings) -> None:
 
 
 async def test_log_probabilities_of_raw_completions(settings: Settings) -> None:
-    fields = {"model": "qwen3", "prompt": ["import os", "def main"], "max_tokens": 8, "n": 2, "logprobs": 2}
+    fields: Any = {
+        "model": "qwen3",
+        "prompt": ["import os", "def main"],
+        "max_tokens": 8,
+        "n": 2,
+        "logprobs": 2,
+    }
     async with serving(settings) as served:
         whole = await ask(served, lambda client: client.completions.create(**fields, seed=3))
         assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]

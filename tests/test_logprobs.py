@@ -88,7 +88,12 @@ def test_log_probabilities_equal_a_plain_forward_pass(tiny_model: TinyModel, kin
 def test_log_probabilities_are_the_models_own_whatever_is_drawn(tiny_model: TinyModel) -> None:
     folder = tiny_model("llama")
     driver = Driver(folder)
-    settings = {"temperature": 0.4, "logit_bias": ((600, 50.0),), "presence_penalty": 2.0, "logprobs": True}
+    settings: Any = {
+        "temperature": 0.4,
+        "logit_bias": ((600, 50.0),),
+        "presence_penalty": 2.0,
+        "logprobs": True,
+    }
     driver.submit(PROMPT, 15, GenerationParameters(**settings, top_logprobs=3, seed=1))
     driver.run()
     assert driver.tokens[0].count(600) > 3

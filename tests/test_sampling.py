@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine import draws as drawing
-from greenroom.engine.draws import largest, race_in_blocks, race_length, times
+from greenroom.engine.draws import largest, race_in_blocks, race_length, tries
 from greenroom.engine.exponential import exponential, log_sum_exp
 from greenroom.engine.row_sampling import RowSampling, fold_seed
 from greenroom.engine.sampling import Sampler
@@ -194,7 +194,7 @@ def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
 @pytest.mark.parametrize("vocabulary", [7, 256, 1009])
 def test_a_race_in_blocks_is_won_in_proportion_to_the_weights(vocabulary: int) -> None:
     weights = np.random.default_rng(vocabulary).exponential(size=vocabulary)
-    noise = times(mx.random.uniform(shape=(20_000, race_length(vocabulary)), key=mx.random.key(1)))
+    noise = -mx.log(mx.random.uniform(shape=(20_000, race_length(vocabulary)), key=mx.random.key(1)))
     rows = mx.broadcast_to(mx.array(weights, dtype=mx.float32), (20_000, vocabulary))
     counts = np.bincount(np.array(race_in_blocks(rows, noise))[:, 0], minlength=vocabulary)
     assert fits(counts, weights / weights.sum())
@@ -202,8 +202,12 @@ def test_a_race_in_blocks_is_won_in_proportion_to_the_weights(vocabulary: int) -
 
 def test_exponentials_are_as_exact_as_they_have_to_be() -> None:
     x = mx.linspace(-10, 0, 10_001)
-    assert mx.max(mx.abs(exponential(x) / mx.exp(x) - 1)).item() < 2e-4
+    assert float(mx.max(mx.abs(exponential(x) / mx.exp(x) - 1))) < 2e-4
     assert exponential(mx.array([-math.inf, -500.0, 0.0])).tolist() == [0, 0, 1]
     logits = mx.random.normal((4, 20_000), key=mx.random.key(2)) * mx.array([[0.0], [1.0], [5.0], [30.0]])
     exact = mx.logsumexp(logits, axis=-1, keepdims=True)
-    assert mx.max(mx.abs(log_sum_exp(logits) - exact)).item() < 1e-4
+    assert float(mx.max(mx.abs(log_sum_exp(logits) - exact))) < 1e-4
+
+
+def test_a_nucleus_is_tried_as_often_as_it_may_fail() -> None:
+    assert [tries(top_p) for top_p in (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.1)] == [2, 2, 3, 4, 4, 6, 6]

@@ -13,7 +13,7 @@ import pytest
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.loader import load_model
-from greenroom.engine.sampling import RowSampling
+from greenroom.engine.row_sampling import RowSampling
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (
     Failed,
