@@ -78,7 +78,8 @@ class Draw:
         self._has_top_p = any(row.top_p < 1 for row in settings)
         self._has_min_p = any(row.min_p > 0 for row in settings)
         self._excludes = any(row.xtc_probability > 0 for row in settings)
-        self._spared = _column([-math.log(row.xtc_probability or 1e-30) for row in settings])
+        chances = [row.xtc_probability for row in settings]
+        self._spared = _column([-math.log(chance) if chance else math.inf for chance in chances])
         self._threshold = _column([row.xtc_threshold for row in settings])
         self._tries = _column([tries(row.top_p) for row in settings])
         self._most_tries = max(tries(row.top_p) for row in settings)

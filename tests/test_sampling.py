@@ -202,7 +202,7 @@ def test_a_race_in_blocks_is_won_in_proportion_to_the_weights(vocabulary: int) -
 
 def test_exponentials_are_as_exact_as_they_have_to_be() -> None:
     x = mx.linspace(-10, 0, 10_001)
-    assert float(mx.max(mx.abs(exponential(x) / mx.exp(x) - 1))) < 2e-4
+    assert float(mx.max(mx.abs(exponential(x) / mx.exp(x) - 1))) < 3e-4
     assert exponential(mx.array([-math.inf, -500.0, 0.0])).tolist() == [0, 0, 1]
     logits = mx.random.normal((4, 20_000), key=mx.random.key(2)) * mx.array([[0.0], [1.0], [5.0], [30.0]])
     exact = mx.logsumexp(logits, axis=-1, keepdims=True)
