@@ -212,8 +212,8 @@ async def test_refusals_keep_their_status(settings: Settings, stream: bool) -> N
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "king", "content": "hi"}]}, "messages[0].role"),
         ({"temperature": 9}, "temperature"),
-        ({"n": 2}, "n"),
-        ({"seed": 1}, "seed"),
+        ({"n": 0}, "n"),
+        ({"seed": "one"}, "seed"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
     ],
 )
