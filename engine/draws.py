@@ -276,10 +276,14 @@ def in_blocks(weights: mx.array) -> mx.array:
 
 @functools.cache
 def _block_size(vocabulary: int) -> int:
-    """About the square root; one that divides the vocabulary saves a copy."""
-    root = math.isqrt(vocabulary)
-    near = sorted(range(max(1, root // 2), 2 * root + 1), key=lambda size: abs(size - root))
-    return next((size for size in near if vocabulary % size == 0), max(1, root))
+    return _divisor_near(vocabulary, math.isqrt(vocabulary))
+
+
+@functools.cache
+def _divisor_near(vocabulary: int, ideal: int) -> int:
+    """A size of blocks: one that divides the vocabulary saves a copy."""
+    near = sorted(range(max(1, ideal // 2), 2 * ideal + 1), key=lambda size: abs(size - ideal))
+    return next((size for size in near if vocabulary % size == 0), max(1, ideal))
 
 
 def largest(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
@@ -289,11 +293,12 @@ def largest(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
     for 64 of 16 x 151,936 on the CPU.
     """
     rows, vocabulary = logits.shape
-    size = math.isqrt(vocabulary // count)
-    if size >= 4 and vocabulary > _SMALL:
-        padding = -vocabulary % size
-        blocks = mx.pad(logits, [(0, 0), (0, padding)], constant_values=mx.array(-mx.inf, logits.dtype))
-        blocks = blocks.reshape(rows, -1, size)
+    size = _divisor_near(vocabulary, math.isqrt(vocabulary // count))
+    if size >= 16 or (size >= 4 and vocabulary > _SMALL):
+        if vocabulary % size:
+            padding = [(0, 0), (0, -vocabulary % size)]
+            logits = mx.pad(logits, padding, constant_values=mx.array(-mx.inf, logits.dtype))
+        blocks = logits.reshape(rows, -1, size)
         best = mx.argpartition(-mx.max(blocks, axis=-1), kth=count - 1, axis=-1)[:, :count]
         pool = mx.take_along_axis(blocks, best[:, :, None], axis=1).reshape(rows, -1)
         inside = mx.argpartition(-pool, kth=count - 1, axis=-1)[:, :count]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import attrs
-
 from greenroom.engine.logprobs import Scores
 from greenroom.schemas.events import (
     Finished,
@@ -58,7 +56,7 @@ class AnswerScores:
         for index in reversed(range(len(answered))):
             event = answered[index]
             if isinstance(event, TextDelta):
-                answered[index] = attrs.evolve(event, logprobs=tuple(self._waiting))
+                answered[index] = TextDelta(event.text, event.index, tuple(self._waiting))
                 self._waiting.clear()
                 return answered
         if any(isinstance(event, ReasoningDelta | ToolCallDelta) for event in answered):
