@@ -6,6 +6,9 @@ import mlx.core as mx
 
 _SQUARINGS = 7
 _BLOCK = 128
+_PIECE = 1 << 19
+"""Numbers that are computed at once where nobody needs them all: of larger arrays the memory goes back to the
+system after every step, and fetching it again takes as long as the work itself."""
 
 
 def exponential(difference: mx.array, rate: mx.array | float = 1.0) -> mx.array:
@@ -39,6 +42,12 @@ def log_sum_exp(logits: mx.array, most: mx.array | None = None) -> mx.array:
     Args:
         most: The largest of every row, if it is known.
     """
+    if mx.default_device().type != mx.DeviceType.cpu:
+        return mx.logsumexp(logits, axis=-1, keepdims=True)
     if most is None:
         most = mx.max(logits, axis=-1, keepdims=True)
-    return most + mx.log(row_sums(exponential(logits - most)))
+    rows, vocabulary = logits.shape
+    width = _BLOCK * max(1, _PIECE // (rows * _BLOCK))
+    pieces = [logits[:, start : start + width] for start in range(0, vocabulary, width)]
+    sums = [row_sums(exponential(piece - most)) for piece in pieces]
+    return most + mx.log(row_sums(mx.concatenate(sums, axis=-1)))
