@@ -16,6 +16,8 @@ from greenroom.schemas.events import (
     QueueStatus,
     ReasoningDelta,
     TextDelta,
+    Token,
+    TokenLogprob,
     ToolCallDelta,
     Usage,
 )
@@ -78,6 +80,12 @@ def test_nothing_joins_a_choice_that_has_finished() -> None:
         finished,
         TextDelta("b", 1),
     ]
+
+
+def test_log_probabilities_join_with_their_text() -> None:
+    scores = [TokenLogprob(Token(text, text.encode()), -1.0) for text in "abc"]
+    events = [TextDelta(score.token.text, 0, (score,)) for score in scores]
+    assert drained(*events, TextDelta("d")) == [TextDelta("abcd", 0, tuple(scores))]
 
 
 async def test_a_reader_that_stalls_holds_no_more_than_the_text() -> None:
