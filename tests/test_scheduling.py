@@ -72,9 +72,16 @@ def p99(ordered: Sequence[float]) -> float:
 @pytest.mark.parametrize("slowness", [0.01, 1.0, 20.0])
 def test_streams_keep_their_pace_and_the_prompt_gets_the_rest(slowness: float) -> None:
     machine = Machine(slowness=slowness, weights=0.5)
-    clock, gaps = prefill_beside(machine, PrefillPolicy())
+    clock, gaps = prefill_beside(machine, PrefillPolicy(step_ms=0))
     assert p99(gaps) <= 3.2
     assert clock <= 1.75 * alone(machine)
+
+
+def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> None:
+    policy = PrefillPolicy(max_stall=2, step_ms=6, crowd=4)
+    assert policy.budget(10, waiting=1) < policy.budget(10, waiting=3) < policy.budget(10, waiting=4)
+    assert policy.budget(10, waiting=100) == policy.budget(10, waiting=4) <= 2 * 4 * 10
+    assert policy.budget(0.1) == policy.budget(6)
 
 
 def test_both_ends_can_be_moved() -> None:

@@ -124,7 +124,7 @@ class PrefillQueue:
         self._beside = beside
         if self._policy.pauses(self._beside):
             return [], []
-        left = self._policy.budget(decode_ms)
+        left = self._policy.budget(decode_ms, len(self._prompts))
         progress: list[tuple[Row, PromptProgress]] = []
         pieces: list[Slice] = []
         while self._prompts:

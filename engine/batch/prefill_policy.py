@@ -12,6 +12,8 @@ from greenroom.engine.batch.cost_model import StepCosts
 _UNKNOWN = 16
 _UNKNOWN_IDLE = 256
 """Tokens of a first slice, when nobody knows yet what one costs."""
+_KNOWN = 8
+"""Slices after which costs are known well enough for a larger beginning."""
 _GROWTH = 2
 _PAUSE_EVERY = 32
 _PAUSES = 2
@@ -24,7 +26,9 @@ class PrefillPolicy:
     """Sizes slices in milliseconds, so that those who read along see a bounded time between tokens.
 
     Args:
-        max_stall: Decode steps that a slice may add between two tokens of the running streams.
+        max_stall: Decode steps that a slice of a lone prompt may add between two tokens of running streams.
+        step_ms: What a decode step counts at least: a shorter wait is seen by nobody.
+        crowd: How many times longer slices may be while that many prompts wait.
         idle_ms: Length of a slice while nobody reads along; the next prompt to come waits for it.
         least_tokens: Tokens that a slice has whatever they cost, so that every prompt is done one day.
         most_tokens: Tokens that no slice exceeds, padding included.
@@ -32,18 +36,27 @@ class PrefillPolicy:
     """
 
     max_stall: float = 2.0
+    step_ms: float = 6.0
+    crowd: float = 4.0
     idle_ms: float = 250.0
     least_tokens: int = 4
     most_tokens: int = 2048
     padding: float = 0.25
 
-    def budget(self, decode_ms: float) -> float:
+    def budget(self, decode_ms: float, waiting: int = 1) -> float:
         """Milliseconds for the next slice.
+
+        A burst of prompts is done soonest for all if those that decode already give way: rows cost less
+        together, and the first of a burst would otherwise decode alone for long.
 
         Args:
             decode_ms: What a decode step of the running rows takes; 0 if there are none.
+            waiting: Prompts that are not computed.
         """
-        return self.max_stall * decode_ms * _NOISE if decode_ms else self.idle_ms
+        if not decode_ms:
+            return self.idle_ms
+        crowd = min(max(1.0, waiting), self.crowd)
+        return self.max_stall * max(decode_ms, self.step_ms) * crowd * _NOISE
 
     def pauses(self, slices: int) -> bool:
         """Whether the next step goes without a slice, which shows what a decode step takes by itself.
@@ -68,7 +81,8 @@ class PrefillPolicy:
         """
         if math.isinf(budget):
             return self.most_tokens
-        first = _UNKNOWN_IDLE if idle else round(_UNKNOWN * min(self.max_stall, 1))
+        unknown = _UNKNOWN_IDLE if idle or costs.prefill.samples >= _KNOWN else _UNKNOWN
+        first = round(unknown * min(self.max_stall, 1))
         tried = max(_GROWTH * last, first)
         fitting = costs.tokens_within(budget, context) if costs.prefill.samples else tried
         return max(min(fitting, tried, self.most_tokens), self.least_tokens)
