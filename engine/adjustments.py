@@ -99,7 +99,7 @@ class Adjustments:
 
     def _add(self, places: list[tuple[int, int]], amounts: list[float]) -> None:
         if any(amounts):
-            rows, tokens = mx.array(places).T
+            rows, tokens = (mx.array(numbers) for numbers in zip(*places, strict=True))
             self._added = self._added.at[rows, tokens].add(mx.array(amounts, dtype=mx.float32))
 
     def _weaken(self, places: list[tuple[int, int]]) -> None:
@@ -107,6 +107,6 @@ class Adjustments:
             return
         if self._divisor is None:
             self._divisor = mx.ones((len(self._rows), self._vocabulary))
-        rows, tokens = mx.array(places).T
+        rows, tokens = (mx.array(numbers) for numbers in zip(*places, strict=True))
         penalties = mx.array([self._rows[index].repetition_penalty for index, _ in places])
         self._divisor[rows, tokens] = penalties

@@ -23,7 +23,7 @@ NARROW, WIDE = 64, 1024
 NUCLEUS = 256
 """Likeliest tokens among which a nucleus is looked for first."""
 
-MOST_TRIES = 6
+MOST_TRIES, MOST_AT_ONCE = 6, 16
 _RARE = 1e-4
 _AHEAD = 8
 """Steps for which random numbers are drawn at once: many small arrays cost more than one large one."""
@@ -59,6 +59,12 @@ def tries(top_p: float) -> int:
     return MOST_TRIES
 
 
+@functools.cache
+def tries_at_once(top_p: float) -> int:
+    """As `tries`, if they do not learn from each other."""
+    return min(MOST_AT_ONCE, max(2, math.ceil(math.log(_RARE) / math.log1p(-min(top_p, 0.999)))))
+
+
 class Draw:
     """The likeliest token.
 
@@ -81,8 +87,6 @@ class Draw:
         chances = [row.xtc_probability for row in settings]
         self._spared = _column([-math.log(chance) if chance else math.inf for chance in chances])
         self._threshold = _column([row.xtc_threshold for row in settings])
-        self._tries = _column([tries(row.top_p) for row in settings])
-        self._most_tries = max(tries(row.top_p) for row in settings)
         self._seeds = mx.array([row.seed for row in settings], dtype=mx.uint32)
         self._at = mx.array(list(positions), dtype=mx.uint32)
         self._drawn: list[mx.array] = []
@@ -180,17 +184,25 @@ class NucleusDraw(Draw):
     distribution, is drawn by rejection: a draw stands if the tokens above it hold less than top_p. If not, it
     is outside the nucleus, and the next draw is from the tokens above it. How many draws fail is a Poisson
     number with mean ln(1 / top_p); if none of `tries` stands, one of the likeliest is taken: no draw is ever
-    outside the nucleus.
+    outside the nucleus. In a small vocabulary, where operations are dearer than passes, all tries are made at
+    once.
     """
+
+    def __init__(self, settings: Sequence[RowSampling], positions: Sequence[int], width: int) -> None:
+        super().__init__(settings, positions, width)
+        self._tries = [tries(row.top_p) for row in settings]
+        self._tries_at_once = [tries_at_once(row.top_p) for row in settings]
 
     def draw(self, logits: mx.array) -> mx.array:
         width, vocabulary = self._width, logits.shape[-1]
         candidates, values = largest(logits, width)
         most = values[:, :1]
-        best = exponential(values - most, self._inverse)
         whole = width == vocabulary
-        times = self._times(1 + width + (0 if whole else MOST_TRIES * race_length(vocabulary)))
-        weights = best if whole else exponential(logits - most, self._inverse)
+        at_once = vocabulary <= _SMALL
+        most_tries = MOST_AT_ONCE if at_once else MOST_TRIES
+        times = self._times(1 + width + (0 if whole else most_tries * race_length(vocabulary)))
+        weights = exponential(logits - most, self._inverse)
+        best = mx.take_along_axis(weights, candidates, axis=-1)
         blocks = in_blocks(weights)
         sums = mx.sum(blocks, axis=-1)
         room = self._top_p * mx.sum(sums, axis=-1, keepdims=True)
@@ -209,7 +221,8 @@ class NucleusDraw(Draw):
         token = mx.take_along_axis(candidates, race(kept, times[:, 1 : width + 1]), axis=-1)
         if whole:
             return token[:, 0]
-        return self._beyond(blocks, sums, room, token, open_yet, times[:, width + 1 :])[:, 0]
+        beyond = self._beyond_at_once if at_once else self._beyond
+        return beyond(blocks, sums, room, token, open_yet, times[:, width + 1 :])[:, 0]
 
     def _beyond(
         self,
@@ -227,16 +240,44 @@ class NucleusDraw(Draw):
             sums: Of each block, `[rows, blocks]`.
         """
         length = times.shape[-1] // MOST_TRIES
-        for attempt in range(self._most_tries):
+        allowed = mx.array(self._tries)[:, None]
+        for attempt in range(max(self._tries)):
             drawn, weight = race_between(blocks, sums, times[:, attempt * length : (attempt + 1) * length])
             blocks = blocks * (blocks > weight[:, :, None])
             sums = mx.sum(blocks, axis=-1)
-            stands = open_yet & (mx.sum(sums, axis=-1, keepdims=True) < room) & (attempt < self._tries)
+            stands = open_yet & (mx.sum(sums, axis=-1, keepdims=True) < room) & (attempt < allowed)
             if self._has_min_p:
                 stands = stands & (weight >= self._min_p)
             token = mx.where(stands, drawn, token)
             open_yet = open_yet & ~stands
         return token
+
+    def _beyond_at_once(
+        self,
+        blocks: mx.array,
+        sums: mx.array,
+        room: mx.array,
+        token: mx.array,
+        open_yet: mx.array,
+        times: mx.array,
+    ) -> mx.array:
+        """As `_beyond`, but the tries are independent of each other."""
+        rows, count, size = blocks.shape
+        most = max(self._tries_at_once)
+        times = times.reshape(rows, MOST_AT_ONCE, -1)[:, :most]
+        block = mx.argmax(sums[:, None] / times[:, :, :count], axis=-1)
+        inside = mx.take_along_axis(blocks, block[:, :, None], axis=1)
+        place = mx.argmax(inside / times[:, :, count:], axis=-1, keepdims=True)
+        weight = mx.take_along_axis(inside, place, axis=-1)
+        weights = blocks.reshape(rows, 1, -1)
+        above = mx.sum(weights * (weights > weight), axis=-1)
+        allowed = mx.arange(most)[None] < mx.array(self._tries_at_once)[:, None]
+        stands = open_yet & (above < room) & allowed
+        if self._has_min_p:
+            stands = stands & (weight[:, :, 0] >= self._min_p)
+        first = mx.argmax(stands, axis=-1, keepdims=True)
+        drawn = mx.take_along_axis(block * size + place[:, :, 0], first, axis=-1)
+        return mx.where(mx.take_along_axis(stands, first, axis=-1), drawn, token)
 
 
 def race(weights: mx.array, times: mx.array) -> mx.array:

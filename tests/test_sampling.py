@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine import draws as drawing
-from greenroom.engine.draws import largest, race_in_blocks, race_length, tries
+from greenroom.engine.draws import largest, race_in_blocks, race_length, tries, tries_at_once
 from greenroom.engine.exponential import exponential, log_sum_exp
 from greenroom.engine.row_sampling import RowSampling, fold_seed
 from greenroom.engine.sampling import Sampler
@@ -106,13 +106,15 @@ def test_the_test_sees_a_setting_that_is_ignored(settings: dict[str, float]) -> 
     assert not fits(ignored, reference(SHUFFLED, **settings))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("top_p", [0.5, 0.9])
 @pytest.mark.parametrize("steepness", [0.0001, 0.01])
 def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
-    top_p: float, steepness: float, monkeypatch: pytest.MonkeyPatch
+    top_p: float, steepness: float, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A nearly flat distribution, whose nucleus is larger than what is looked at first, and a steeper one."""
     monkeypatch.setattr(drawing, "NUCLEUS", 16)
+    monkeypatch.setattr(drawing, "_SMALL", 4096 if at_once else 0)
     logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
     monkeypatch.setattr(drawing.SortedDraw, "draw", None)
     assert fits(draws(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
@@ -176,10 +178,12 @@ def test_many_of_the_likeliest_are_sorted(narrow: bool, monkeypatch: pytest.Monk
     assert fits(draws(logits, **settings), reference(logits, **settings))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
-    monkeypatch: pytest.MonkeyPatch,
+    at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawing, "NUCLEUS", 16)
+    monkeypatch.setattr(drawing, "_SMALL", 4096 if at_once else 0)
     logits = [2.5, 2.0, 1.5] + [0.0] * 97
     settings = {"top_p": 0.9, "xtc_probability": 0.5, "xtc_threshold": 0.03}
     whole = reference(logits, top_p=1.0)
@@ -211,3 +215,4 @@ def test_exponentials_are_as_exact_as_they_have_to_be() -> None:
 
 def test_a_nucleus_is_tried_as_often_as_it_may_fail() -> None:
     assert [tries(top_p) for top_p in (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.1)] == [2, 2, 3, 4, 4, 6, 6]
+    assert [tries_at_once(top_p) for top_p in (1.0, 0.98, 0.9, 0.5, 0.1)] == [2, 3, 4, 14, 16]
