@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import attrs
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -215,6 +216,7 @@ def test_choices_share_a_prompt_and_go_their_own_ways(tiny_model: TinyModel, kin
     events = driver.events["1"]
     ends = [event for event in events if isinstance(event, Finished)]
     assert sorted(end.index for end in ends) == [0, 1, 2, 3]
+    assert all(min(attrs.astuple(end.timing)) >= 0 for end in ends)
     name = loaded(folder)[1].token
     for index, tokens in enumerate((first, *twins)):
         scores = scores_of(events, index)

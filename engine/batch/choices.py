@@ -13,6 +13,9 @@ def with_twins(ready: Iterable[Joining]) -> Iterator[Joining]:
     """The rows that can decode, and behind each the further choices of its request."""
     for joining in ready:
         rows = [twin for row in joining.rows for twin in (row, *row.twins)]
+        for row in joining.rows:
+            for twin in row.twins:
+                twin.started = row.started
         if len(rows) == len(joining.rows):
             yield joining
         elif joining.batchable:
