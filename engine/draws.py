@@ -15,6 +15,15 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from greenroom.engine.exponential import exponential, row_sums
+from greenroom.engine.races import (
+    in_blocks,
+    is_small,
+    largest,
+    race,
+    race_between,
+    race_in_blocks,
+    race_length,
+)
 from greenroom.engine.row_sampling import RowSampling
 
 NARROW, WIDE = 64, 1024
@@ -28,19 +37,18 @@ _RARE = 1e-4
 _AHEAD = 8
 """Steps for which random numbers are drawn at once: many small arrays cost more than one large one."""
 
-_SMALL = 4096
-"""Vocabulary up to which one pass over it costs less than a few more operations."""
-
 
 def draw_class(row: RowSampling, vocabulary: int) -> tuple[type[Draw], int, bool]:
     """The class of work for a row, to how many of the likeliest tokens it looks (0: all), and whether apart.
 
     In a large vocabulary a pass over all tokens is dear, so rows that need more of them stand apart.
     """
-    apart = vocabulary > _SMALL and (row.adjusts or row.xtc_probability > 0)
+    apart = not is_small(vocabulary) and (row.adjusts or row.xtc_probability > 0)
     if row.temperature == 0:
-        return Draw, 0, row.adjusts
+        return Draw, 0, apart
     if 0 < row.top_k < vocabulary:
+        if is_small(vocabulary) and row.top_k <= NUCLEUS < vocabulary:
+            return NucleusDraw, NUCLEUS, False
         width = next((width for width in (NARROW, WIDE) if row.top_k <= width), 0)
         return (TopDraw, min(width, vocabulary), False) if width else (SortedDraw, 0, False)
     return (FullDraw, 0, apart) if row.top_p == 1 else (NucleusDraw, min(NUCLEUS, vocabulary), apart)
@@ -80,7 +88,7 @@ class Draw:
         self._top_p = _column([row.top_p for row in settings])
         self._min_p = _column([row.min_p for row in settings])
         self._top_k = mx.array([row.top_k or 2**31 - 1 for row in settings])[:, None]
-        self._has_top_k = any(0 < row.top_k < width for row in settings)
+        self._has_top_k = any(0 < row.top_k <= width for row in settings)
         self._has_top_p = any(row.top_p < 1 for row in settings)
         self._has_min_p = any(row.min_p > 0 for row in settings)
         self._excludes = any(row.xtc_probability > 0 for row in settings)
@@ -119,7 +127,7 @@ class Draw:
             times: One for each row, which decides whether it is spared.
         """
         likely = weights >= self._threshold * mass
-        least = mx.min(weights + (1 - likely.astype(mx.float32)) * 1e30, axis=-1, keepdims=True)
+        least = mx.min(mx.where(likely, weights, mx.inf), axis=-1, keepdims=True)
         return mx.where(times > self._spared, least, mx.inf)
 
 
@@ -198,7 +206,7 @@ class NucleusDraw(Draw):
         candidates, values = largest(logits, width)
         most = values[:, :1]
         whole = width == vocabulary
-        at_once = vocabulary <= _SMALL
+        at_once = is_small(vocabulary)
         most_tries = MOST_AT_ONCE if at_once else MOST_TRIES
         times = self._times(1 + width + (0 if whole else most_tries * race_length(vocabulary)))
         weights = exponential(logits - most, self._inverse)
@@ -206,6 +214,9 @@ class NucleusDraw(Draw):
         blocks = in_blocks(weights)
         sums = mx.sum(blocks, axis=-1)
         room = self._top_p * mx.sum(sums, axis=-1, keepdims=True)
+        if self._has_top_k:
+            best = best * (mx.arange(width)[None] < self._top_k)
+            room = mx.where(self._top_k <= width, self._top_p * mx.sum(best, axis=-1, keepdims=True), room)
         open_yet = mx.sum(best, axis=-1, keepdims=True) < room
         kept = best * (mx.cumsum(best, axis=-1, inclusive=False) < room)
         if self._has_min_p:
@@ -278,77 +289,6 @@ class NucleusDraw(Draw):
         first = mx.argmax(stands, axis=-1, keepdims=True)
         drawn = mx.take_along_axis(block * size + place[:, :, 0], first, axis=-1)
         return mx.where(mx.take_along_axis(stands, first, axis=-1), drawn, token)
-
-
-def race(weights: mx.array, times: mx.array) -> mx.array:
-    """Index drawn in proportion to `weights`: two times `[rows, candidates]` → `[rows, 1]`."""
-    return mx.argmax(weights / times, axis=-1, keepdims=True)
-
-
-def race_length(vocabulary: int) -> int:
-    """How many times `race_in_blocks` takes per row."""
-    size = _block_size(vocabulary)
-    return -(-vocabulary // size) + size
-
-
-def race_in_blocks(weights: mx.array, times: mx.array) -> mx.array:
-    """As `race`, first between blocks of a vocabulary and then within one: few times are needed."""
-    blocks = in_blocks(weights)
-    return race_between(blocks, mx.sum(blocks, axis=-1), times)[0]
-
-
-def race_between(blocks: mx.array, sums: mx.array, times: mx.array) -> tuple[mx.array, mx.array]:
-    """The index and the weight that are drawn, both `[rows, 1]`, from weights `[rows, blocks, size]`."""
-    count, size = blocks.shape[1:]
-    block = race(sums, times[:, :count])
-    inside = mx.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
-    place = race(inside, times[:, count:])
-    return block * size + place, mx.take_along_axis(inside, place, axis=-1)
-
-
-def in_blocks(weights: mx.array) -> mx.array:
-    """Weights of a vocabulary in blocks, the last one filled up with zeros."""
-    rows, vocabulary = weights.shape
-    size = _block_size(vocabulary)
-    if vocabulary % size:
-        weights = mx.pad(weights, [(0, 0), (0, -vocabulary % size)])
-    return weights.reshape(rows, -1, size)
-
-
-@functools.cache
-def _block_size(vocabulary: int) -> int:
-    return _divisor_near(vocabulary, math.isqrt(vocabulary))
-
-
-@functools.cache
-def _divisor_near(vocabulary: int, ideal: int) -> int:
-    """A size of blocks: one that divides the vocabulary saves a copy."""
-    near = sorted(range(max(1, ideal // 2), 2 * ideal + 1), key=lambda size: abs(size - ideal))
-    return next((size for size in near if vocabulary % size == 0), max(1, ideal))
-
-
-def largest(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
-    """Indices and values `[rows, count]` of the largest logits, falling.
-
-    They lie in the `count` blocks with the largest maxima, so only those are partitioned: 4 instead of 22 ms
-    for 64 of 16 x 151,936 on the CPU.
-    """
-    rows, vocabulary = logits.shape
-    size = _divisor_near(vocabulary, math.isqrt(vocabulary // count))
-    if size >= 16 or (size >= 4 and vocabulary > _SMALL):
-        if vocabulary % size:
-            padding = [(0, 0), (0, -vocabulary % size)]
-            logits = mx.pad(logits, padding, constant_values=mx.array(-mx.inf, logits.dtype))
-        blocks = logits.reshape(rows, -1, size)
-        best = mx.argpartition(-mx.max(blocks, axis=-1), kth=count - 1, axis=-1)[:, :count]
-        pool = mx.take_along_axis(blocks, best[:, :, None], axis=1).reshape(rows, -1)
-        inside = mx.argpartition(-pool, kth=count - 1, axis=-1)[:, :count]
-        indices = mx.take_along_axis(best, inside // size, axis=-1) * size + inside % size
-    else:
-        indices = mx.argpartition(-logits, kth=count - 1, axis=-1)[:, :count]
-    values = mx.take_along_axis(logits, indices, axis=-1)
-    order = mx.argsort(-values, axis=-1)
-    return mx.take_along_axis(indices, order, axis=-1), mx.take_along_axis(values, order, axis=-1)
 
 
 def _column(values: Sequence[float]) -> mx.array:

@@ -53,4 +53,5 @@ def log_sum_exp(logits: mx.array, most: mx.array | None = None) -> mx.array:
     width = _BLOCK * max(1, _PIECE // (rows * _BLOCK))
     pieces = [logits[:, start : start + width] for start in range(0, vocabulary, width)]
     sums = [row_sums(exponential(piece - most)) for piece in pieces]
-    return most + mx.log(row_sums(mx.concatenate(sums, axis=-1)))
+    total = sums[0] if len(sums) == 1 else row_sums(mx.concatenate(sums, axis=-1))
+    return most + mx.log(total)

@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from greenroom.engine.adjustments import Adjustments, Written
 from greenroom.engine.draws import Draw, draw_class
+from greenroom.engine.races import is_small
 from greenroom.engine.row_sampling import RowSampling
 
 
@@ -55,6 +56,7 @@ class Sampler:
         self._positions = list(positions)
         self._written = written or [None] * len(rows)
         self._classes: list[_Class] = []
+        self._adjust: Adjustments | None = None
         self._order: mx.array | None = None
         self._greedy = all(row.temperature == 0 and not row.adjusts for row in rows)
         waiting = [row.min_tokens - at for row, at in zip(rows, positions, strict=True)]
@@ -75,6 +77,8 @@ class Sampler:
             self._steps_left -= 1
             if self._steps_left == 0:
                 self._steps_left = -1
+        if self._adjust is not None:
+            logits = self._adjust(logits)
         if self._order is None:
             return self._classes[0](logits)
         return mx.concatenate([one(logits) for one in self._classes])[self._order]
@@ -84,10 +88,14 @@ class Sampler:
         members: dict[tuple[type[Draw], int, bool], list[int]] = {}
         for index, row in enumerate(self._rows):
             members.setdefault(draw_class(row, vocabulary), []).append(index)
+        # One more pass over a small vocabulary costs less than the same operations for several classes.
+        together = is_small(vocabulary)
+        if together and any(row.adjusts for row in self._rows):
+            self._adjust = Adjustments(self._rows, self._positions, self._written, vocabulary)
         for (kind, width, _), rows in members.items():
             settings, positions = [self._rows[i] for i in rows], [self._positions[i] for i in rows]
             adjust = None
-            if any(row.adjusts for row in settings):
+            if not together and any(row.adjusts for row in settings):
                 adjust = Adjustments(settings, positions, [self._written[i] for i in rows], vocabulary)
             indices = mx.array(rows) if len(members) > 1 else None
             self._classes.append(_Class(indices, kind(settings, positions, width), adjust))

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from greenroom.engine import draws as drawing
-from greenroom.engine.draws import largest, race_in_blocks, race_length, tries, tries_at_once
+from greenroom.engine import races
+from greenroom.engine.draws import tries, tries_at_once
 from greenroom.engine.exponential import exponential, log_sum_exp
+from greenroom.engine.races import largest, race_in_blocks, race_length
 from greenroom.engine.row_sampling import RowSampling, fold_seed
 from greenroom.engine.sampling import Sampler
 
@@ -114,7 +116,7 @@ def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
 ) -> None:
     """A nearly flat distribution, whose nucleus is larger than what is looked at first, and a steeper one."""
     monkeypatch.setattr(drawing, "NUCLEUS", 16)
-    monkeypatch.setattr(drawing, "_SMALL", 4096 if at_once else 0)
+    monkeypatch.setattr(races, "_SMALL", 4096 if at_once else 0)
     logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
     monkeypatch.setattr(drawing.SortedDraw, "draw", None)
     assert fits(draws(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
@@ -183,7 +185,7 @@ def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
     at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawing, "NUCLEUS", 16)
-    monkeypatch.setattr(drawing, "_SMALL", 4096 if at_once else 0)
+    monkeypatch.setattr(races, "_SMALL", 4096 if at_once else 0)
     logits = [2.5, 2.0, 1.5] + [0.0] * 97
     settings = {"top_p": 0.9, "xtc_probability": 0.5, "xtc_threshold": 0.03}
     whole = reference(logits, top_p=1.0)
