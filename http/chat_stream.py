@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import attrs
-
 from greenroom.http.logprob_text import chat_logprobs
-from greenroom.http.problem_documents import openai_error
-from greenroom.http.sse_text import DONE, json_string, json_text, system_fingerprint
+from greenroom.http.openai_stream import OpenAIStream
+from greenroom.http.sse_text import json_string
 from greenroom.schemas.events import (
     Failed,
     Finished,
@@ -15,14 +13,12 @@ from greenroom.schemas.events import (
     TextDelta,
     ToolCallDelta,
 )
-from greenroom.schemas.openai_responses import usage_body
-from greenroom.schemas.problems import Problem
 
 ROLE = b'{"role":"assistant","content":"","refusal":null}'
 NOTHING = b'{"content":""}'
 
 
-class ChatStream:
+class ChatStream(OpenAIStream):
     """Formats one streamed answer.
 
     All that is the same in every chunk is made once; per event only the delta is encoded.
@@ -45,20 +41,20 @@ class ChatStream:
         include_usage: bool = False,
         with_reasoning_copy: bool = True,
     ) -> None:
-        self.finished = False
-        self._include_usage = include_usage
-        self._copy = with_reasoning_copy
-        self._head = (
-            b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,'
-            b'"system_fingerprint":%b,'
-            % (json_string(answer_id), created, json_string(model), json_string(system_fingerprint()))
+        super().__init__(
+            "chat.completion.chunk",
+            answer_id,
+            model,
+            created,
+            streams=choices,
+            choices=choices,
+            include_usage=include_usage,
         )
+        self._copy = with_reasoning_copy
         self._befores = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
-        self._ends: list[Finished] = []
-        usage = b',"usage":null' if include_usage else b""
-        self._after = b',"logprobs":null,"finish_reason":null}]' + usage + b"}\n\n"
-        self._after_scores = b',"logprobs":%b,"finish_reason":null}]' + usage + b"}\n\n"
-        self._after_last = b',"logprobs":null,"finish_reason":%b}]' + usage + b"}\n\n"
+        self._after = b',"logprobs":null,"finish_reason":null}]' + self._usage + b"}\n\n"
+        self._after_scores = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
+        self._after_last = b',"logprobs":null,"finish_reason":%b}]' + self._usage + b"}\n\n"
 
     def opening(self) -> bytes:
         """The first chunk of every choice, which names the role."""
@@ -87,11 +83,6 @@ class ChatStream:
             case _:
                 return b""
 
-    def failure(self, problem: Problem) -> bytes:
-        """The end of an answer that cannot be completed."""
-        self.finished = True
-        return b'data: {"error":%b}\n\n' % json_text(openai_error(problem)) + DONE
-
     def _chunk(self, delta: bytes, index: int = 0) -> bytes:
         return self._befores[index] + delta + self._after
 
@@ -100,21 +91,8 @@ class ChatStream:
             return b'{"content":null,"reasoning_content":%b,"reasoning":%b}' % (text, text)
         return b'{"content":null,"reasoning_content":%b}' % text
 
-    def _ending(self, event: Finished) -> bytes:
-        self._ends.append(event)
-        ending = self._befores[event.index] + b"{}" + self._after_last % json_string(finish_reason(event))
-        if len(self._ends) < len(self._befores):
-            return ending
-        self.finished = True
-        if self._include_usage:
-            usage = json_text(attrs.asdict(usage_body(self._ends, len(self._befores))))
-            ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
-        return ending + DONE
-
-
-def finish_reason(event: Finished) -> str:
-    """Why it ended, in OpenAI's words."""
-    return "stop" if event.reason == "cancelled" else event.reason
+    def _last_chunk(self, index: int, reason: bytes) -> bytes:
+        return self._befores[index] + b"{}" + self._after_last % reason
 
 
 def _call(event: ToolCallDelta) -> bytes:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
-
-from greenroom.http.chat_stream import finish_reason
 from greenroom.http.logprob_text import CompletionLogprobs
-from greenroom.http.problem_documents import openai_error
-from greenroom.http.sse_text import DONE, json_string, json_text, system_fingerprint
+from greenroom.http.openai_stream import OpenAIStream
+from greenroom.http.sse_text import json_string, json_text
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
-from greenroom.schemas.openai_responses import usage_body
-from greenroom.schemas.problems import Problem
 
 
-class CompletionStream:
+class CompletionStream(OpenAIStream):
     """Formats one streamed answer, which has one choice or several for every prompt.
 
     Args:
@@ -34,17 +29,17 @@ class CompletionStream:
         choices: int = 1,
         include_usage: bool = False,
     ) -> None:
-        self.finished = False
+        super().__init__(
+            "text_completion",
+            answer_id,
+            model,
+            created,
+            streams=len(echoes),
+            choices=choices,
+            include_usage=include_usage,
+        )
         self._echoes = echoes
         self._scores = [CompletionLogprobs(len(echo)) for echo in echoes]
-        self._ends: list[Finished] = []
-        self._choices = choices
-        self._include_usage = include_usage
-        self._head = (
-            b'data: {"id":%b,"object":"text_completion","created":%d,"model":%b,"system_fingerprint":%b,'
-            % (json_string(answer_id), created, json_string(model), json_string(system_fingerprint()))
-        )
-        self._usage = b',"usage":null' if include_usage else b""
 
     def opening(self) -> bytes:
         """The prompts, if the client wants them back."""
@@ -67,11 +62,6 @@ class CompletionStream:
             case _:
                 return b""
 
-    def failure(self, problem: Problem) -> bytes:
-        """The end of an answer that cannot be completed."""
-        self.finished = True
-        return b'data: {"error":%b}\n\n' % json_text(openai_error(problem)) + DONE
-
     def _chunk(self, index: int, text: str, reason: bytes = b"null", logprobs: bytes = b"null") -> bytes:
         choice = b'"choices":[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]' % (
             index,
@@ -81,13 +71,5 @@ class CompletionStream:
         )
         return self._head + choice + self._usage + b"}\n\n"
 
-    def _ending(self, event: Finished) -> bytes:
-        self._ends.append(event)
-        ending = self._chunk(event.index, "", json_string(finish_reason(event)))
-        if len(self._ends) < len(self._echoes):
-            return ending
-        self.finished = True
-        if self._include_usage:
-            usage = json_text(attrs.asdict(usage_body(self._ends, self._choices)))
-            ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
-        return ending + DONE
+    def _last_chunk(self, index: int, reason: bytes) -> bytes:
+        return self._chunk(index, "", reason)

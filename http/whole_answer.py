@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.chat_stream import finish_reason
 from greenroom.http.logprob_text import CompletionLogprobs, chat_logprobs
+from greenroom.http.openai_stream import finish_reason
 from greenroom.http.sse_text import system_fingerprint
 from greenroom.schemas.events import (
     Finished,
