@@ -81,6 +81,16 @@ def batch_generator(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list
     return [generated[row] for row in rows]
 
 
+def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
+    """mlx-lm's own prefill up to the first token, one prompt after the other; hands out no token."""
+    from mlx_lm.generate import generate_step
+
+    for prompt in prompts:
+        for _ in generate_step(mx.array(list(prompt)), model, max_tokens=0):
+            pass
+    return [[] for _ in prompts]
+
+
 def own_loop(model: Any, voice: Voice, prompts: Prompts, tokens: Sequence[int]) -> list[int]:
     """Our loop with all its host work, greedy; returns how many tokens each row got."""
     engine = TextEngine(model, voice)

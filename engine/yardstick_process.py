@@ -3,7 +3,7 @@
 One order a line on stdin, one result a line on stdout, both JSON:
 
     {"loop": "batch_generator", "prompts": [[{"role": …, "content": …}], …], "tokens": [64, …]}
-    {"seconds": 0.8, "tokens": 1024, "cpu": 1.3}
+    {"seconds": 0.8, "prompt_tokens": 500, "tokens": 1024, "cpu": 1.3}
 
 Prompts go through the model's template as they do in the server; this is not part of the time.
 """
@@ -14,9 +14,9 @@ import json
 import os
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages import Message, Role, TextPart
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import ChatInput, GenerationRequest
@@ -50,20 +50,24 @@ class Yardstick:
         """Carry out one order; times are in seconds."""
         from greenroom.engine import yardstick
 
-        loops = {"batch_generator": yardstick.batch_generator, "bare_loop": yardstick.bare_loop}
+        loops = {
+            "batch_generator": yardstick.batch_generator,
+            "bare_loop": yardstick.bare_loop,
+            "bare_prefill": yardstick.bare_prefill,
+        }
         prompts = [self._tokens(messages) for messages in order["prompts"]]
         began, cpu = time.perf_counter(), time.process_time()
         generated = loops[order["loop"]](self._model, prompts, order["tokens"])
         return {
             "seconds": time.perf_counter() - began,
+            "prompt_tokens": sum(len(prompt) for prompt in prompts),
             "tokens": sum(len(row) for row in generated),
             "cpu": time.process_time() - cpu,
         }
 
     def _tokens(self, messages: list[dict[str, str]]) -> list[int]:
         conversation = tuple(
-            Message("user" if message["role"] == "user" else "assistant", (TextPart(message["content"]),))
-            for message in messages
+            Message(cast(Role, message["role"]), (TextPart(message["content"]),)) for message in messages
         )
         request = GenerationRequest("yardstick", ModelKey("default"), ChatInput(conversation))
         return list(self._adapter.prepare_input(request).tokens)

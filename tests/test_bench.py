@@ -16,13 +16,14 @@ import psutil
 import pytest
 import trio
 
-from greenroom.http.bench.figures import BareRun, Exchange, Percentiles, Run, Spread, figures
+from greenroom.http.bench.contestant import Contestant
+from greenroom.http.bench.figures import Figure, Quantity, Sample, Spread, percentile, rate, summarise
 from greenroom.http.bench.load_client import BenchError, LoadClient, Target, find_target
 from greenroom.http.bench.processor_time import processor_time
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import Answer, read
 from greenroom.http.bench.recorder import open_recorder
-from greenroom.http.bench.scenarios import ConcurrentStreams
+from greenroom.http.bench.scenarios.streams import Streams
 
 Respond = Callable[[dict[str, Any]], Iterator[bytes]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -163,8 +164,8 @@ async def test_streams_run_at_once_with_prompts_of_their_own() -> None:
     with server(together) as (address, bodies):
         async with open_recorder() as recorder:
             client = LoadClient(Target(address, "m", extra={"ignore_eos": True}), recorder)
-            asked = await ConcurrentStreams(5, 4, 16).run(client, Prompts())
-    assert [read(each.recording).tokens for each in asked] == [4] * 5
+            sample = await Streams(5, 4, 16).run(Contestant(client), Prompts(), 0)
+    assert [answer.tokens for answer in sample.answers] == [4] * 5
     assert len({body["messages"][0]["content"] for body in bodies}) == 5
     for body in bodies:
         assert len(body["messages"][0]["content"].split()) == 16
@@ -203,36 +204,33 @@ async def test_a_target_is_found_with_or_without_v1() -> None:
         await find_target(address, None, "none", {})
 
 
-def exchange(sent: float, *arrivals: float, tokens: int | None = None) -> Exchange:
-    return Exchange([], Answer(sent, arrivals, len(arrivals) if tokens is None else tokens))
+def answer(sent: float, *arrivals: float, error: str | None = None) -> Answer:
+    return Answer(sent, arrivals, len(arrivals), error=error)
 
 
 def test_figures_of_known_times() -> None:
-    run = Run(
-        (exchange(10.0, 10.5, 11.0), exchange(10.0, 10.25, 12.0)), 0.001, 0.4, {"b": BareRun(1.0, 4, 0.2)}
+    assert rate([answer(10.0, 10.5, 11.0), answer(10.0, 10.25, 12.0), answer(0.0, error="refused")]) == 2.0
+    assert rate([]) == 0.0
+    samples = [Sample({"speed": value}, [answer(0.0, 1.0)]) for value in (1.0, 3.0, 2.0)]
+    failed = Sample({}, [answer(0.0, error="refused")], ["no figure"])
+    result = summarise(
+        "a", "b", "c", {"speed": Quantity("speed"), "other": Quantity("x")}, [*samples, failed]
     )
-    slower = Run((exchange(0.0, 1.0, 4.0),), 0.001, 0.2, {"b": BareRun(1.0, 2, 0.1)})
-    result = figures("two", 2, [run, slower])
-    assert result.rate == Spread(1.25, 0.5, 2.0)
-    assert result.first == Percentiles(500.0, 1000.0, 1000.0)
-    assert result.gap == Percentiles(1750.0, 3000.0, 3000.0)
-    assert result.pairs["b"] == [0.5, 0.25]
-    assert result.ratio["b"].median == 0.375
-    assert result.server_cpu == pytest.approx(1e5)
-    assert result.cpu_beyond["b"] == pytest.approx(5e4)
-    assert result.client_cpu == pytest.approx(2e-3 / 6 * 1e6)
+    assert list(result.figures) == ["speed"]
+    assert result.figures["speed"].spread == Spread(2.0, 1.0, 3.0)
+    assert result.figures["speed"].runs == [1.0, 3.0, 2.0, None]
+    assert (result.answers, result.tokens, result.errors) == (3, 3, ["no figure", "refused"])
 
 
-def test_figures_when_everything_failed() -> None:
-    failed = Exchange([], Answer(0.0, (), 0, error="refused"))
-    result = figures("one", 1, [Run((failed,), 0.0)])
-    assert (result.rate.median, result.first, result.gap, result.errors) == (0.0, None, None, ["refused"])
+def test_a_ratio_of_servers_is_taken_run_by_run() -> None:
+    mine, theirs = Figure("x", "ms", 0, [2.0, 9.0, None]), Figure("x", "ms", 0, [1.0, 3.0, 1.0])
+    assert mine.over(theirs).runs == [2.0, 3.0, None]
+    assert mine.over(theirs).unit == ""
 
 
 def test_percentiles_are_values_that_occurred() -> None:
-    assert Percentiles.of(range(1, 101)) == Percentiles(50, 90, 99)
-    assert Percentiles.of([3]) == Percentiles(3, 3, 3)
-    assert Percentiles.of([]) is None
+    assert [percentile(range(1, 101), rank) for rank in (50, 90, 99)] == [50, 90, 99]
+    assert percentile([3], 99) == 3
 
 
 def test_prompts_are_new_unless_a_seed_says_otherwise() -> None:
@@ -277,9 +275,9 @@ def test_the_command_prints_a_table_or_json() -> None:
     assert "3 streams" in table.stdout
     assert "fake at" in table.stdout
     results = json.loads(document.stdout)["results"]
-    assert [(result["streams"], result["tokens"], result["errors"]) for result in results] == [
-        (1, 10, []),
-        (3, 30, []),
+    assert [(result["case"], result["tokens"], result["errors"]) for result in results] == [
+        ("1 stream", 10, []),
+        ("3 streams", 30, []),
     ]
     assert results[0]["prompt_tokens"] == 5
 

@@ -1,13 +1,12 @@
-"""From single exchanges to the figures of a report."""
+"""From single answers to the figures of a report."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from greenroom.http.bench.load_client import ChatMessages
 from greenroom.http.bench.reading import Answer
 
 
@@ -27,132 +26,123 @@ class Spread:
 
 
 @attrs.frozen
-class Percentiles:
-    """Of all samples of all runs."""
-
-    p50: float
-    p90: float
-    p99: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Percentiles | None:
-        """Nearest-rank percentiles, or None if there is nothing to rank."""
-        ordered = sorted(values)
-        if not ordered:
-            return None
-        return cls(*(ordered[-(-len(ordered) * rank // 100) - 1] for rank in (50, 90, 99)))
-
-
-@attrs.frozen
-class Exchange:
-    """What was asked and what came back."""
-
-    messages: ChatMessages
-    answer: Answer
-
-
-@attrs.frozen
-class BareRun:
-    """What a loop without a server took for the same prompts and as many tokens.
+class Quantity:
+    """What a scenario measures in every run.
 
     Args:
-        seconds: Wall time of prefill and decoding.
-        cpu: Seconds of processor time.
+        label: What the report calls it.
+        unit: Empty for ratios and counts.
+        digits: Decimal places that mean something.
     """
 
-    seconds: float
-    tokens: int
-    cpu: float
+    label: str
+    unit: str = ""
+    digits: int = 2
 
 
 @attrs.frozen
-class Run:
-    """One pass through a scenario.
+class Sample:
+    """What one run of a scenario showed on one server.
 
     Args:
-        client_cpu: Seconds of processor time that the load generator took while it waited.
-        server_cpu: Likewise the server, where it is a process of ours.
-        bare: Runs of the bare loops by name, right after this one.
+        values: By name of the scenario's quantities; what could not be measured is missing.
+        errors: What went wrong besides the errors of the answers.
+        series: Numbers by name that only a plot shows.
     """
 
-    exchanges: tuple[Exchange, ...]
-    client_cpu: float
-    server_cpu: float | None = None
-    bare: dict[str, BareRun] = attrs.field(factory=dict)
-
-    @property
-    def tokens(self) -> int:
-        return sum(exchange.answer.tokens for exchange in self.exchanges)
-
-    @property
-    def errors(self) -> list[str]:
-        return [exchange.answer.error for exchange in self.exchanges if exchange.answer.error]
-
-    @property
-    def rate(self) -> float:
-        """Tokens a second, from the first request to the last token."""
-        answers = [exchange.answer for exchange in self.exchanges if exchange.answer.arrivals]
-        if not answers:
-            return 0.0
-        began, ended = min(a.sent for a in answers), max(a.arrivals[-1] for a in answers)
-        return self.tokens / (ended - began) if ended > began else 0.0
+    values: Mapping[str, float]
+    answers: Sequence[Answer]
+    errors: Sequence[str] = ()
+    series: Mapping[str, Sequence[float]] = attrs.field(factory=dict)
 
 
 @attrs.frozen
-class Figures:
-    """What a report says about one scenario. Times are in milliseconds, processor time in µs per token.
+class Figure:
+    """One quantity over all runs.
 
     Args:
-        prompt_tokens: Of a prompt, on average, as the server counts them.
-        ratio: Server's tokens a second over each bare loop's, pair by pair.
-        cpu_beyond: Processor time of the server beyond each bare loop's.
+        runs: Its value in each run; None where it could not be measured.
+    """
+
+    label: str
+    unit: str
+    digits: int
+    runs: Sequence[float | None]
+
+    @property
+    def spread(self) -> Spread | None:
+        """None if no run has a value."""
+        values = [value for value in self.runs if value is not None]
+        return Spread.of(values) if values else None
+
+    def over(self, other: Figure) -> Figure:
+        """The ratio of two servers, run by run."""
+        pairs = zip(self.runs, other.runs, strict=True)
+        return Figure(
+            self.label, "", 2, [mine / theirs if mine and theirs else None for mine, theirs in pairs]
+        )
+
+
+@attrs.frozen
+class Result:
+    """What a report says about one scenario on one server.
+
+    Args:
+        case: Which of the loads of the scenario, such as `8 streams`; empty if there is only one.
+        answers: Complete ones, of all runs that count.
+        prompt_tokens: Longest prompt, as the server counts; 0 if it does not.
+        series: What each run has for a plot.
     """
 
     scenario: str
-    streams: int
+    case: str
+    server: str
     runs: int
+    answers: int
     tokens: int
-    prompt_tokens: float
-    rate: Spread
-    first: Percentiles | None
-    gap: Percentiles | None
-    client_cpu: float
-    server_cpu: float | None
-    ratio: dict[str, Spread]
-    pairs: dict[str, list[float]]
-    cpu_beyond: dict[str, float]
-    errors: list[str]
+    prompt_tokens: int
+    figures: Mapping[str, Figure]
+    errors: Sequence[str]
+    series: Sequence[Mapping[str, Sequence[float]]]
 
 
-def figures(scenario: str, streams: int, runs: Sequence[Run]) -> Figures:
-    """Sum up the runs of one scenario."""
-    answers = [e.answer for run in runs for e in run.exchanges if e.answer.arrivals]
-    tokens = sum(run.tokens for run in runs)
-    server_cpu = None
-    if tokens and all(run.server_cpu is not None for run in runs):
-        server_cpu = sum(run.server_cpu or 0.0 for run in runs) / tokens * 1e6
-    pairs = {name: _ratios(runs, name) for name in runs[0].bare}
-    return Figures(
+def summarise(
+    scenario: str, case: str, server: str, quantities: Mapping[str, Quantity], samples: Sequence[Sample]
+) -> Result:
+    """The runs of one scenario on one server, one after the other."""
+    answers = [answer for sample in samples for answer in sample.answers]
+    complete = [answer for answer in answers if answer.error is None]
+    figures = {
+        name: Figure(
+            quantity.label, quantity.unit, quantity.digits, [sample.values.get(name) for sample in samples]
+        )
+        for name, quantity in quantities.items()
+    }
+    errors = {answer.error for answer in answers if answer.error is not None}
+    return Result(
         scenario=scenario,
-        streams=streams,
-        runs=len(runs),
-        tokens=tokens,
-        prompt_tokens=sum(answer.prompt_tokens for answer in answers) / max(len(answers), 1),
-        rate=Spread.of(run.rate for run in runs),
-        first=Percentiles.of(answer.first * 1e3 for answer in answers),
-        gap=Percentiles.of(gap * 1e3 for answer in answers for gap in answer.gaps),
-        client_cpu=sum(run.client_cpu for run in runs) / max(tokens, 1) * 1e6,
-        server_cpu=server_cpu,
-        ratio={name: Spread.of(ratios) for name, ratios in pairs.items() if ratios},
-        pairs=pairs,
-        cpu_beyond={name: server_cpu - _bare_cpu(runs, name) for name in pairs if server_cpu is not None},
-        errors=sorted({error for run in runs for error in run.errors}),
+        case=case,
+        server=server,
+        runs=len(samples),
+        answers=len(complete),
+        tokens=sum(answer.tokens for answer in complete),
+        prompt_tokens=max((answer.prompt_tokens for answer in complete), default=0),
+        figures={name: figure for name, figure in figures.items() if figure.spread is not None},
+        errors=sorted(errors.union(*(sample.errors for sample in samples))),
+        series=[sample.series for sample in samples],
     )
 
 
-def _ratios(runs: Sequence[Run], name: str) -> list[float]:
-    return [run.rate * run.bare[name].seconds / run.bare[name].tokens for run in runs if run.tokens]
+def percentile(values: Iterable[float], rank: int) -> float:
+    """The nearest-rank percentile of at least one value: one that occurred."""
+    ordered = sorted(values)
+    return ordered[max(-(-len(ordered) * rank // 100), 1) - 1]
 
 
-def _bare_cpu(runs: Sequence[Run], name: str) -> float:
-    return sum(run.bare[name].cpu for run in runs) / sum(run.bare[name].tokens for run in runs) * 1e6
+def rate(answers: Iterable[Answer]) -> float:
+    """Tokens a second of answers that ran together, from the first request to the last token."""
+    begun = [answer for answer in answers if answer.arrivals]
+    if not begun:
+        return 0.0
+    seconds = max(answer.arrivals[-1] for answer in begun) - min(answer.sent for answer in begun)
+    return sum(answer.tokens for answer in begun) / seconds if seconds > 0 else 0.0

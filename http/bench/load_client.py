@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,7 +56,7 @@ async def find_target(url: str, model: str | None, api_key: str, extra: Mapping[
 
 
 class LoadClient:
-    """Sends chat requests to one target; greedy, so that a bare loop can repeat the answer."""
+    """Sends chat requests to one target; greedy by default, so that a bare loop can repeat the answer."""
 
     def __init__(self, target: Target, recorder: Recorder) -> None:
         self.target = target
@@ -64,6 +65,17 @@ class LoadClient:
 
     async def ask(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> Recording:
         """One streamed answer, complete but not read yet: reading takes time that others are measured in."""
+        async with self.open(messages, max_tokens, **fields) as recording:
+            await recording.done.wait()
+        return recording
+
+    @asynccontextmanager
+    async def open(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> AsyncIterator[Recording]:
+        """A streamed answer that is still coming; leaving it hangs up.
+
+        Raises:
+            BenchError: Nobody listens there.
+        """
         body = {
             "model": self.target.model,
             "messages": messages,
@@ -74,10 +86,13 @@ class LoadClient:
             **self.target.extra,
             **fields,
         }
-        try:
-            return await self._recorder.record(self._url, self._request(json.dumps(body).encode()))
-        except OSError as problem:
-            raise BenchError(f"{self.target.base}: {problem}") from problem
+        async with AsyncExitStack() as stack:
+            try:
+                request = self._request(json.dumps(body).encode())
+                recording = await stack.enter_async_context(self._recorder.open(self._url, request))
+            except OSError as problem:
+                raise BenchError(f"{self.target.base}: {problem}") from problem
+            yield recording
 
     def _request(self, body: bytes) -> bytes:
         headers = [

@@ -13,11 +13,27 @@ from typing import Any
 import attrs
 import trio
 
-from greenroom.http.bench.figures import BareRun
 from greenroom.http.bench.load_client import BenchError, ChatMessages
 
 START_SECONDS = 60
 LOOP_SECONDS = 900
+
+
+@attrs.frozen
+class BareRun:
+    """What a loop without a server took for the same prompts and as many tokens.
+
+    Args:
+        seconds: Wall time of prefill and decoding.
+        prompt_tokens: Of all prompts.
+        tokens: Generated ones.
+        cpu: Seconds of processor time.
+    """
+
+    seconds: float
+    prompt_tokens: int
+    tokens: int
+    cpu: float
 
 
 @attrs.frozen
@@ -76,7 +92,8 @@ class BareLoops:
         """Prefill and decode all prompts together.
 
         Args:
-            loop: `batch_generator` (mlx-lm's) or `bare_loop` (forward and argmax, nothing else).
+            loop: `batch_generator` (mlx-lm's), `bare_loop` (forward and argmax, nothing else) or
+                `bare_prefill` (mlx-lm's, up to the first token of each prompt, one after the other).
             tokens: How many to generate for each prompt, whatever they are.
 
         Raises:
@@ -87,7 +104,7 @@ class BareLoops:
         with trio.move_on_after(LOOP_SECONDS):
             answer = _as_event(await self._lines.next())
             if "seconds" in answer:
-                return BareRun(answer["seconds"], answer["tokens"], answer["cpu"])
+                return BareRun(**answer)
             raise BenchError(f"the bare loop fails: {answer.get('error', 'it has ended')}")
         raise BenchError("the bare loop does not answer")
 

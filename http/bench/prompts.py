@@ -37,3 +37,7 @@ class Prompts:
     def chat(self, words: int) -> ChatMessages:
         """A conversation of one message."""
         return [{"role": "user", "content": self.text(words)}]
+
+    def seed(self) -> int:
+        """For a row of its own, or for other prompts."""
+        return self._random.getrandbits(31)

@@ -21,15 +21,21 @@ class Answer:
         arrivals: Times at which content, reasoning or parts of a tool call arrived.
         tokens: Generated tokens as the server counts them, else one for each arrival.
         prompt_tokens: As the server counts them; 0 if it does not.
+        cached_tokens: Those of the prompt that were not computed, as the server says; None if it does not.
+        alternatives: For each token with a log-probability, the number of likeliest tokens beside it.
         error: Why there is no (complete) answer.
+        refused: The server said so before it began.
     """
 
     sent: float
     arrivals: tuple[float, ...]
     tokens: int
     prompt_tokens: int = 0
+    cached_tokens: int | None = None
     text: str = ""
+    alternatives: tuple[int, ...] = ()
     error: str | None = None
+    refused: bool = False
 
     @property
     def first(self) -> float:
@@ -42,11 +48,17 @@ class Answer:
         return [later - earlier for earlier, later in zip(self.arrivals, self.arrivals[1:], strict=False)]
 
 
+class _RefusedError(ValueError):
+    """The status is not 200."""
+
+
 def read(recording: Recording) -> Answer:
     """What a recording of `POST /v1/chat/completions` with `stream` says."""
     arrivals: list[float] = []
     text: list[str] = []
-    usage: dict[str, int] = {}
+    alternatives: list[int] = []
+    usage: dict[str, Any] = {}
+    refused = False
     try:
         for now, chunk in _chunks(recording):
             if "error" in chunk:
@@ -58,17 +70,22 @@ def read(recording: Recording) -> Answer:
                 if piece or delta.get("tool_calls"):
                     arrivals.append(now)
                     text.append(piece or "")
+                scored = (choice.get("logprobs") or {}).get("content") or ()
+                alternatives += (len(token.get("top_logprobs") or ()) for token in scored)
         error = recording.broken or (None if arrivals else "the answer is empty")
     except (ValueError, KeyError, AttributeError, h11.RemoteProtocolError) as problem:
         error = str(problem) or type(problem).__name__
-    tokens = usage.get("completion_tokens", len(arrivals))
+        refused = isinstance(problem, _RefusedError)
     return Answer(
-        recording.sent,
-        tuple(arrivals),
-        tokens,
-        usage.get("prompt_tokens", 0),
-        "".join(text),
-        error,
+        sent=recording.sent,
+        arrivals=tuple(arrivals),
+        tokens=usage.get("completion_tokens", len(arrivals)),
+        prompt_tokens=usage.get("prompt_tokens", 0),
+        cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        text="".join(text),
+        alternatives=tuple(alternatives),
+        error=error,
+        refused=refused,
     )
 
 
@@ -93,7 +110,8 @@ def _body(recording: Recording) -> Iterator[tuple[float, bytes]]:
     status, refusal = 0, b""
     if not any(data for _, data in recording.pieces):
         raise ValueError(recording.broken or "the server hung up without an answer")
-    for now, data in [*recording.pieces, (0.0, b"")]:
+    end = [] if recording.hung_up else [(0.0, b"")]
+    for now, data in [*recording.pieces, *end]:
         if connection.their_state is h11.DONE:
             break
         connection.receive_data(data)
@@ -108,7 +126,7 @@ def _body(recording: Recording) -> Iterator[tuple[float, bytes]]:
                 case h11.EndOfMessage() | h11.ConnectionClosed():
                     break
     if status != 200:
-        raise ValueError(_refusal(status, refusal))
+        raise _RefusedError(_refusal(status, refusal))
 
 
 def _refusal(status: int, body: bytes) -> str:

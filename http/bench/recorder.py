@@ -30,18 +30,38 @@ class Recording:
         sent: `time.perf_counter()` just before the request was written.
         pieces: Times and bytes as they were read.
         broken: Why the connection ended early.
+        events: Server-sent events so far.
+        hung_up: We have left before the end.
     """
 
     sent: float
     pieces: list[tuple[float, bytes]] = attrs.Factory(list)
     broken: str | None = None
     done: trio.Event = attrs.Factory(trio.Event)
+    events: int = 0
+    hung_up: bool = False
     _plain: h11.Connection | None = None
+    _awaited: int = 0
+    _reached: trio.Event = attrs.Factory(trio.Event)
+
+    async def reach(self, events: int) -> None:
+        """Wait until so many events have come, or the response is over."""
+        self._awaited, self._reached = events, trio.Event()
+        if self.events < events and not self.done.is_set():
+            await self._reached.wait()
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self.done.set()
+        self._reached.set()
 
     def add(self, now: float, data: bytes) -> bool:
         """Note what was read; whether the response is complete."""
         first = not self.pieces
         self.pieces.append((now, data))
+        self.events += data.count(b"data:")
+        if self.events >= self._awaited:
+            self._reached.set()
         if first and b"chunked" not in data[:READ_SIZE].partition(b"\r\n\r\n")[0].lower():
             self._plain = h11.Connection(h11.CLIENT)
             self._plain.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
@@ -61,20 +81,20 @@ class Recorder:
         self._selector = selectors.DefaultSelector()
         self._added = trio.Event()
 
-    async def record(self, url: SplitResult, request: bytes) -> Recording:
-        """Send raw bytes on a connection of their own and wait for the whole response."""
-        connection = await trio.to_thread.run_sync(_connect, url)
-        recording = Recording(sent=time.perf_counter())
-        connection.sendall(request)
-        connection.setblocking(False)
-        self._selector.register(connection, selectors.EVENT_READ, recording)
-        self._added.set()
-        try:
-            await recording.done.wait()
-        finally:
-            self._selector.unregister(connection)
-            connection.close()
-        return recording
+    @asynccontextmanager
+    async def open(self, url: SplitResult, request: bytes) -> AsyncIterator[Recording]:
+        """Send raw bytes on a connection of their own; who leaves before the response is over hangs up."""
+        with await trio.to_thread.run_sync(_connect, url) as connection:
+            recording = Recording(sent=time.perf_counter())
+            connection.sendall(request)
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ, recording)
+            self._added.set()
+            try:
+                yield recording
+            finally:
+                recording.hung_up = not recording.done.is_set()
+                self._selector.unregister(connection)
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -119,11 +139,11 @@ def _read(connection: socket.socket, recording: Recording) -> None:
         try:
             data = connection.recv(READ_SIZE)
             if not data or recording.add(time.perf_counter(), data):
-                recording.done.set()
+                recording.end()
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except (OSError, h11.RemoteProtocolError) as problem:
             recording.broken = str(problem) or type(problem).__name__
-            recording.done.set()
+            recording.end()
         if not isinstance(connection, ssl.SSLSocket):
             return

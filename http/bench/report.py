@@ -1,11 +1,8 @@
-"""The figures as a table for people and as JSON for programs."""
+"""The figures as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
-import platform
-import sys
-from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,77 +10,128 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from greenroom.http.bench.figures import Figures, Percentiles, Spread
+from greenroom.http.bench.figures import Figure, Result
+from greenroom.http.bench.machine import circumstances
 
-LOOP_NAMES = {"batch_generator": "mlx-lm's\nBatchGen.", "bare_loop": "the bare\nloop"}
+Results = Sequence[Sequence[Result]]
+"""By scenario, and in that by server."""
 
 
-def as_json(results: Sequence[Figures], target: str, model: str) -> dict[str, Any]:
+def as_json(results: Results, model: str) -> dict[str, Any]:
     """Everything that was measured, with machine, versions and command."""
     return {
-        "target": target,
         "model": model,
-        "command": sys.argv,
-        "machine": f"{platform.platform()}, {platform.processor() or platform.machine()}",
-        "python": platform.python_version(),
-        "versions": {name: found for name in ("greenroom", "mlx", "mlx-lm") if (found := _version(name))},
-        "results": [attrs.asdict(result) for result in results],
+        **circumstances(),
+        "results": [_document(result) for row in results for result in row],
+        "ratios": [
+            {"scenario": first.scenario, "case": first.case, "figures": _figures(_ratios(first, second))}
+            for first, second in (row for row in results if len(row) == 2)
+        ],
     }
 
 
-def print_table(results: Sequence[Figures], target: str, model: str, console: Console) -> None:
-    """One row for each scenario, narrow enough for 80 columns."""
+def print_tables(results: Results, model: str, console: Console) -> None:
+    """One table for each scenario, or for each case of one if two servers are compared."""
+    compared = [row for row in results if len(row) == 2]
+    kinds = dict.fromkeys(row[0].scenario for row in results if len(row) == 1)
+    cases = [[row[0] for row in results if row[0].scenario == kind] for kind in kinds]
+    for columns in (*map(_Columns.of_servers, compared), *map(_Columns.of_cases, cases)):
+        _print(columns, model, console)
+    for error in _errors(results):
+        console.print(f"failed: {error}", style="red", markup=False)
+
+
+@attrs.frozen
+class _Columns:
+    """What stands beside each other in one table: `results`, and perhaps what follows from them."""
+
+    title: str
+    results: Sequence[Result]
+    heads: Sequence[str]
+    figures: Sequence[Mapping[str, Figure]]
+
+    @classmethod
+    def of_cases(cls, results: Sequence[Result]) -> _Columns:
+        """Loads of one scenario."""
+        heads = [result.case for result in results]
+        return cls(results[0].scenario, results, heads, [result.figures for result in results])
+
+    @classmethod
+    def of_servers(cls, results: Sequence[Result]) -> _Columns:
+        """Two servers and their ratio."""
+        first, second = results
+        heads = [first.server, second.server, "ratio"]
+        title = f"{first.scenario}, {first.case}"
+        return cls(title, results, heads, [first.figures, second.figures, _ratios(first, second)])
+
+
+def _print(columns: _Columns, model: str, console: Console) -> None:
     table = Table(
-        title=f"{model} at {target}",
-        caption=_caption(results),
+        title=f"{columns.title}: {model} at {columns.results[0].server}",
+        caption=_caption(columns.results),
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    loops = [name for name in LOOP_NAMES if any(name in result.ratio for result in results)]
-    table.add_column("", min_width=8)
-    headings = ["tokens/s", "first\ntoken, ms", "between\ntokens, ms"]
-    headings += [f"of {LOOP_NAMES[name]}" for name in loops]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in results:
-        cells = [result.scenario, _spread(result.rate, 0), _ranks(result.first), _ranks(result.gap)]
-        cells += [_spread(result.ratio[name], 2) if name in result.ratio else "" for name in loops]
-        table.add_row(*cells)
+    table.add_column("")
+    for head in columns.heads:
+        table.add_column(head, justify="right")
+    names = dict.fromkeys(name for figures in columns.figures for name in figures)
+    for name in names:
+        label = next(_label(figures[name]) for figures in columns.figures if name in figures)
+        table.add_row(label, *(_cell(figures.get(name)) for figures in columns.figures))
     console.print(table)
-    for error in sorted({error for result in results for error in result.errors}):
-        console.print(f"failed: {error}", style="red", markup=False)
 
 
-def _caption(results: Sequence[Figures]) -> str:
-    runs = max(result.runs for result in results)
-    client = max(result.client_cpu for result in results)
-    prompts = max(result.prompt_tokens for result in results)
-    sentences = [
-        f"Median and (lowest-highest) of {runs} runs with new prompts of {prompts:.0f} tokens; "
-        "times are p50 and (p90, p99).",
-        f"The load generator took up to {client:.0f} µs of processor time per token.",
-    ]
-    beyond = [f"{r.cpu_beyond['bare_loop']:.0f} µs at {r.scenario}" for r in results if r.cpu_beyond]
-    if beyond:
-        sentences.append(f"Processor time per token beyond the bare loop's: {', '.join(beyond)}.")
-    return " ".join(sentences)
+def _caption(results: Sequence[Result]) -> str:
+    runs = results[0].runs
+    longest = max(result.prompt_tokens for result in results)
+    complete = sum(result.answers for result in results)
+    prompts = f"prompts of up to {longest} tokens" if longest else "prompts that the server does not count"
+    return f"Median (lowest-highest) of {runs} runs; {complete} complete answers; new {prompts}."
 
 
-def _spread(spread: Spread, digits: int) -> str:
-    return f"{spread.median:.{digits}f}\n({spread.low:.{digits}f}-{spread.high:.{digits}f})"
+def _label(figure: Figure) -> str:
+    return f"{figure.label}, {figure.unit}" if figure.unit else figure.label
 
 
-def _ranks(ranks: Percentiles | None) -> str:
-    return "" if ranks is None else f"{_short(ranks.p50)}\n({_short(ranks.p90)}, {_short(ranks.p99)})"
+def _cell(figure: Figure | None) -> str:
+    spread = None if figure is None else figure.spread
+    if figure is None or spread is None:
+        return ""
+    middle, low, high = (
+        f"{value:.{_digits(figure, spread.high)}f}" for value in (spread.median, spread.low, spread.high)
+    )
+    return middle if low == high else f"{middle}\u00a0({low}\u2011{high})"
 
 
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+def _digits(figure: Figure, largest: float) -> int:
+    return 0 if figure.unit and largest >= 100 else figure.digits
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def _ratios(first: Result, second: Result) -> dict[str, Figure]:
+    both = [name for name in first.figures if name in second.figures]
+    ratios = {name: first.figures[name].over(second.figures[name]) for name in both}
+    return {name: ratio for name, ratio in ratios.items() if ratio.spread is not None}
+
+
+def _errors(results: Results) -> list[str]:
+    failed = [(result, error) for row in results for result in row for error in result.errors]
+    return [f"{result.scenario}, {result.case}, {result.server}: {error}" for result, error in failed]
+
+
+def _document(result: Result) -> dict[str, Any]:
+    document = attrs.asdict(result, filter=lambda field, _: field.name not in ("figures", "series"))
+    return {**document, "figures": _figures(result.figures)}
+
+
+def _figures(figures: Mapping[str, Figure]) -> dict[str, Any]:
+    return {
+        name: {
+            "label": figure.label,
+            "unit": figure.unit,
+            **(attrs.asdict(figure.spread) if figure.spread is not None else {}),
+            "runs": list(figure.runs),
+        }
+        for name, figure in figures.items()
+    }

@@ -1,0 +1,149 @@
+"""The results as one picture, a panel for each scenario. Needs matplotlib, which the extra `plot` brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from greenroom.http.bench.figures import Figure, Result
+from greenroom.http.bench.load_client import BenchError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Panel = Callable[["Axes", Sequence[Result]], None]
+_COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
+
+
+def is_drawable() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(results: Sequence[Result], title: str, file: Path) -> None:
+    """Write a PNG.
+
+    Raises:
+        BenchError: The file cannot be written.
+    """
+    from matplotlib.figure import Figure as Picture
+
+    kinds = dict.fromkeys(result.scenario for result in results)
+    picture = Picture(figsize=(9, 0.5 + 3.6 * len(kinds)), layout="constrained")
+    picture.suptitle(title, fontsize="medium")
+    panels = picture.subplots(len(kinds), squeeze=False)[:, 0]
+    for kind, axes in zip(kinds, panels, strict=True):
+        _PANELS[kind](axes, [result for result in results if result.scenario == kind])
+    try:
+        picture.savefig(file, format="png", dpi=120)
+    except OSError as problem:
+        raise BenchError(f"{file}: {problem.strerror or problem}") from problem
+
+
+def _ratios(axes: Axes, results: Sequence[Result], shown: Mapping[str, str]) -> None:
+    """Medians with their extremes, one group of bars for each quantity."""
+    bars = [
+        (f"{label}\n{_name(result, results)}", figure, colour)
+        for (name, label), colour in zip(shown.items(), _COLOURS, strict=False)
+        for result in results
+        if (figure := result.figures.get(name)) is not None
+    ]
+    for position, (_, figure, colour) in enumerate(bars):
+        _bar(axes, position, figure, colour)
+    axes.set_xticks(range(len(bars)), [label for label, _, _ in bars], fontsize="x-small")
+    axes.axhline(1, color="grey", linewidth=0.8)
+
+
+def _bar(axes: Axes, position: int, figure: Figure, colour: str) -> None:
+    spread = figure.spread
+    if spread is None:
+        return
+    reach = ([spread.median - spread.low], [spread.high - spread.median])
+    axes.bar([position], [spread.median], yerr=reach, capsize=4, width=0.6, color=colour, alpha=0.8)
+    axes.annotate(f"{spread.median:.2f}", (position, spread.high), ha="center", va="bottom", fontsize="small")
+
+
+def _streams(axes: Axes, results: Sequence[Result]) -> None:
+    shown = {"of_batch_generator": "of BatchGenerator", "of_bare_loop": "of the bare loop"}
+    if not any(name in result.figures for result in results for name in shown):
+        _speeds(axes, results)
+        return
+    _ratios(axes, results, shown)
+    axes.set(
+        title="Streams: speed over mlx-lm's bare loops", ylabel="ratio, median and extremes", ylim=(0, None)
+    )
+
+
+def _speeds(axes: Axes, results: Sequence[Result]) -> None:
+    _ratios(axes, results, {"rate": "tokens/s"})
+    axes.set(title="Streams: speed", ylabel="tokens/s, median and extremes", ylim=(0, None))
+
+
+def _mixed(axes: Axes, results: Sequence[Result]) -> None:
+    _ratios(
+        axes, results, {"of_greedy": "mixed over greedy", "of_batch_generator": "mixed over BatchGenerator"}
+    )
+    axes.set(title="Rows with settings of their own", ylabel="ratio, median and extremes", ylim=(0, None))
+
+
+def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
+    """Every time between two tokens of the streams, in the last run of each server."""
+    for result, colour in zip(results, _COLOURS, strict=False):
+        series = next((series for series in reversed(result.series) if series), None)
+        if series is None:
+            continue
+        label = f"between tokens, {_name(result, results)}"
+        axes.scatter(series["seconds"], series["gaps"], s=4, color=colour, alpha=0.5, label=label)
+        for mark, style in zip(series["marks"], ("--", ":"), strict=True):
+            axes.axvline(mark, color=colour, linestyle=style, linewidth=1)
+    axes.axvline(0, color="black", linewidth=1)
+    axes.set(
+        title="A long prompt arrives (line), has its first token (dashed) and its last (dotted)",
+        xlabel="seconds from its arrival",
+        ylabel="ms between tokens",
+        yscale="log",
+    )
+    axes.legend(fontsize="small")
+
+
+def _shared_prompt(axes: Axes, results: Sequence[Result]) -> None:
+    _ratios(axes, results, {"cold": "new", "repeated": "repeated"})
+    axes.set(title="A long system prompt, new and repeated", ylabel="ms to the first token", yscale="log")
+
+
+def _conversation(axes: Axes, results: Sequence[Result]) -> None:
+    """Time to the first token of every turn, median of the runs, and what it is compared with."""
+    lines = {
+        "cold": ("cold prompt of that length", "--"),
+        "turn": ("turn", "-"),
+        "new": ("its new tokens alone", ":"),
+    }
+    for result, colour in zip(results, _COLOURS, strict=False):
+        runs = [series for series in result.series if series]
+        if not runs:
+            continue
+        turns = range(1, len(runs[0]["turn"]) + 1)
+        for name, (label, style) in lines.items():
+            middle = [statistics.median(run[name][turn - 1] for run in runs) for turn in turns]
+            axes.plot(turns, middle, style, color=colour, label=f"{label}, {_name(result, results)}")
+        low, high = ([end(run["turn"][turn - 1] for run in runs) for turn in turns] for end in (min, max))
+        axes.fill_between(turns, low, high, color=colour, alpha=0.2)
+    axes.set(title="A growing conversation", xlabel="turn", ylabel="ms to the first token", ylim=(0, None))
+    axes.legend(fontsize="small")
+
+
+def _name(result: Result, results: Sequence[Result]) -> str:
+    several = len({other.server for other in results}) > 1
+    return f"{result.case}\n{result.server}" if several else result.case
+
+
+_PANELS: Mapping[str, Panel] = {
+    "streams": _streams,
+    "mixed": _mixed,
+    "long-prompt": _long_prompt,
+    "shared-prompt": _shared_prompt,
+    "conversation": _conversation,
+}

@@ -1,0 +1,76 @@
+"""A long system prompt that many requests share."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import ClassVar
+
+import attrs
+
+from greenroom.http.bench.contestant import Contestant
+from greenroom.http.bench.figures import Quantity, Sample
+from greenroom.http.bench.load_client import ChatMessages
+from greenroom.http.bench.prompts import Prompts
+from greenroom.http.bench.scenarios.scenario import Scenario
+
+_QUESTION_WORDS = 8
+
+
+@attrs.frozen
+class SharedPrompt(Scenario):
+    """A new system prompt with a question, then the same one with other questions.
+
+    Args:
+        prompt_tokens: Length of the system prompt.
+        repeats: Questions after the first.
+        tokens: Longest answer.
+    """
+
+    name: ClassVar[str] = "shared-prompt"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "cold": Quantity("first token, new system prompt", "ms", 0),
+        "repeated": Quantity("first token, repeated (median of the run)", "ms", 1),
+        "worst": Quantity("first token, repeated (slowest of the run)", "ms", 1),
+        "repeated_over_cold": Quantity("repeated over cold", "", 3),
+        "worst_over_cold": Quantity("slowest repeated over cold", "", 3),
+        "cached": Quantity("cached share of the repeated prompt"),
+        "bare": Quantity("mlx-lm's bare prefill of the new one", "ms", 0),
+        "cold_over_bare": Quantity("cold over mlx-lm's bare prefill"),
+    }
+
+    prompt_tokens: int = 3600
+    repeats: int = 3
+    tokens: int = 8
+
+    @property
+    def case(self) -> str:
+        return f"{self.prompt_tokens} tokens"
+
+    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+        system = prompts.text(await contestant.words_for(self.prompt_tokens))
+
+        def question() -> ChatMessages:
+            content = prompts.text(_QUESTION_WORDS)
+            return [{"role": "system", "content": system}, {"role": "user", "content": content}]
+
+        cold = await contestant.ask(question(), self.tokens)
+        repeated = [(await contestant.ask(question(), self.tokens)).answer for _ in range(self.repeats)]
+        answers = [cold.answer, *repeated]
+        if any(answer.error for answer in answers):
+            return Sample({}, answers)
+        first, later = cold.answer.first, [answer.first for answer in repeated]
+        values = {
+            "cold": first * 1e3,
+            "repeated": statistics.median(later) * 1e3,
+            "worst": max(later) * 1e3,
+            "repeated_over_cold": statistics.median(later) / first,
+            "worst_over_cold": max(later) / first,
+        }
+        shares = [a.cached_tokens / a.prompt_tokens for a in repeated if a.cached_tokens is not None]
+        if shares:
+            values["cached"] = min(shares)
+        bare = await contestant.bare("bare_prefill", [cold])
+        if bare is not None:
+            values |= {"bare": bare.seconds * 1e3, "cold_over_bare": first / bare.seconds}
+        return Sample(values, answers)

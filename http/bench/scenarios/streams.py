@@ -1,0 +1,88 @@
+"""Several streams at once, or one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import attrs
+
+from greenroom.http.bench.contestant import Contestant, Exchange, Request, Spent
+from greenroom.http.bench.figures import Quantity, Sample, percentile, rate
+from greenroom.http.bench.prompts import Prompts
+from greenroom.http.bench.scenarios.scenario import Scenario
+
+LOOPS = {"batch_generator": "mlx-lm's BatchGenerator", "bare_loop": "the bare loop"}
+
+
+@attrs.frozen
+class Streams(Scenario):
+    """Several streams that begin together.
+
+    Args:
+        streams: How many; 1 is a lone stream.
+        tokens: Longest answer.
+        prompt_words: Length of each prompt.
+    """
+
+    name: ClassVar[str] = "streams"
+    warm_ups: ClassVar[int] = 2
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "rate": Quantity("speed", "tokens/s", 0),
+        "first_p50": Quantity("first token, p50", "ms", 1),
+        "first_p99": Quantity("first token, p99", "ms", 1),
+        "gap_p50": Quantity("between tokens, p50", "ms", 1),
+        "gap_p99": Quantity("between tokens, p99", "ms", 1),
+        **{f"of_{loop}": Quantity(f"speed over that of {name}") for loop, name in LOOPS.items()},
+        **{
+            f"cpu_beyond_{loop}": Quantity(f"processor time of a token beyond {name}", "µs", 0)
+            for loop, name in LOOPS.items()
+        },
+        "client_cpu": Quantity("processor time of a token, load generator", "µs", 0),
+    }
+
+    streams: int
+    tokens: int
+    prompt_words: int
+
+    @property
+    def case(self) -> str:
+        return "1 stream" if self.streams == 1 else f"{self.streams} streams"
+
+    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+        requests = [Request(prompts.chat(self.prompt_words), self.tokens) for _ in range(self.streams)]
+        before = contestant.spent()
+        exchanges = await contestant.ask_together(requests)
+        after = contestant.spent()
+        answers = [exchange.answer for exchange in exchanges]
+        values = speeds(exchanges)
+        if tokens := sum(answer.tokens for answer in answers):
+            values["client_cpu"] = (after.client - before.client) / tokens * 1e6
+            values |= await self._compare(contestant, exchanges, values["rate"], before, after)
+        return Sample(values, answers)
+
+    async def _compare(
+        self, contestant: Contestant, exchanges: Sequence[Exchange], rate: float, before: Spent, after: Spent
+    ) -> dict[str, float]:
+        values = {}
+        for loop in LOOPS:
+            bare = await contestant.bare(loop, exchanges)
+            if bare is None or not bare.tokens:
+                continue
+            values[f"of_{loop}"] = rate * bare.seconds / bare.tokens
+            if before.server is not None and after.server is not None:
+                beyond = (after.server - before.server) / bare.tokens - bare.cpu / bare.tokens
+                values[f"cpu_beyond_{loop}"] = beyond * 1e6
+        return values
+
+
+def speeds(exchanges: Sequence[Exchange]) -> dict[str, float]:
+    """What streams that ran together show to those who read them; times in milliseconds."""
+    answers = [exchange.answer for exchange in exchanges if exchange.answer.arrivals]
+    values = {"rate": rate(answers)} if answers else {}
+    firsts = [answer.first * 1e3 for answer in answers]
+    gaps = [gap * 1e3 for answer in answers for gap in answer.gaps]
+    for name, times in (("first", firsts), ("gap", gaps)):
+        if times:
+            values |= {f"{name}_p50": percentile(times, 50), f"{name}_p99": percentile(times, 99)}
+    return values
