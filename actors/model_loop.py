@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 import attrs
 import structlog
 
+from greenroom.actors.hand_over import HandOver
 from greenroom.actors.loading import Engine, Loading, OpenedModel
 from greenroom.actors.worker import release_memory
 from greenroom.schemas.events import Failed, GenerationEvent
@@ -58,7 +59,7 @@ class Loaded:
 
 @attrs.frozen
 class Stepped:
-    """What one step gave, for all requests."""
+    """What a step gave, or several fast ones, for all requests."""
 
     events: list[tuple[str, GenerationEvent]]
 
@@ -101,6 +102,7 @@ class ModelLoop:
         self._loading = loading
         self._opened = opened
         self._report = report
+        self._hand_over = HandOver(lambda events: report(Stepped(events)))
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._abandoned = False
 
@@ -144,11 +146,13 @@ class ModelLoop:
         return Unloaded(load_failed(self._key.model, str(error) or type(error).__name__), in_load=True)
 
     def _step_until_closed(self, engine: Engine) -> None:
-        while self._carry_out_commands(engine):
-            events = engine.step()
-            self.busy_since = time.monotonic()
-            if events:
-                self._report(Stepped(events))
+        try:
+            while self._carry_out_commands(engine):
+                events = engine.step()
+                self.busy_since = time.monotonic()
+                self._hand_over.add(events)
+        finally:
+            self._hand_over.flush()
 
     def _carry_out_commands(self, engine: Engine) -> bool:
         """Everything that was put; waits for more when there is nothing to do. Whether to go on."""
@@ -157,9 +161,11 @@ class ModelLoop:
             try:
                 if idle and self._commands.empty():
                     self.busy_since = None
+                    self._hand_over.flush()
                 command = self._commands.get(block=idle)
             except Empty:
                 return True
+            self._hand_over.flush()
             self.busy_since = time.monotonic()
             match command:
                 case Submit():

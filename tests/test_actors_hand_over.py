@@ -1,0 +1,74 @@
+"""Tokens of very fast steps are handed over together; nothing else waits, and no token waits long."""
+
+from __future__ import annotations
+
+import itertools
+
+from greenroom.actors.hand_over import PACE, HandOver
+from greenroom.schemas.events import (
+    Finished,
+    GenerationEvent,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+
+
+class Watched:
+    """A hand-over whose clock the test sets, and what it reported when."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.reported: list[tuple[float, list[str]]] = []
+        self.hand_over = HandOver(self._take, lambda: self.now)
+
+    def step(self, seconds: float, *events: GenerationEvent) -> None:
+        self.now += seconds
+        self.hand_over.add([("a", event) for event in events])
+
+    def _take(self, events: list[tuple[str, GenerationEvent]]) -> None:
+        self.reported.append((self.now, [_said(event) for _, event in events]))
+
+
+def _said(event: GenerationEvent) -> str:
+    return event.text if isinstance(event, TextDelta | ReasoningDelta) else type(event).__name__
+
+
+def test_tokens_of_fast_steps_go_together_at_a_steady_pace() -> None:
+    watched = Watched()
+    for step in range(9):
+        watched.step(PACE / 3 + 1e-9, TextDelta(str(step)))
+    assert [said for _, said in watched.reported] == [["0"], ["1", "2", "3"], ["4", "5", "6"]]
+    times = [when for when, _ in watched.reported]
+    assert all(later - earlier < PACE * 1.01 for earlier, later in itertools.pairwise(times))
+
+
+def test_tokens_of_slow_steps_go_at_once() -> None:
+    watched = Watched()
+    for step in range(4):
+        watched.step(1.01 * PACE, ReasoningDelta(str(step)))
+    assert [said for _, said in watched.reported] == [["0"], ["1"], ["2"], ["3"]]
+
+
+def test_the_first_token_and_the_end_do_not_wait() -> None:
+    watched = Watched()
+    watched.step(1.0, PromptProgress(3, 3))
+    watched.step(PACE / 9, TextDelta("first"))
+    watched.step(PACE / 9, TextDelta("held"))
+    watched.step(PACE / 9, TextDelta("last"), Finished("stop", Usage(3, 3)))
+    assert [said for _, said in watched.reported] == [
+        ["PromptProgress"],
+        ["first"],
+        ["held", "last", "Finished"],
+    ]
+
+
+def test_what_is_held_goes_before_a_pause_and_only_once() -> None:
+    watched = Watched()
+    watched.step(1.0, TextDelta("first"))
+    watched.step(PACE / 9, TextDelta("held"))
+    watched.hand_over.flush()
+    watched.hand_over.flush()
+    watched.step(PACE / 9)
+    assert [said for _, said in watched.reported] == [["first"], ["held"]]
