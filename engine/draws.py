@@ -23,23 +23,27 @@ from greenroom.engine.races import (
     race_between,
     race_in_blocks,
     race_length,
+    races_in_blocks,
 )
 from greenroom.engine.row_sampling import RowSampling
 
-NARROW, WIDE = 64, 1024
-"""Likeliest tokens that are looked at for a small and for a large top_k."""
+WIDTHS = (64, 256, 1024)
+"""Likeliest tokens that are looked at for a small, a middling and a large top_k."""
 
 NUCLEUS = 256
 """Likeliest tokens among which a nucleus is looked for first."""
 
-MOST_TRIES, MOST_AT_ONCE = 6, 16
+MOST_TRIES = 6
+AT_ONCE = (6, 16)
+"""Tries that are made at once for a large and for a smaller top_p."""
+
 _RARE = 1e-4
 _AHEAD = 8
 """Steps for which random numbers are drawn at once: many small arrays cost more than one large one."""
 
 
 def draw_class(row: RowSampling, vocabulary: int) -> tuple[type[Draw], int, bool]:
-    """The class of work for a row, to how many of the likeliest tokens it looks (0: all), and whether apart.
+    """The class of work for a row, the `width` of it, and whether the row stands apart.
 
     In a large vocabulary a pass over all tokens is dear, so rows that need more of them stand apart.
     """
@@ -47,11 +51,15 @@ def draw_class(row: RowSampling, vocabulary: int) -> tuple[type[Draw], int, bool
     if row.temperature == 0:
         return Draw, 0, apart
     if 0 < row.top_k < vocabulary:
-        if is_small(vocabulary) and row.top_k <= NUCLEUS < vocabulary:
-            return NucleusDraw, NUCLEUS, False
-        width = next((width for width in (NARROW, WIDE) if row.top_k <= width), 0)
+        width = next((width for width in WIDTHS if row.top_k <= width), 0)
         return (TopDraw, min(width, vocabulary), False) if width else (SortedDraw, 0, False)
-    return (FullDraw, 0, apart) if row.top_p == 1 else (NucleusDraw, min(NUCLEUS, vocabulary), apart)
+    if row.top_p == 1:
+        return FullDraw, 0, apart
+    if is_small(vocabulary) and not row.xtc_probability:
+        enough = next((count for count in AT_ONCE if tries_at_once(row.top_p) <= count), 0)
+        if enough:
+            return TriedDraw, enough, False
+    return NucleusDraw, min(NUCLEUS, vocabulary), apart
 
 
 @functools.cache
@@ -67,10 +75,9 @@ def tries(top_p: float) -> int:
     return MOST_TRIES
 
 
-@functools.cache
 def tries_at_once(top_p: float) -> int:
     """As `tries`, if they do not learn from each other."""
-    return min(MOST_AT_ONCE, max(2, math.ceil(math.log(_RARE) / math.log1p(-min(top_p, 0.999)))))
+    return math.ceil(math.log(_RARE) / math.log1p(-min(top_p, 0.999)))
 
 
 class Draw:
@@ -79,7 +86,7 @@ class Draw:
     Args:
         settings: Of the rows of this class.
         positions: How many tokens each row has drawn before.
-        width: To how many of the likeliest tokens it looks.
+        width: To how many of the likeliest tokens it looks (0: all), or how many tries it makes.
     """
 
     def __init__(self, settings: Sequence[RowSampling], positions: Sequence[int], width: int) -> None:
@@ -185,6 +192,30 @@ class SortedDraw(TopDraw):
         return mx.take_along_axis(candidates, picked, axis=-1)[:, 0]
 
 
+class TriedDraw(Draw):
+    """From the nucleus of a small vocabulary, where operations are dearer than passes: no candidates.
+
+    Several tokens are drawn from all, and the first that is inside the nucleus counts: the tokens above it
+    hold less than top_p. That each of them is inside is at least as probable as top_p. If none is, which is
+    rare, the likeliest is taken: no draw is ever outside.
+    """
+
+    def draw(self, logits: mx.array) -> mx.array:
+        rows, vocabulary = logits.shape
+        weights = exponential(logits - mx.max(logits, axis=-1, keepdims=True), self._inverse)
+        room = self._top_p * row_sums(weights)
+        if self._has_min_p:
+            weights = weights * (weights >= self._min_p)
+        times = self._times(self._width * race_length(vocabulary)).reshape(rows, self._width, -1)
+        drawn, weight = races_in_blocks(weights, times)
+        all_weights = weights[:, None]
+        inside = mx.sum(all_weights * (all_weights > weight[:, :, None]), axis=-1) < room
+        first = mx.argmax(inside, axis=-1, keepdims=True)
+        token = mx.take_along_axis(drawn, first, axis=-1)
+        found = mx.take_along_axis(inside, first, axis=-1)
+        return mx.where(found[:, 0], token[:, 0], mx.argmax(logits, axis=-1))
+
+
 class NucleusDraw(Draw):
     """From a nucleus, without sorting the vocabulary.
 
@@ -192,31 +223,24 @@ class NucleusDraw(Draw):
     distribution, is drawn by rejection: a draw stands if the tokens above it hold less than top_p. If not, it
     is outside the nucleus, and the next draw is from the tokens above it. How many draws fail is a Poisson
     number with mean ln(1 / top_p); if none of `tries` stands, one of the likeliest is taken: no draw is ever
-    outside the nucleus. In a small vocabulary, where operations are dearer than passes, all tries are made at
-    once.
+    outside the nucleus.
     """
 
     def __init__(self, settings: Sequence[RowSampling], positions: Sequence[int], width: int) -> None:
         super().__init__(settings, positions, width)
         self._tries = [tries(row.top_p) for row in settings]
-        self._tries_at_once = [tries_at_once(row.top_p) for row in settings]
 
     def draw(self, logits: mx.array) -> mx.array:
         width, vocabulary = self._width, logits.shape[-1]
         candidates, values = largest(logits, width)
         most = values[:, :1]
         whole = width == vocabulary
-        at_once = is_small(vocabulary)
-        most_tries = MOST_AT_ONCE if at_once else MOST_TRIES
-        times = self._times(1 + width + (0 if whole else most_tries * race_length(vocabulary)))
+        times = self._times(1 + width + (0 if whole else MOST_TRIES * race_length(vocabulary)))
         weights = exponential(logits - most, self._inverse)
         best = mx.take_along_axis(weights, candidates, axis=-1)
         blocks = in_blocks(weights)
         sums = mx.sum(blocks, axis=-1)
         room = self._top_p * mx.sum(sums, axis=-1, keepdims=True)
-        if self._has_top_k:
-            best = best * (mx.arange(width)[None] < self._top_k)
-            room = mx.where(self._top_k <= width, self._top_p * mx.sum(best, axis=-1, keepdims=True), room)
         open_yet = mx.sum(best, axis=-1, keepdims=True) < room
         kept = best * (mx.cumsum(best, axis=-1, inclusive=False) < room)
         if self._has_min_p:
@@ -232,8 +256,7 @@ class NucleusDraw(Draw):
         token = mx.take_along_axis(candidates, race(kept, times[:, 1 : width + 1]), axis=-1)
         if whole:
             return token[:, 0]
-        beyond = self._beyond_at_once if at_once else self._beyond
-        return beyond(blocks, sums, room, token, open_yet, times[:, width + 1 :])[:, 0]
+        return self._beyond(blocks, sums, room, token, open_yet, times[:, width + 1 :])[:, 0]
 
     def _beyond(
         self,
@@ -262,33 +285,6 @@ class NucleusDraw(Draw):
             token = mx.where(stands, drawn, token)
             open_yet = open_yet & ~stands
         return token
-
-    def _beyond_at_once(
-        self,
-        blocks: mx.array,
-        sums: mx.array,
-        room: mx.array,
-        token: mx.array,
-        open_yet: mx.array,
-        times: mx.array,
-    ) -> mx.array:
-        """As `_beyond`, but the tries are independent of each other."""
-        rows, count, size = blocks.shape
-        most = max(self._tries_at_once)
-        times = times.reshape(rows, MOST_AT_ONCE, -1)[:, :most]
-        block = mx.argmax(sums[:, None] / times[:, :, :count], axis=-1)
-        inside = mx.take_along_axis(blocks, block[:, :, None], axis=1)
-        place = mx.argmax(inside / times[:, :, count:], axis=-1, keepdims=True)
-        weight = mx.take_along_axis(inside, place, axis=-1)
-        weights = blocks.reshape(rows, 1, -1)
-        above = mx.sum(weights * (weights > weight), axis=-1)
-        allowed = mx.arange(most)[None] < mx.array(self._tries_at_once)[:, None]
-        stands = open_yet & (above < room) & allowed
-        if self._has_min_p:
-            stands = stands & (weight[:, :, 0] >= self._min_p)
-        first = mx.argmax(stands, axis=-1, keepdims=True)
-        drawn = mx.take_along_axis(block * size + place[:, :, 0], first, axis=-1)
-        return mx.where(mx.take_along_axis(stands, first, axis=-1), drawn, token)
 
 
 def _column(values: Sequence[float]) -> mx.array:
