@@ -9,7 +9,7 @@ from greenroom.schemas.events import GenerationEvent, ReasoningDelta, TextDelta
 
 Events = list[tuple[str, GenerationEvent]]
 
-PACE = 0.004
+PACE = 0.005
 """Seconds between two reports that say nothing but more text: nobody reads faster, and each wakes a thread
 that takes the interpreter from the worker for a twentieth of a step of 2 ms."""
 
