@@ -9,7 +9,6 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch import caches
-from greenroom.engine.batch.row import Voice
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
@@ -91,16 +90,15 @@ def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[li
     return [[] for _ in prompts]
 
 
-def own_loop(model: Any, voice: Voice, prompts: Prompts, tokens: Sequence[int]) -> list[int]:
-    """Our loop with all its host work, greedy; returns how many tokens each row got."""
-    engine = TextEngine(model, voice)
+def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> list[range]:
+    """Our loop with all its host work, greedy, on an engine that is idle; a range as long as each answer."""
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
         request = GenerationRequest(str(index), ModelKey("yardstick"), RawInput(tuple(prompt)))
         engine.submit(request, PreparedInput(tuple(prompt), frozenset(), count), greedy)
-    counts = [0] * len(prompts)
+    answers = [range(0)] * len(prompts)
     while engine.has_work:
         for request_id, event in engine.step():
             if isinstance(event, Finished):
-                counts[int(request_id)] = event.usage.generated
-    return counts
+                answers[int(request_id)] = range(event.usage.generated)
+    return answers

@@ -14,6 +14,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TextIO, cast
 
 from greenroom.schemas.messages import Message, Role, TextPart
@@ -34,6 +36,7 @@ class Yardstick:
         from greenroom.engine.adapters.registry import make_adapter
         from greenroom.engine.catalog import Catalog
         from greenroom.engine.detection import detect
+        from greenroom.engine.text_engine import TextEngine
         from greenroom.engine.tokenizer import load_tokenizer
         from greenroom.engine.yardstick import load_model
 
@@ -45,19 +48,21 @@ class Yardstick:
         record = detect(entry.folder, False, entry.id)
         self._adapter = make_adapter(record, load_tokenizer(entry.folder, False, entry.id), Settings())
         self._model = load_model(entry.folder)
+        self._engine = TextEngine(self._model, self._adapter)
 
     def run(self, order: dict[str, Any]) -> dict[str, float]:
         """Carry out one order; times are in seconds."""
         from greenroom.engine import yardstick
 
-        loops = {
-            "batch_generator": yardstick.batch_generator,
-            "bare_loop": yardstick.bare_loop,
-            "bare_prefill": yardstick.bare_prefill,
+        loops: dict[str, Callable[..., Sequence[Sequence[int]]]] = {
+            "batch_generator": partial(yardstick.batch_generator, self._model),
+            "bare_loop": partial(yardstick.bare_loop, self._model),
+            "bare_prefill": partial(yardstick.bare_prefill, self._model),
+            "own_loop": partial(yardstick.own_loop, self._engine),
         }
         prompts = [self._tokens(messages) for messages in order["prompts"]]
         began, cpu = time.perf_counter(), time.process_time()
-        generated = loops[order["loop"]](self._model, prompts, order["tokens"])
+        generated = loops[order["loop"]](prompts, order["tokens"])
         return {
             "seconds": time.perf_counter() - began,
             "prompt_tokens": sum(len(prompt) for prompt in prompts),

@@ -92,8 +92,9 @@ class BareLoops:
         """Prefill and decode all prompts together.
 
         Args:
-            loop: `batch_generator` (mlx-lm's), `bare_loop` (forward and argmax, nothing else) or
-                `bare_prefill` (mlx-lm's, up to the first token of each prompt, one after the other).
+            loop: `batch_generator` (mlx-lm's), `bare_loop` (forward and argmax, nothing else),
+                `bare_prefill` (mlx-lm's, up to the first token of each prompt, one after the other) or
+                `own_loop` (the worker's, with all its host work).
             tokens: How many to generate for each prompt, whatever they are.
 
         Raises:

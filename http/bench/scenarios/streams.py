@@ -38,6 +38,7 @@ class Streams(Scenario):
             f"cpu_beyond_{loop}": Quantity(f"processor time of a token beyond {name}", "µs", 0)
             for loop, name in LOOPS.items()
         },
+        "own_over_bare": Quantity("speed of the worker's loop, without a server, over the bare loop"),
         "client_cpu": Quantity("processor time of a token, load generator", "µs", 0),
     }
 
@@ -64,15 +65,20 @@ class Streams(Scenario):
     async def _compare(
         self, contestant: Contestant, exchanges: Sequence[Exchange], rate: float, before: Spent, after: Spent
     ) -> dict[str, float]:
-        values = {}
+        values: dict[str, float] = {}
+        seconds = {}
         for loop in LOOPS:
             bare = await contestant.bare(loop, exchanges)
             if bare is None or not bare.tokens:
                 continue
+            seconds[loop] = bare.seconds
             values[f"of_{loop}"] = rate * bare.seconds / bare.tokens
             if before.server is not None and after.server is not None:
                 beyond = (after.server - before.server) / bare.tokens - bare.cpu / bare.tokens
                 values[f"cpu_beyond_{loop}"] = beyond * 1e6
+        own = await contestant.bare("own_loop", exchanges)
+        if own is not None and own.seconds and "bare_loop" in seconds:
+            values["own_over_bare"] = seconds["bare_loop"] / own.seconds
         return values
 
 
