@@ -126,7 +126,7 @@ class TextEngine:
             for row, problem in group.sample():
                 self._fail(row, problem)
         self._groups.drop_done()
-        progress, pieces = self._prefill.advance(self._groups.step_ms)
+        progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copied_ms)
         self._groups.sliced(pieces)
         for row, event in progress:
             self._hand_over(row, [event])

@@ -11,6 +11,7 @@ from greenroom.actors.ref import Ref
 from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
 from greenroom.http.chat_request import chat_request
 from greenroom.http.chat_stream import ChatStream
+from greenroom.http.client_name import client_name
 from greenroom.http.commit import until_begun
 from greenroom.http.event_stream import EventStream
 from greenroom.http.request_body import read_json
@@ -35,7 +36,7 @@ def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         body = await read_json(request)
         refuse_unsupported(body, CHAT)
         wire = structure(body, ChatRequest)
-        asked = chat_request(wire, request_id(), request.remote_addr or "")
+        asked = chat_request(wire, request_id(), client_name(request.headers, request.remote_addr))
         generation = held().enter_context(Generation(pool, asked))
         created = int(time.time())
         if not wire.stream:

@@ -14,6 +14,7 @@ from greenroom.actors.generation import Generation
 from greenroom.actors.ref import Ref
 from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
 from greenroom.http.chat_request import generation_overrides, model_name
+from greenroom.http.client_name import client_name
 from greenroom.http.commit import until_admitted, until_begun
 from greenroom.http.completion_stream import CompletionStream
 from greenroom.http.event_stream import EventStream
@@ -45,7 +46,7 @@ def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         body = await read_json(request)
         refuse_unsupported(body, COMPLETIONS)
         wire = structure(body, CompletionRequest)
-        asked = _requests(wire, request_id(), request.remote_addr or "")
+        asked = _requests(wire, request_id(), client_name(request.headers, request.remote_addr))
         choices = asked[0].choices
         echoes = tuple(echo for echo in _echoes(wire) for _ in range(choices))
         generations = [held().enter_context(Generation(pool, one)) for one in asked]

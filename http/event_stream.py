@@ -83,19 +83,19 @@ class EventStream(ResponseBody):
             self._opened = True
             begun = b"".join(map(self._formatter.event, self._begun))
             return self._formatter.opening() + begun
-        piece = b""
+        piece, silent_until = b"", trio.current_time() + KEEP_ALIVE
         while not piece:
             if self._formatter.finished:
                 raise StopAsyncIteration
             try:
-                piece = await self._next()
+                piece = await self._next(silent_until)
             except Exception:
                 log.exception("stream crashed")
                 piece = self._formatter.failure(internal_error())
         return piece
 
-    async def _next(self) -> bytes:
-        with trio.move_on_after(KEEP_ALIVE):
+    async def _next(self, silent_until: float) -> bytes:
+        with trio.move_on_at(silent_until):
             try:
                 event = await self._events.receive()
             except trio.EndOfChannel:

@@ -13,6 +13,7 @@ import structlog.testing
 import trio
 from werkzeug.datastructures import Headers
 
+from greenroom.http.client_name import client_name
 from greenroom.http.gatekeeper import Gatekeeper
 from greenroom.schemas.settings import MEGABYTE, Settings
 from greenroom.tests.http_servers import Served, connected, fetch, serving
@@ -272,3 +273,16 @@ async def test_each_request_is_one_line_in_the_log(served: Served) -> None:
         "request_id": answer.headers["x-request-id"],
     }
     assert json.dumps(line)
+
+
+def test_clients_are_told_apart_by_key_and_address() -> None:
+    def name(address: str | None, **headers: str) -> str:
+        return client_name(Headers({key.replace("_", "-"): value for key, value in headers.items()}), address)
+
+    bearer, other = {"authorization": "Bearer sk-one"}, {"authorization": "bearer sk-two"}
+    names = [name("10.0.0.1"), name("10.0.0.2"), name("10.0.0.1", **bearer), name("10.0.0.1", **other)]
+    assert len({*names, name("10.0.0.2", **bearer)}) == 5
+    assert name("10.0.0.1", x_api_key="sk-one") == names[2]
+    assert name("10.0.0.1", authorization="Basic sk-one") == names[0]
+    assert name(None) == ""
+    assert "sk-one" not in names[2]

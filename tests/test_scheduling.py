@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import pytest
 
-from greenroom.engine.batch.cost_model import LinearCost, Shape, StepCosts
+from greenroom.engine.batch.cost_model import LinearCost, Shape, Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
@@ -37,28 +37,32 @@ class Machine:
         return milliseconds * self.slowness * self.random.uniform(1 - self.noise, 1 + self.noise)
 
 
+STREAMS: list[Shape] = [(8, 64)]
+
+
 def prefill_beside(machine: Machine, policy: PrefillPolicy, prompt: int = 3600) -> tuple[float, list[float]]:
-    """A prompt arrives among 8 streams: when it is done, and the gaps between tokens over a decode step."""
-    costs, streams = StepCosts(), [(8, 64)]
+    """A prompt arrives among 8 streams: when it is done, and the gaps between their tokens, sorted."""
+    costs = StepCosts()
     for _ in range(40):
-        costs.observe(streams, [], machine.decode(streams))
-    done, step, last, clock, gaps = 0, 0, 0, 0.0, []
+        costs.observe(STREAMS, [], machine.decode(STREAMS))
+    done, step, last, gaps = 0, 0, 0, list[float]()
     while done < prompt:
         step += 1
-        decoding = machine.decode(streams)
-        taken = 0.0
-        if policy.pauses(step):
-            costs.observe(streams, [], decoding)
-        else:
-            budget = policy.budget(costs.decode_ms(streams))
-            tokens = min(policy.tokens(costs, budget, done, last, idle=False), prompt - done)
-            last = tokens
-            taken = machine.slice(tokens, done)
-            costs.observe(streams, [(1, tokens, done)], decoding + taken)
-            done += tokens
-        clock += decoding + taken
-        gaps.append((decoding + taken) / decoding)
-    return clock, sorted(gaps)
+        decoding, pieces, taken = machine.decode(STREAMS), list[Slice](), 0.0
+        if not policy.pauses(step):
+            budget = policy.budget(costs.decode_ms(STREAMS))
+            last = min(policy.tokens(costs, budget, done, last, idle=False), prompt - done)
+            pieces.append((1, last, done))
+            taken = machine.slice(last, done)
+            done += last
+        costs.observe(STREAMS, pieces, decoding + taken)
+        gaps.append(decoding + taken)
+    return sum(gaps), sorted(gaps)
+
+
+def undisturbed(machine: Machine) -> list[float]:
+    """Gaps between tokens of the streams by themselves, sorted."""
+    return sorted(machine.decode(STREAMS) for _ in range(1000))
 
 
 def alone(machine: Machine, prompt: int = 3600) -> float:
@@ -71,10 +75,25 @@ def p99(ordered: Sequence[float]) -> float:
 
 @pytest.mark.parametrize("slowness", [0.01, 1.0, 20.0])
 def test_streams_keep_their_pace_and_the_prompt_gets_the_rest(slowness: float) -> None:
-    machine = Machine(slowness=slowness, weights=0.5)
+    machine = Machine(slowness=slowness, weights=0.2)
     clock, gaps = prefill_beside(machine, PrefillPolicy(step_ms=0))
-    assert p99(gaps) <= 3.2
-    assert clock <= 1.75 * alone(machine)
+    assert p99(gaps) <= 3 * p99(undisturbed(machine))
+    assert clock <= 1.6 * alone(machine)
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.4])
+def test_streams_keep_their_pace_on_a_machine_that_has_other_things_to_do(noise: float) -> None:
+    machine = Machine(noise=noise, weights=0.2)
+    clock, gaps = prefill_beside(machine, PrefillPolicy(step_ms=0))
+    assert p99(gaps) <= 3.3 * p99(undisturbed(machine))
+    assert clock <= 1.65 * alone(machine)
+
+
+def test_copies_are_foretold_once_one_was_timed() -> None:
+    costs = StepCosts()
+    assert costs.copy_ms(10**6) == 0
+    costs.observe_copy(10**6, 4.0)
+    assert costs.copy_ms(5 * 10**5) == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> None:
@@ -87,7 +106,8 @@ def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> No
 def test_both_ends_can_be_moved() -> None:
     policies = [PrefillPolicy(max_stall=stall, least_tokens=1) for stall in (1, 2, 4, 16)]
     seen = [prefill_beside(Machine(weights=0.5), policy) for policy in policies]
-    clocks, gaps = [clock for clock, _ in seen], [p99(gaps) for _, gaps in seen]
+    step = Machine(weights=0.5, noise=0).decode(STREAMS)
+    clocks, gaps = [clock for clock, _ in seen], [p99(gaps) / step for _, gaps in seen]
     assert clocks == sorted(clocks, reverse=True)
     assert gaps == sorted(gaps)
     assert gaps[0] < 2.2
@@ -118,7 +138,7 @@ def test_a_machine_that_becomes_slow_does_not_starve_the_prompt() -> None:
 
     clock, gaps = prefill_beside(Slowing(), PrefillPolicy())
     assert clock <= 2 * 3 * alone(Machine())
-    assert gaps[len(gaps) // 2] >= 2
+    assert gaps[len(gaps) // 2] >= 2 * 3 * Machine(noise=0).decode(STREAMS)
 
 
 def test_an_unbounded_stall_computes_prompts_as_fast_as_possible() -> None:

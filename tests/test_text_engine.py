@@ -325,3 +325,21 @@ def test_nothing_of_a_model_is_left_after_close(tiny_model: TinyModel) -> None:
         gc.collect()
         assert mx.get_active_memory() <= before
         assert not driver.engine.has_work
+
+
+def test_a_prompt_cancelled_when_it_is_computed_is_not_decoded(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    for prompt in (PROMPT, PROMPT[:-1], OTHER):
+        driver.submit(prompt, 20)
+    while len(driver.engine._prefill) and not driver.engine._prefill._ready:
+        driver.step()
+    driver.engine.cancel("0")
+    driver.step()
+    assert finished(driver.events["0"]).reason == "cancelled"
+    decoding = [row.request_id for group in driver.engine._groups for row in group.rows if row is not None]
+    assert "0" not in decoding
+    driver.run()
+    assert driver.tokens[0] == []
+    assert driver.tokens[1] == expected(folder, PROMPT[:-1], 20)
+    assert driver.tokens[2] == expected(folder, OTHER, 20)

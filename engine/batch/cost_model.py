@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 _FADING = 0.97
 _PRIOR_WEIGHT = 1e-2
+_STRAGGLER = 3.0
+"""How many times what was expected a sample may take and still weigh as much as others."""
 
 
 class LinearCost:
@@ -41,12 +43,17 @@ class LinearCost:
         return sum(count * each for count, each in zip(counts, self.coefficients, strict=True))
 
     def observe(self, counts: Sequence[float], milliseconds: float) -> None:
-        """A sample; one that took much longer than the others of its size weighs less."""
+        """A sample; one that took many times what was expected, or a fraction of it, weighs less.
+
+        Errors are relative to what was expected, whatever it took: were slow samples to weigh less than fast
+        ones, the fit would lie below the mean, and slices would be larger than they are meant to be.
+        """
         if milliseconds <= 0:
             return
         if self.samples == 0:
             self._scale = milliseconds / sum(map(math.prod, zip(counts, self._shape, strict=True)))
-        usual = max(milliseconds, self.predict(counts) if self.samples else 0.0)
+        expected = self.predict(counts) if self.samples else milliseconds
+        usual = min(max(expected, milliseconds / _STRAGGLER), milliseconds * _STRAGGLER)
         self.samples += 1
         relative = [count / usual for count in counts]
         for row, left in enumerate(relative):
@@ -100,8 +107,8 @@ Slice = tuple[int, int, int]
 
 _EVERY = 8
 _FOLLOWING = 0.2
-"""Weight of a step in how fast the machine is taken to be at the moment."""
-_STRAGGLER = 3.0
+_FOLLOWING_RARE = 0.4
+"""Weight of a step in how fast the machine is taken to be at the moment; more if steps like it are rare."""
 _PAIRS_PER_TOKEN = 256
 """Even the smallest models spend on a token by itself what attention to this many others costs."""
 _PADDING_PER_PASS = (256, 8192)
@@ -113,12 +120,15 @@ class StepCosts:
     A pass costs its weights, each of its rows, and each cached token that a row attends to, padding included.
     A slice costs each token, and each pair of a token and one before it. That it also costs a pass over the
     weights is left to its tokens: told apart from them, noise makes one of the two nothing and slices huge.
+    A copy of caches costs its bytes.
     """
 
     def __init__(self) -> None:
         self.decode = LinearCost((2.0, 0.5, 0.001))
         self.prefill = LinearCost((0.3, 1e-4))
+        self.copying = LinearCost((1e-6,))
         self._slowness = 1.0
+        self._sliced = False
         self._quiet: list[tuple[list[float], float]] = []
 
     def decode_ms(self, groups: Sequence[Shape]) -> float:
@@ -128,6 +138,10 @@ class StepCosts:
     def slice_ms(self, piece: Slice) -> float:
         """Of one slice."""
         return self.prefill.predict(_slice_counts([piece]))
+
+    def copy_ms(self, copied: int) -> float:
+        """Of copying so many bytes; 0 until one was timed."""
+        return self.copying.predict((copied,)) if self.copying.samples else 0.0
 
     def tokens_within(self, milliseconds: float, context: int) -> int:
         """Most tokens of one prompt, whose cache holds `context` tokens already, that cost no more."""
@@ -153,13 +167,20 @@ class StepCosts:
             self._observe_quiet(_decode_counts(groups), milliseconds)
             return
         rest = milliseconds - (self.decode_ms(groups) if groups else 0.0)
+        self._sliced = True
         self.prefill.observe(_slice_counts(pieces), max(rest, milliseconds / 20))
+
+    def observe_copy(self, copied: int, milliseconds: float) -> None:
+        """How long it took to copy caches, beside what else a step did."""
+        self.copying.observe((copied,), milliseconds)
 
     def _observe_quiet(self, counts: list[float], milliseconds: float) -> None:
         """Steps without anything else are summed up, since there are so many."""
         if self.decode.samples:
             ratio = min(milliseconds / max(self.decode.predict(counts), 1e-6), _STRAGGLER)
-            self._slowness += _FOLLOWING * (ratio - self._slowness)
+            following = _FOLLOWING_RARE if self._sliced else _FOLLOWING
+            self._slowness += following * (ratio - self._slowness)
+        self._sliced = False
         quiet = self._quiet
         if quiet and quiet[-1][0][:2] != counts[:2]:
             quiet.clear()

@@ -37,6 +37,18 @@ class Joining:
         """Whether these rows can share a cache with others."""
         return len(self.rows) > 1 or caches.can_batch(self.cache)
 
+    def without(self, row: Row) -> Joining | None:
+        """What is left if a row does not come; None if it is nothing."""
+        keep = [index for index, member in enumerate(self.rows) if member is not row]
+        if len(keep) == len(self.rows):
+            return self
+        if not keep:
+            return None
+        if len(keep) == 1:
+            return Joining((self.rows[keep[0]],), caches.extract(self.cache, keep[0]))
+        caches.keep_rows(self.cache, keep)
+        return Joining(tuple(self.rows[index] for index in keep), self.cache)
+
 
 class BatchGroup:
     """One cache and the rows in it; a row that has left stays as None until the group is compacted.

@@ -98,17 +98,22 @@ class PrefillQueue:
     def cancel(self, row: Row) -> None:
         """Forget a prompt; a slice of it that is under way is wasted."""
         self._prompts = [prompt for prompt in self._prompts if prompt.row is not row]
+        left = [joining.without(row) for joining in self._ready]
+        self._ready = [joining for joining in left if joining is not None]
 
     def take_ready(self) -> list[Joining]:
         """Rows that can decode; their caches may still be under way, which no caller needs to wait for."""
         ready, self._ready = self._ready, []
         return ready
 
-    def advance(self, decode_ms: float) -> tuple[list[tuple[Row, PromptProgress]], list[Slice]]:
+    def advance(
+        self, decode_ms: float, copied_ms: float = 0.0
+    ) -> tuple[list[tuple[Row, PromptProgress]], list[Slice]]:
         """Start the next slice, once the one before it is done.
 
         Args:
             decode_ms: What a decode step takes, which the slice delays; 0 if nothing is decoding.
+            copied_ms: What copies delayed the last one by, which is taken from the slice.
 
         Returns:
             How far prompts have come, and what was launched.
@@ -124,8 +129,16 @@ class PrefillQueue:
         self._beside = beside
         if self._policy.pauses(self._beside):
             return [], []
-        left = self._policy.budget(decode_ms, len(self._prompts))
-        progress: list[tuple[Row, PromptProgress]] = []
+        budget = max(self._policy.budget(decode_ms, len(self._prompts)) - copied_ms, 0.0)
+        reached, pieces = self._fill(budget, idle)
+        if pieces:
+            self._last = sum(rows * tokens for rows, tokens, _ in pieces)
+            self._launched = (time.perf_counter(), pieces) if idle else None
+        return [(prompt.row, _progress(prompt)) for prompt in reached], pieces
+
+    def _fill(self, left: float, idle: bool) -> tuple[list[_Prompt], list[Slice]]:
+        """Compute prompts for so many milliseconds: the next one as soon as one is done."""
+        reached: list[_Prompt] = []
         pieces: list[Slice] = []
         while self._prompts:
             self._look_up()
@@ -134,18 +147,15 @@ class PrefillQueue:
             if pieces and (left <= 0 or tokens <= self._policy.least_tokens):
                 break
             chosen = self._together(first, tokens)
-            before = len(pieces)
-            pieces += self._compute(chosen, tokens)
-            cost = sum(self._costs.slice_ms(piece) for piece in pieces[before:])
+            made = self._compute(chosen, tokens)
+            pieces += made
+            reached += chosen
+            cost = sum(self._costs.slice_ms(piece) for piece in made)
             self._fair.charge([prompt.client for prompt in chosen], cost)
             left -= cost
-            progress += [(prompt.row, _progress(prompt)) for prompt in chosen]
             if first.remaining:
                 break
-        if pieces:
-            self._last = sum(rows * tokens for rows, tokens, _ in pieces)
-            self._launched = (time.perf_counter(), pieces) if idle else None
-        return progress, pieces
+        return reached, pieces
 
     def _finish_slice(self, idle: bool) -> None:
         """Wait for the slice under way; nobody else times it when nothing is decoding."""

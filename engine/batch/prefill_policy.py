@@ -15,10 +15,8 @@ _UNKNOWN_IDLE = 256
 _KNOWN = 8
 """Slices after which costs are known well enough for a larger beginning."""
 _GROWTH = 2
-_PAUSE_EVERY = 32
+_PAUSE_EVERY = 64
 _PAUSES = 2
-_NOISE = 0.95
-"""Costs scatter, and the bound is meant for the slow steps rather than for their mean."""
 
 
 @attrs.frozen
@@ -56,7 +54,7 @@ class PrefillPolicy:
         if not decode_ms:
             return self.idle_ms
         crowd = min(max(1.0, waiting), self.crowd)
-        return self.max_stall * max(decode_ms, self.step_ms) * crowd * _NOISE
+        return self.max_stall * max(decode_ms, self.step_ms) * crowd
 
     def pauses(self, slices: int) -> bool:
         """Whether the next step goes without a slice, which shows what a decode step takes by itself.

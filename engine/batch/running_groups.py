@@ -28,7 +28,7 @@ class RunningGroups:
         self._timer = StepTimer(costs)
         self._steps = 0
         self._copied = 0
-        self._step_ms: float | None = None
+        self._just_copied = 0
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -52,14 +52,17 @@ class RunningGroups:
         """Bytes of caches that were copied so far because rows joined, left or moved."""
         return self._copied
 
+    @property
+    def copied_ms(self) -> float:
+        """What the copies for the last step delayed it by."""
+        return self._costs.copy_ms(self._just_copied)
+
     def admit(self, ready: Iterable[Joining]) -> None:
         """Put rows whose prompts are done into the groups where they fit, one join per group."""
         groups = [group for group in self._groups if group.live and group.batchable]
         shapes = [group.shape for group in groups]
         arrivals: list[list[Joining]] = [[] for _ in groups]
         for joining in ready:
-            if all(row.ended for row in joining.rows):
-                continue
             shape = (len(joining.rows), max(row.length for row in joining.rows))
             index = self._policy.place(shapes, shape, self._costs.padding_per_pass)
             if index is not None and joining.batchable:
@@ -86,6 +89,7 @@ class RunningGroups:
             group.launch()
         copied = sum(group.take_copied() for group in self._groups)
         self._copied += copied
+        self._just_copied = copied
         self._timer.launched(self.shapes, copied)
 
     def has_read(self) -> None:
@@ -137,6 +141,7 @@ class StepTimer:
         self._before: list[Slice] = []
         self._behind: list[Slice] = []
         self._rise: float | None = None
+        self._delay: float | None = None
 
     def launched(self, shapes: list[Shape], copied: int) -> None:
         """A step began, for which so many bytes were copied."""
@@ -146,16 +151,27 @@ class StepTimer:
         """The tokens of the step before are here."""
         now = time.perf_counter()
         shapes, copied = self._running
-        clean = not copied and not self._launched[1]
-        if self._read_at is not None and shapes and clean:
-            self._observe(shapes, (now - self._read_at) * 1e3)
-        else:
+        copying = self._launched[1]
+        if self._read_at is None or not shapes:
+            self._rise = self._delay = None
+        elif copied or copying:
             self._rise = None
+            self._observe_copy(shapes, (now - self._read_at) * 1e3, copied, copying)
+        else:
+            self._observe(shapes, (now - self._read_at) * 1e3)
         self._read_at = now if shapes else None
 
     def sliced(self, pieces: Sequence[Slice]) -> None:
         """A slice, or none, was launched behind the step."""
         self._before, self._behind = self._behind, list(pieces)
+
+    def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
+        """A copy lies in the interval in which its step was launched or in the next: both are looked at."""
+        slices = sum(self._costs.slice_ms(piece) for piece in (*self._before, *self._behind)) / 2
+        delay = milliseconds - self._costs.decode_ms(shapes) - slices
+        if copied and not copying and self._delay is not None:
+            self._costs.observe_copy(copied, self._delay + delay)
+        self._delay = delay if copying and not copied else None
 
     def _observe(self, shapes: list[Shape], milliseconds: float) -> None:
         both = [*self._before, *self._behind]

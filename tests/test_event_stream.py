@@ -1,0 +1,50 @@
+"""What a client hears while there is nothing to say, on a clock that jumps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import trio
+import trio.testing
+
+from greenroom.actors.reply import ReplyStream
+from greenroom.http.chat_stream import ChatStream
+from greenroom.http.event_stream import KEEP_ALIVE, EventStream
+from greenroom.schemas.events import Finished, GenerationEvent, PromptProgress, TextDelta, Usage
+
+
+class Events:
+    """A reply as the stream takes it."""
+
+    def __init__(self, reply: ReplyStream[GenerationEvent]) -> None:
+        self._reply = reply
+
+    async def receive(self) -> GenerationEvent:
+        return await self._reply.receive()
+
+    def receive_ready(self) -> list[GenerationEvent]:
+        return []
+
+
+async def test_a_long_prefill_that_reports_progress_is_not_silence(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    reply = ReplyStream[GenerationEvent]()
+    formatter = ChatStream("chatcmpl-1", "m", 123)
+    heard: list[tuple[float, bytes]] = []
+
+    async def prefill() -> None:
+        for second in range(35):
+            await trio.sleep(1)
+            reply.sender.send(PromptProgress(second, 35))
+        reply.sender.send(TextDelta("hello"))
+        reply.sender.send(Finished("stop", Usage(35, 1)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(prefill)
+        async for piece in EventStream(Events(reply), formatter):
+            heard.append((trio.current_time(), piece))
+    times = [at for at, _ in heard]
+    silences = [later - earlier for earlier, later in pairwise(times)]
+    assert max(silences) <= KEEP_ALIVE
+    assert [piece for _, piece in heard].count(formatter.keep_alive()) == 3
