@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
-import h11
 import psutil
 import pytest
 import trio
+from click.testing import CliRunner
 
 from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Figure, Quantity, Sample, Spread, percentile, rate, summarise
@@ -24,76 +22,8 @@ from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import Answer, read
 from greenroom.http.bench.recorder import open_recorder
 from greenroom.http.bench.scenarios.streams import Streams
-
-Respond = Callable[[dict[str, Any]], Iterator[bytes]]
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-
-
-def event(**chunk: Any) -> bytes:
-    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
-
-
-def delta(**fields: str) -> bytes:
-    return event(choices=[{"index": 0, "delta": fields}])
-
-
-def chunked(*parts: bytes) -> Iterator[bytes]:
-    yield HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-    for part in parts:
-        yield b"%x\r\n%b\r\n" % (len(part), part)
-    yield b"0\r\n\r\n"
-
-
-def streamed(body: dict[str, Any]) -> Iterator[bytes]:
-    """A whole answer of `max_tokens` tokens, as our own server and most others send it."""
-    tokens = body["max_tokens"]
-    usage = {"prompt_tokens": 5, "completion_tokens": tokens}
-    words = [delta(content="hi ") for _ in range(tokens)]
-    return chunked(
-        delta(role="assistant", content=""), *words, event(choices=[], usage=usage), b"data: [DONE]\n\n"
-    )
-
-
-@contextmanager
-def server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server in threads of its own; its address and the bodies that it was sent."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    bodies: list[dict[str, Any]] = []
-
-    def answer(connection: socket.socket) -> None:
-        with connection:
-            protocol, body, target = h11.Connection(h11.SERVER), b"", b""
-            while not isinstance(read_event := protocol.next_event(), h11.EndOfMessage):
-                if read_event is h11.NEED_DATA:
-                    protocol.receive_data(connection.recv(65536))
-                elif isinstance(read_event, h11.Request):
-                    target = read_event.target
-                elif isinstance(read_event, h11.Data):
-                    body += read_event.data
-            if target == b"/v1/models":
-                listed = b'{"data": [{"id": "fake"}]}'
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed))
-                return
-            bodies.append(json.loads(body))
-            for piece in respond(bodies[-1]):
-                connection.sendall(piece)
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", bodies
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+from greenroom.http.commands.bench import command as bench
+from greenroom.tests.bench_servers import HEAD, Respond, chunked, delta, event, server, streamed
 
 
 async def ask(respond: Respond, tokens: int = 3) -> Answer:
@@ -282,11 +212,36 @@ def test_the_command_prints_a_table_or_json() -> None:
     assert results[0]["prompt_tokens"] == 5
 
 
+def test_the_command_compares_two_servers() -> None:
+    plan = ("--concurrency", "2", "--repeats", "2", "--tokens", "5")
+    with server(streamed) as (mine, _), server(streamed) as (theirs, _):
+        table = run_bench(mine, "--against", theirs, *plan)
+        document = run_bench(mine, "--against", theirs, *plan, "--json")
+    assert table.returncode == 0, table.stderr
+    assert "ratio" in table.stdout
+    found = json.loads(document.stdout)
+    assert [result["server"] for result in found["results"]] == [mine, theirs]
+    speeds = [result["figures"]["rate"]["runs"] for result in found["results"]]
+    ratios = found["ratios"][0]["figures"]["rate"]["runs"]
+    assert ratios == [first / second for first, second in zip(*speeds, strict=True)]
+
+
+def test_a_picture_needs_matplotlib_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = CliRunner().invoke(bench, ["http://127.0.0.1:1", "--plot", "figures.png"])
+    assert done.exit_code == 2
+    assert "pip install 'greenroom[plot]'" in done.output
+
+
 def test_the_command_says_in_one_line_what_is_wrong() -> None:
     for arguments, status in [
         (("http://127.0.0.1:1",), 1),
         (("http://127.0.0.1:1", "--concurrency", "0"), 2),
         (("http://127.0.0.1:1", "--extra", "[]"), 2),
+        (("http://127.0.0.1:1", "--scenario", "nonsense"), 2),
+        (("http://127.0.0.1:1", "--rows", "0"), 2),
+        (("http://127.0.0.1:1", "--against", "qwen3"), 2),
+        (("http://127.0.0.1:1", "--plot", "/no/such/folder/figures.png"), 2),
     ]:
         done = run_bench(*arguments)
         assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, ""), done.stderr

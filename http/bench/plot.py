@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,11 @@ _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 
 def is_drawable() -> bool:
     """Whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def draw(results: Sequence[Result], title: str, file: Path) -> None:
@@ -43,7 +46,7 @@ def draw(results: Sequence[Result], title: str, file: Path) -> None:
         raise BenchError(f"{file}: {problem.strerror or problem}") from problem
 
 
-def _ratios(axes: Axes, results: Sequence[Result], shown: Mapping[str, str]) -> None:
+def _bars(axes: Axes, results: Sequence[Result], shown: Mapping[str, str]) -> None:
     """Medians with their extremes, one group of bars for each quantity."""
     bars = [
         (f"{label}\n{_name(result, results)}", figure, colour)
@@ -54,7 +57,6 @@ def _ratios(axes: Axes, results: Sequence[Result], shown: Mapping[str, str]) -> 
     for position, (_, figure, colour) in enumerate(bars):
         _bar(axes, position, figure, colour)
     axes.set_xticks(range(len(bars)), [label for label, _, _ in bars], fontsize="x-small")
-    axes.axhline(1, color="grey", linewidth=0.8)
 
 
 def _bar(axes: Axes, position: int, figure: Figure, colour: str) -> None:
@@ -63,7 +65,13 @@ def _bar(axes: Axes, position: int, figure: Figure, colour: str) -> None:
         return
     reach = ([spread.median - spread.low], [spread.high - spread.median])
     axes.bar([position], [spread.median], yerr=reach, capsize=4, width=0.6, color=colour, alpha=0.8)
-    axes.annotate(f"{spread.median:.2f}", (position, spread.high), ha="center", va="bottom", fontsize="small")
+    axes.annotate(
+        f"{spread.median:.{figure.digits}f}",
+        (position, spread.high),
+        ha="center",
+        va="bottom",
+        fontsize="small",
+    )
 
 
 def _streams(axes: Axes, results: Sequence[Result]) -> None:
@@ -71,21 +79,23 @@ def _streams(axes: Axes, results: Sequence[Result]) -> None:
     if not any(name in result.figures for result in results for name in shown):
         _speeds(axes, results)
         return
-    _ratios(axes, results, shown)
+    _bars(axes, results, shown)
+    axes.axhline(1, color="grey", linewidth=0.8)
     axes.set(
         title="Streams: speed over mlx-lm's bare loops", ylabel="ratio, median and extremes", ylim=(0, None)
     )
 
 
 def _speeds(axes: Axes, results: Sequence[Result]) -> None:
-    _ratios(axes, results, {"rate": "tokens/s"})
+    _bars(axes, results, {"rate": "tokens/s"})
     axes.set(title="Streams: speed", ylabel="tokens/s, median and extremes", ylim=(0, None))
 
 
 def _mixed(axes: Axes, results: Sequence[Result]) -> None:
-    _ratios(
+    _bars(
         axes, results, {"of_greedy": "mixed over greedy", "of_batch_generator": "mixed over BatchGenerator"}
     )
+    axes.axhline(1, color="grey", linewidth=0.8)
     axes.set(title="Rows with settings of their own", ylabel="ratio, median and extremes", ylim=(0, None))
 
 
@@ -106,11 +116,11 @@ def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
         ylabel="ms between tokens",
         yscale="log",
     )
-    axes.legend(fontsize="small")
+    _explain(axes)
 
 
 def _shared_prompt(axes: Axes, results: Sequence[Result]) -> None:
-    _ratios(axes, results, {"cold": "new", "repeated": "repeated"})
+    _bars(axes, results, {"cold": "new", "repeated": "repeated"})
     axes.set(title="A long system prompt, new and repeated", ylabel="ms to the first token", yscale="log")
 
 
@@ -131,8 +141,14 @@ def _conversation(axes: Axes, results: Sequence[Result]) -> None:
             axes.plot(turns, middle, style, color=colour, label=f"{label}, {_name(result, results)}")
         low, high = ([end(run["turn"][turn - 1] for run in runs) for turn in turns] for end in (min, max))
         axes.fill_between(turns, low, high, color=colour, alpha=0.2)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(title="A growing conversation", xlabel="turn", ylabel="ms to the first token", ylim=(0, None))
-    axes.legend(fontsize="small")
+    _explain(axes)
+
+
+def _explain(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
 
 
 def _name(result: Result, results: Sequence[Result]) -> str:
