@@ -126,6 +126,8 @@ def _shared_prompt(axes: Axes, results: Sequence[Result]) -> None:
 
 def _conversation(axes: Axes, results: Sequence[Result]) -> None:
     """Time to the first token of every turn, median of the runs, and what it is compared with."""
+    from matplotlib.ticker import MaxNLocator
+
     lines = {
         "cold": ("cold prompt of that length", "--"),
         "turn": ("turn", "-"),
@@ -141,7 +143,7 @@ def _conversation(axes: Axes, results: Sequence[Result]) -> None:
             axes.plot(turns, middle, style, color=colour, label=f"{label}, {_name(result, results)}")
         low, high = ([end(run["turn"][turn - 1] for run in runs) for turn in turns] for end in (min, max))
         axes.fill_between(turns, low, high, color=colour, alpha=0.2)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(title="A growing conversation", xlabel="turn", ylabel="ms to the first token", ylim=(0, None))
     _explain(axes)
 
