@@ -21,6 +21,7 @@ from greenroom.engine.batch.row import Row, Voice
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.batch.scores import AnswerScores
 from greenroom.engine.loader import load_model
+from greenroom.engine.prefix_cache.disk_tier import open_disk_tier
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.row_sampling import RowSampling
 from greenroom.schemas.capabilities import CapabilityRecord
@@ -46,6 +47,7 @@ class TextEngine:
         model: One of mlx-lm's models, evaluated on this thread.
         voice: The model's adapter, made on this thread.
         prefixes: What is remembered of prompts; None remembers nothing.
+        close_seconds: That `close` may take to write down what is remembered.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class TextEngine:
         prefill: PrefillPolicy | None = None,
         grouping: GroupingPolicy | None = None,
         prefixes: PrefixCache | None = None,
+        close_seconds: float = 10.0,
     ) -> None:
         self._model = model
+        self._close_seconds = close_seconds
         self._voice = voice
         costs = StepCosts()
         self._prefixes = prefixes
@@ -69,7 +73,9 @@ class TextEngine:
     @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        return bool(self._events or len(self._groups) or len(self._prefill))
+        disk = self._prefixes.disk if self._prefixes is not None else None
+        writing = disk is not None and disk.pending
+        return bool(self._events or len(self._groups) or len(self._prefill) or writing)
 
     @property
     def running(self) -> int:
@@ -122,6 +128,8 @@ class TextEngine:
             for row, token in group.read():
                 self._take(group, row, token)
         self._groups.has_read()
+        if self._prefixes is not None and self._prefixes.disk is not None:
+            self._prefixes.disk.advance(idle=not len(self._groups) and not len(self._prefill))
         for group in self._groups:
             for row, problem in group.sample():
                 self._fail(row, problem)
@@ -142,7 +150,7 @@ class TextEngine:
         self._rows.clear()
         self._prefill = PrefillQueue(None)
         if self._prefixes is not None:
-            self._prefixes.clear()
+            self._prefixes.close(self._close_seconds)
         self._model = None
         mx.synchronize()
         mx.clear_cache()
@@ -236,9 +244,12 @@ def load_text_engine(
 
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
-    prefixes = PrefixCache(settings.prefix_cache_bytes) if settings.prefix_cache_bytes else None
     prefill = PrefillPolicy(max_stall=settings.max_stall, least_tokens=settings.min_slice)
-    return TextEngine(load_model(folder, settings, progress, abandoned), adapter, prefill, prefixes=prefixes)
+    model = load_model(folder, settings, progress, abandoned)
+    prefixes = None
+    if settings.prefix_cache_bytes:
+        prefixes = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
+    return TextEngine(model, adapter, prefill, prefixes=prefixes, close_seconds=settings.grace / 4)
 
 
 def _new_call_id() -> str:

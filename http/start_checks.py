@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from greenroom.http.settings_sources import BadSettingError
 from greenroom.schemas.settings import Settings
 
@@ -30,3 +33,24 @@ def check_device(settings: Settings) -> None:
 
         if not has_gpu():
             raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
+
+
+def check_prefix_folder(settings: Settings) -> None:
+    """Make the folder of computed prompts, and refuse one that cannot be written to.
+
+    Raises:
+        BadSettingError: Says why.
+    """
+    if settings.prefix_cache_dir is None:
+        return
+    if not settings.prefix_cache_bytes:
+        raise BadSettingError("prefix_cache_dir: needs memory too, but prefix_cache_bytes is 0")
+    folder = settings.prefix_cache_dir
+    try:
+        path = Path(folder).expanduser()
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadSettingError(f"prefix_cache_dir = {folder!r}: cannot be written to ({reason})") from error

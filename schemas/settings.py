@@ -97,6 +97,12 @@ class Settings:
         "Memory for what each model has computed of prompts, for prompts that begin alike; 0 is off.",
         low=0,
     )
+    prefix_cache_dir: str | None = _setting(
+        None, "Folder in which computed prompts survive a restart; they are as private as the prompts."
+    )
+    prefix_cache_disk_bytes: int = _setting(
+        10 * 1024 * MEGABYTE, "Disk space for computed prompts of all models together.", low=MEGABYTE
+    )
     tool_injection: bool = _setting(
         True, "Describe tools in the prompt where a model's template cannot; off means 400."
     )

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
+from greenroom.tests.server_processes import GREENROOM, Server, serving
+
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -33,41 +33,6 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run([*GREENROOM, *arguments], input=stdin, capture_output=True, text=True, timeout=60)
-
-
-class Server:
-    """A server in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.seen: list[dict[str, Any]] = []
-        self.address: str = self.wait_for("listening")["addresses"][0]
-
-    def wait_for(self, name: str) -> dict[str, Any]:
-        """Read the log up to an event; every line must be JSON."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.seen.append(json.loads(line))
-            if self.seen[-1]["event"] == name:
-                return self.seen[-1]
-        raise AssertionError(f"no {name} in {self.seen}")
-
-    def end(self, seconds: float = 20) -> int:
-        """The exit status; the rest of the log must be JSON and stdout empty."""
-        out, err = self.process.communicate(timeout=seconds)
-        self.seen += [json.loads(line) for line in err.splitlines()]
-        assert out == ""
-        return self.process.returncode
-
-
-@contextmanager
-def serving(*arguments: str) -> Iterator[Server]:
-    command = [*GREENROOM, "serve", "--port", "0", "--log-format", "json", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield Server(process)
-        finally:
-            process.kill()
 
 
 def test_help_names_every_command_with_examples_and_imports_nothing_heavy() -> None:
@@ -105,6 +70,13 @@ def test_version() -> None:
         (["nope"], "No such command 'nope'"),
         (["serve", "--nope"], "No such option"),
         (["serve", "./nowhere"], "there is no folder './nowhere'"),
+        (
+            ["serve", "--prefix-cache-dir", "/dev/null/x"],
+            "prefix_cache_dir = '/dev/null/x': cannot be written to",
+        ),
+        (["serve", "--prefix-cache-dir", __file__], "cannot be written to (File exists)"),
+        (["serve", "--prefix-cache-dir", "/tmp", "--prefix-cache-bytes", "0"], "prefix_cache_bytes is 0"),
+        (["serve", "--prefix-cache-disk-bytes", "9"], "at least 1.04858e+06"),
         (["chat", "./nowhere"], "there is no folder './nowhere'"),
         (["serve", "--host", "nowhere.invalid", "--port", "0"], "cannot listen on nowhere.invalid"),
     ],

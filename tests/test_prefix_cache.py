@@ -19,6 +19,7 @@ from greenroom.tests.text_engines import Driver, expected, loaded
 from greenroom.tests.tiny_models import TinyModel
 
 KINDS = ("qwen3", "gemma3", "lfm2")
+HYBRIDS = (*KINDS, "qwen3_5")
 KEY = ModelKey("tiny")
 END = 2
 
@@ -44,7 +45,7 @@ def ask(engine: Driver, prompt: Sequence[int], count: int = 12) -> tuple[list[in
     return engine.tokens[int(request)], last.usage.cached
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HYBRIDS)
 def test_growing_conversation(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
@@ -78,7 +79,7 @@ def test_forks_are_found_without_borders(tiny_model: TinyModel, kind: str) -> No
     assert cached[2] == 200  # the second one showed where they part
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HYBRIDS)
 def test_neighbours_that_share_a_beginning(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)

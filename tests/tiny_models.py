@@ -132,8 +132,29 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "block_auto_adjust_ff_dim": False,
         "layer_types": ["conv", "full_attention"] * 2,
     },
+    "qwen3_5": {
+        "model_type": "qwen3_5",
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "eos_token_id": 2,
+        "tie_word_embeddings": False,
+        "text_config": {
+            **_SIZES,
+            "model_type": "qwen3_5_text",
+            "full_attention_interval": 2,
+            "linear_num_value_heads": 4,
+            "linear_num_key_heads": 2,
+            "linear_key_head_dim": 32,
+            "linear_value_head_dim": 32,
+            "linear_conv_kernel_dim": 4,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.25,
+            },
+        },
+    },
 }
-"""config.json by kind. The last three are there for sliding windows among full layers, and hybrid caches."""
+"""config.json by kind. The last four are there for sliding windows among full layers, and hybrid caches."""
 
 FAMILIES = ("qwen3", "llama", "gemma3", "glm4", "mistral")
 """The kinds whose greedy output is promised to equal `mlx_lm.generate`."""
@@ -180,7 +201,8 @@ def make_weights(folder: Path, config: Mapping[str, Any], seed: int = 0) -> None
     weights = {
         name: value * 3 if value.ndim == 2 else value for name, value in tree_flatten(model.parameters())
     }
-    output = "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"
+    heads = [name for name in weights if name.endswith("lm_head.weight")]
+    output = heads[0] if heads else "model.embed_tokens.weight"
     reserved = len(SPECIAL_TOKENS)
     weights[output] = mx.concatenate([mx.zeros_like(weights[output][:reserved]), weights[output][reserved:]])
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
 import mlx.core as mx
 
 from greenroom.engine.batch.caches import Cache
 from greenroom.engine.prefix_cache import layers
+from greenroom.engine.prefix_cache.copying_out import LEAST
+from greenroom.engine.prefix_cache.disk_index import Found
+from greenroom.engine.prefix_cache.disk_tier import DiskTier, arrays_of
 from greenroom.engine.prefix_cache.tree import Match, Node, PrefixTree, pack
 from greenroom.schemas.model_key import ModelKey
 
@@ -46,10 +50,12 @@ class PrefixCache:
 
     Args:
         budget: Bytes that it may hold; 0 keeps nothing.
+        disk: Where the prefixes of models without adapters are kept as well.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, disk: DiskTier | None = None) -> None:
         self.budget = budget
+        self.disk = disk
         self.version = 0
         self._trees: dict[ModelKey, PrefixTree] = {}
         self._bytes = 0
@@ -73,16 +79,18 @@ class PrefixCache:
         Args:
             states: Whether the model has layers that cannot be cut.
         """
+        packed = pack(tokens[:-1])
         tree = self._trees.get(key)
-        if tree is None:
-            return Known(0, 0)
-        match = tree.match(pack(tokens[:-1]))
-        return Known(_known(match, states), match.length)
+        match = tree.match(packed) if tree else Match((), 0)
+        found = self._on_disk(key, packed, _known(match, states))
+        return Known(max(_known(match, states), found.usable(states)), max(match.length, found.length))
 
     def restore(self, key: ModelKey, tokens: Sequence[int], cache: Cache) -> int:
         """Fill an empty plain cache with the longest known beginning; returns its tokens."""
+        packed = pack(tokens[:-1])
+        self._read_from_disk(key, packed, layers.has_states(cache))
         tree = self._trees.get(key)
-        match = tree.match(pack(tokens[:-1])) if tree else Match((), 0)
+        match = tree.match(packed) if tree else Match((), 0)
         states: layers.Arrays = ()
         length = match.length
         path = match.path
@@ -120,29 +128,18 @@ class PrefixCache:
         self._measure()
         tree = self._trees.setdefault(key, PrefixTree())
         packed, length = pack(tokens), len(tokens)
-        match = tree.match(packed)
-        if length - _known(match, layers.has_states(cache)) < least:
+        states = layers.has_states(cache)
+        if length - _known(tree.match(packed), states) < least:
             return False
-        self._touch(match.path)
-        node = match.path[-1] if match.path else tree.root
-        if match.length < node.end:
-            node = self._split(tree, node, match.length)
-        if match.length < length:
-            spans = layers.cut_spans(cache, row, match.length, length, length)
-            node = tree.add(node, packed[match.length * 4 :], spans)
-            self._bytes += node.spans_bytes
-            self._touch([node])
-        if layers.has_states(cache) and node.states is None:
-            node.states = layers.cut_states(cache, row)
-            node.states_bytes = layers.bytes_of(node.states)
-            node.states_used = next(self._clock)
-            self._bytes += node.states_bytes
-        self.shrink(self.budget)  # before anything is copied: arrays know their size without that
-        self.version += 1
-        if not _is_held(node):
-            return False
-        self._new([node])
-        return True
+        held = self._place(
+            tree,
+            packed,
+            lambda start: layers.cut_spans(cache, row, start, length, length),
+            (lambda: layers.cut_states(cache, row)) if states else None,
+        )
+        if held and self.disk is not None and key.adapter is None:
+            self.disk.keep(tree, packed, states)
+        return held
 
     def shrink(self, budget: int) -> None:
         """Forget until no more than `budget` bytes are held."""
@@ -172,6 +169,96 @@ class PrefixCache:
         self._unmeasured.clear()
         self._bytes = 0
         self.version += 1
+
+    def close(self, seconds: float) -> None:
+        """Write what is to be on disk, then forget everything.
+
+        Args:
+            seconds: That writing may take.
+        """
+        try:
+            if self.disk is not None:
+                self.disk.close(seconds)
+        finally:
+            self.clear()
+
+    def _place(
+        self,
+        tree: PrefixTree,
+        packed: bytes,
+        spans: Callable[[int], layers.Arrays],
+        states: Callable[[], layers.Arrays] | None,
+    ) -> bool:
+        """Keep a prefix; whether there is room for it.
+
+        Args:
+            spans: Makes those of the tokens from that one on, which are not known yet.
+            states: Makes those after the last token.
+        """
+        match = tree.match(packed)
+        self._touch(match.path)
+        node = match.path[-1] if match.path else tree.root
+        if match.length < node.end:
+            node = self._split(tree, node, match.length)
+        if match.length * 4 < len(packed):
+            node = tree.add(node, packed[match.length * 4 :], spans(match.length))
+            self._bytes += node.spans_bytes
+            self._touch([node])
+        if states is not None and node.states is None:
+            node.states = states()
+            node.states_bytes = layers.bytes_of(node.states)
+            node.states_used = next(self._clock)
+            self._bytes += node.states_bytes
+        self.shrink(self.budget)  # before anything is copied: arrays know their size without that
+        self.version += 1
+        if not _is_held(node):
+            return False
+        self._new([node])
+        return True
+
+    def _on_disk(self, key: ModelKey, packed: bytes, usable: int) -> Found:
+        """What is on disk, if more than what memory knows could be."""
+        if self.disk is None or key.adapter is not None or len(packed) // 4 - usable < LEAST:
+            return Found()
+        return self.disk.find(packed)
+
+    def _read_from_disk(self, key: ModelKey, packed: bytes, states: bool) -> None:
+        """Have in memory what is on disk of a prompt, where that is more."""
+        tree = self._trees.get(key)
+        usable = _known(tree.match(packed), states) if tree else 0
+        found = self._on_disk(key, packed, usable)
+        disk = self.disk
+        if disk is None or not found.usable(states):
+            return
+        if found.usable(states) - usable < LEAST:
+            disk.misses += 1
+            return
+        tree = self._trees.setdefault(key, PrefixTree())
+        if self._read_parts(disk, tree, packed[: found.usable(states) * 4], found, states):
+            disk.hits += 1
+            disk.used(found)
+
+    def _read_parts(
+        self, disk: DiskTier, tree: PrefixTree, packed: bytes, found: Found, states: bool
+    ) -> bool:
+        length = len(packed) // 4
+        after = disk.read(found.states[-1]) if states else ()
+        if after is None:
+            return False
+        for part in found.parts:
+            stop = min(part.stop, length)
+            if stop <= max(part.kept.start, tree.match(packed).length):
+                continue
+            spans = disk.read(part.kept)
+            if spans is None:
+                return False
+            cut = partial(arrays_of, spans, part, stop=stop)
+            if not self._place(tree, packed[: stop * 4], cut, None):
+                return False
+        if not states:
+            return True
+        whole = tree.match(packed).length == length  # not if there was no room for all of it at once
+        return whole and self._place(tree, packed, lambda _: (), partial(arrays_of, after))
 
     def _split(self, tree: PrefixTree, node: Node, length: int) -> Node:
         self._bytes -= node.spans_bytes

@@ -35,7 +35,7 @@ def command(
       greenroom chat --url http://127.0.0.1:8000
     """
     from greenroom.http.log_configuration import configure_logging
-    from greenroom.http.start_checks import check_device, check_models
+    from greenroom.http.start_checks import check_device, check_models, check_prefix_folder
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     # A conversation shares the terminal with the log.
@@ -43,6 +43,7 @@ def command(
     if url is None:
         check_models(settings)
         check_device(settings)
+        check_prefix_folder(settings)
 
     import trio
     from rich.console import Console

@@ -1,0 +1,47 @@
+"""Servers in processes of their own, started as users start them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.seen: list[dict[str, Any]] = []
+        self.address: str = self.wait_for("listening")["addresses"][0]
+
+    def wait_for(self, name: str) -> dict[str, Any]:
+        """Read the log up to an event; every line must be JSON."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.seen.append(json.loads(line))
+            if self.seen[-1]["event"] == name:
+                return self.seen[-1]
+        raise AssertionError(f"no {name} in {self.seen}")
+
+    def end(self, seconds: float = 20) -> int:
+        """The exit status; the rest of the log must be JSON and stdout empty."""
+        out, err = self.process.communicate(timeout=seconds)
+        self.seen += [json.loads(line) for line in err.splitlines()]
+        assert out == ""
+        return self.process.returncode
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[Server]:
+    command = [*GREENROOM, "serve", "--port", "0", "--log-format", "json", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield Server(process)
+        finally:
+            process.kill()
