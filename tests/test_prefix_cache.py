@@ -14,6 +14,7 @@ import pytest
 from greenroom.engine.batch import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.text_engines import Driver, expected, loaded
 from greenroom.tests.tiny_models import TinyModel
@@ -50,7 +51,7 @@ def test_growing_conversation(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
     prompt = [*words(300, 1), END]
-    for turn in range(5):
+    for turn in range(10):
         prompt += [*words(40, 100 + turn), END, 300]
         answer, cached = ask(engine, prompt)
         assert answer == expected(folder, tuple(prompt), 12)
@@ -100,6 +101,63 @@ def test_neighbours_that_share_a_beginning(tiny_model: TinyModel, kind: str) -> 
         answer, cached = ask(engine, again)
         assert answer == expected(folder, tuple(again), 12)
         assert cached >= len(prompt) - 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_arrives_together_is_computed_once(tiny_model: TinyModel, kind: str) -> None:
+    """One prompt leads, those behind it continue where they part; nobody knew the beginning before."""
+    folder = tiny_model(kind)
+    engine = driver(folder)
+    system = words(600, 4)
+    prompts = [system + words(20 + 9 * user, 30 + user) for user in range(5)]
+    requests = [engine.submit(prompt, 8) for prompt in prompts[:3]]
+    requests.append(engine.submit(words(300, 60), 8))  # another beginning: waits for nobody
+    engine.step()
+    requests += [engine.submit(prompt, 8) for prompt in prompts[3:]]  # while the first is under way
+    engine.run()
+    cached: dict[str, int] = {}
+    for request, prompt in zip(requests, [*prompts[:3], words(300, 60), *prompts[3:]], strict=True):
+        assert engine.tokens[int(request)] == expected(folder, tuple(prompt), 8)
+        last = engine.events[request][-1]
+        assert isinstance(last, Finished)
+        cached[request] = last.usage.cached
+    assert sorted(cached.values()) == [0, 0, 600, 600, 600, 600]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_waits_for_a_prompt_that_is_cancelled(tiny_model: TinyModel, kind: str) -> None:
+    folder = tiny_model(kind)
+    engine = driver(folder)
+    system = words(900, 4)
+    first = engine.submit(system + words(20, 1), 8)
+    second = engine.submit(system + words(20, 2), 8)
+    engine.step()
+    engine.engine.cancel(first)
+    engine.run()
+    assert engine.tokens[int(second)] == expected(folder, tuple(system + words(20, 2)), 8)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_choices_share_what_is_known(tiny_model: TinyModel, n: int) -> None:
+    folder = tiny_model("gemma3")
+    engine = driver(folder)
+    system = [*words(300, 2), END]
+    ask(engine, system + words(20, 1))
+    prompt = system + words(40, 2)
+    several = GenerationParameters(temperature=0.0, n=n)
+    request = engine.submit(prompt, 50, several, borders=borders(prompt))
+    engine.run()
+    finished = [event for event in engine.events[request] if isinstance(event, Finished)]
+    assert len(finished) == n
+    assert finished[0].usage.cached == len(system)
+    assert engine.tokens[-n:] == [expected(folder, tuple(prompt), 50)] * n
+    longer = [*prompt, *engine.tokens[-1], *words(10, 3)]
+    again = engine.submit(longer, 12)
+    engine.run()
+    assert engine.tokens[-1] == expected(folder, tuple(longer), 12)
+    last = engine.events[again][-1]
+    assert isinstance(last, Finished)
+    assert last.usage.cached == len(prompt) + 49
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -13,6 +14,7 @@ from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.group import Joining
+from greenroom.engine.batch.leading import Leading
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
@@ -77,6 +79,7 @@ class PrefillQueue:
         self._policy = policy or PrefillPolicy()
         self._costs = costs or StepCosts()
         self._fair = FairQueue()
+        self._leading = Leading(self.recall.remembers)
         self._prompts: list[_Prompt] = []
         self._ready: list[Joining] = []
         self._under_way: list[Cache] = []
@@ -94,12 +97,17 @@ class PrefillQueue:
         self._prompts.append(
             _Prompt(row, embeddings, client=client, conversation=conversation or row.request_id)
         )
+        shared = self._leading.arrives(row) if embeddings is None else {}
+        for prompt in self._prompts:
+            if prompt.row in shared:
+                self._pause_at(prompt, [shared[prompt.row]])
 
     def cancel(self, row: Row) -> None:
         """Forget a prompt; a slice of it that is under way is wasted."""
         self._prompts = [prompt for prompt in self._prompts if prompt.row is not row]
         left = [joining.without(row) for joining in self._ready]
         self._ready = [joining for joining in left if joining is not None]
+        self._leading.ends(row)
 
     def take_ready(self) -> list[Joining]:
         """Rows that can decode; their caches may still be under way, which no caller needs to wait for."""
@@ -168,8 +176,18 @@ class PrefillQueue:
         self._launched = None
 
     def _next(self) -> _Prompt:
-        waiting = [Waiting(prompt.client, prompt.conversation, prompt.remaining) for prompt in self._prompts]
-        return self._prompts[self._fair.choose(waiting)]
+        able = [prompt for prompt in self._prompts if not self._waits(prompt)]
+        waiting = [Waiting(prompt.client, prompt.conversation, prompt.remaining) for prompt in able]
+        return able[self._fair.choose(waiting)]
+
+    def _waits(self, prompt: _Prompt) -> bool:
+        """Whether a prompt that has not begun had better continue from one that is under way."""
+        return prompt.cache is None and self._leading.should_wait(prompt.row, prompt.done)
+
+    def _pause_at(self, prompt: _Prompt, shared: Iterable[int]) -> None:
+        """Keep what a prompt under way has in common with others, if its cache cannot be cut later."""
+        more = self.recall.stops(prompt.row, prompt.done, shared)
+        prompt.stops = tuple(sorted({*prompt.stops, *more}))
 
     def _compute(self, chosen: list[_Prompt], tokens: int) -> list[Slice]:
         now = time.perf_counter()
@@ -192,6 +210,7 @@ class PrefillQueue:
         self._begin(first)
         if first.cache is None or not caches.can_batch(first.cache) or first.until_stop < first.remaining:
             return [first]
+        whole = [prompt for prompt in whole if not self._waits(prompt)]
         remaining = [prompt.remaining for prompt in whole]
         chosen = [whole[index] for index in self._policy.companions(remaining, whole.index(first), tokens)]
         longest = 2 * len(first.row.prompt)
@@ -220,7 +239,8 @@ class PrefillQueue:
         row = prompt.row
         shared = self.recall.known(row).shared
         prompt.cache, prompt.done = self.recall.begin(row)
-        prompt.stops = self.recall.stops(row, prompt.done, shared)
+        waiting = (other.row for other in self._prompts if other.cache is None and other.embeddings is None)
+        self._pause_at(prompt, {shared, *self._leading.begins(row, waiting)})
         row.cached = prompt.done
 
     def _compute_slice(self, prompt: _Prompt, budget: int) -> None:
@@ -241,8 +261,12 @@ class PrefillQueue:
         if prompt.remaining == 0 or prompt.done in prompt.stops:
             self.recall.keep_prompt(prompt.row, cache, None, prompt.done)
         if prompt.remaining == 0:
-            self._prompts.remove(prompt)
+            self._remove(prompt)
             self._ready.append(Joining((prompt.row,), cache))
+
+    def _remove(self, prompt: _Prompt) -> None:
+        self._prompts.remove(prompt)
+        self._leading.ends(prompt.row)
 
     def _compute_together(self, prompts: list[_Prompt]) -> None:
         """Compute all that remains of several prompts in one pass."""
@@ -263,7 +287,7 @@ class PrefillQueue:
         self._under_way.append(cache)
         for index, prompt in enumerate(prompts):
             prompt.done += prompt.remaining
-            self._prompts.remove(prompt)
+            self._remove(prompt)
             self.recall.keep_prompt(prompt.row, cache, index, prompt.done)
         self._ready.append(Joining(tuple(prompt.row for prompt in prompts), cache))
 

@@ -106,7 +106,9 @@ class DiskTier:
 
     def used(self, found: Found) -> None:
         """Files were read, and are not to be removed soon."""
+        self.hits += 1
         self._writer.touch(found.names())
+        log.debug("prefix read", actor="model", tokens=found.length, files=len(found.parts))
 
     def keep(self, tree: PrefixTree, tokens: bytes, states: bool) -> None:
         """Have a prefix written that memory keeps now; see `CopyingOut.wish`."""

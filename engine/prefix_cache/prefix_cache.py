@@ -235,7 +235,6 @@ class PrefixCache:
             return
         tree = self._trees.setdefault(key, PrefixTree())
         if self._read_parts(disk, tree, packed[: found.usable(states) * 4], found, states):
-            disk.hits += 1
             disk.used(found)
 
     def _read_parts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from greenroom.engine.batch import caches
@@ -14,7 +14,7 @@ from greenroom.engine.prefix_cache.prefix_cache import Known, PrefixCache
 _LEAST = 32
 """New tokens that are worth a copy: fewer are computed again as fast."""
 
-_LEAST_WHILE_RUNNING = 256
+LEAST_WHILE_RUNNING = 256
 """New tokens of a prompt that are worth one before its answer ends, when all of it is kept together."""
 
 _STRIDE = 512
@@ -52,11 +52,18 @@ class Recall:
             return cache, 0
         return cache, self._cache.restore(row.key, row.prompt, cache)
 
-    def stops(self, row: Row, done: int, shared: int) -> tuple[int, ...]:
+    def remembers(self, row: Row) -> bool:
+        """Whether what is computed of a row's prompt is kept for others."""
+        return self._cache is not None and row.key is not None
+
+    def stops(self, row: Row, done: int, shared: Iterable[int]) -> tuple[int, ...]:
         """Where to pause within the rest of a prompt, because what was computed so far is to be kept.
 
         Nothing where any part of what is kept can be used. Where it cannot: where earlier prompts went
         other ways, where the first turn ends, where the last one ends, and now and then between.
+
+        Args:
+            shared: Tokens in common with other prompts.
         """
         end = len(row.prompt) - 1
         if self._cache is None or row.key is None or not self._states:
@@ -68,8 +75,7 @@ class Recall:
             if border - last >= _STRIDE:
                 wanted.add(border)
                 last = border
-        if done < shared < end:
-            wanted.add(shared)
+        wanted |= {count for count in shared if done < count < end}
         chosen: list[int] = []
         for stop in sorted(wanted):
             if stop - (chosen[-1] if chosen else done) >= _LEAST:
@@ -78,7 +84,7 @@ class Recall:
 
     def keep_prompt(self, row: Row, cache: Cache, index: int | None, length: int) -> None:
         """Keep a prompt that is computed up to `length`, while its row goes on."""
-        least = _LEAST if self._states else _LEAST_WHILE_RUNNING
+        least = _LEAST if self._states else LEAST_WHILE_RUNNING
         self._store(row, row.prompt[:length], cache, index, least)
 
     def keep_answer(self, row: Row, cache: Cache, index: int | None) -> None:

@@ -1,0 +1,61 @@
+"""Prompts that arrive together and begin alike: one is computed first, the others continue from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from greenroom.engine.batch.row import Row
+from greenroom.engine.prefix_cache.recall import LEAST_WHILE_RUNNING
+from greenroom.engine.prefix_cache.tree import common_length, pack
+
+
+class Leading:
+    """Which prompts under way others had better wait for.
+
+    Args:
+        remembers: Whether what is computed of a row's prompt will be there for others.
+    """
+
+    def __init__(self, remembers: Callable[[Row], bool]) -> None:
+        self._remembers = remembers
+        self._packed: dict[Row, bytes] = {}
+        self._shared: dict[Row, dict[Row, int]] = {}
+
+    def begins(self, row: Row, waiting: Iterable[Row]) -> set[int]:
+        """A prompt is under way; returns how many tokens others begin with too."""
+        if not self._remembers(row):
+            return set()
+        self._shared[row] = {}
+        return {self._compare(row, other) for other in waiting if other is not row} - {0}
+
+    def arrives(self, row: Row) -> dict[Row, int]:
+        """A prompt waits for its turn; returns how many tokens of which prompts under way it begins with."""
+        return {leader: count for leader in self._shared if (count := self._compare(leader, row))}
+
+    def ends(self, row: Row) -> None:
+        """A prompt is computed, or nobody wants it any more."""
+        self._shared.pop(row, None)
+        self._packed.pop(row, None)
+        for shared in self._shared.values():
+            shared.pop(row, None)
+
+    def should_wait(self, row: Row, known: int) -> bool:
+        """Whether a prompt of which so many tokens are known gains by waiting for one that is under way."""
+        return any(
+            row in shared and shared[row] - known >= LEAST_WHILE_RUNNING for shared in self._shared.values()
+        )
+
+    def _compare(self, leader: Row, row: Row) -> int:
+        if row.key != leader.key or not self._remembers(row):
+            return 0
+        # The last token is never shared: it is each row's own first step.
+        count = common_length(self._bytes(leader), self._bytes(row)) // 4
+        if count >= LEAST_WHILE_RUNNING:
+            self._shared[leader][row] = count
+            return count
+        return 0
+
+    def _bytes(self, row: Row) -> bytes:
+        if row not in self._packed:
+            self._packed[row] = pack(row.prompt[:-1])
+        return self._packed[row]
