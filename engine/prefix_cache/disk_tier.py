@@ -67,6 +67,7 @@ class DiskTier:
 
     def __init__(self, root: Path, digest: str, limit: int, queue: int = _QUEUE) -> None:
         self.hits = self.misses = 0
+        self._patience = _START
         self._folder = DiskFolder(root, digest, limit)
         self._index = DiskIndex()
         self._writer = DiskWriter(self._folder, self._index, min(queue, limit * 9 // 10))
@@ -93,7 +94,9 @@ class DiskTier:
 
     def find(self, tokens: bytes) -> Found:
         """How far a packed prompt is on disk."""
-        self._writer.ready(_START)
+        if self._patience:
+            self._writer.ready(self._patience)
+            self._patience = 0.0
         return self._index.find(tokens)
 
     def read(self, kept: Kept) -> Tensors | None:

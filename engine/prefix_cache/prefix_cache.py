@@ -226,10 +226,10 @@ class PrefixCache:
         """Have in memory what is on disk of a prompt, where that is more."""
         tree = self._trees.get(key)
         usable = _known(tree.match(packed), states) if tree else 0
-        found = self._on_disk(key, packed, usable)
         disk = self.disk
-        if disk is None or not found.usable(states):
+        if disk is None or key.adapter is not None or len(packed) // 4 - usable < LEAST:
             return
+        found = disk.find(packed)
         if found.usable(states) - usable < LEAST:
             disk.misses += 1
             return
