@@ -101,7 +101,7 @@ class Settings:
         None, "Folder in which computed prompts survive a restart; they are as private as the prompts."
     )
     prefix_cache_disk_bytes: int = _setting(
-        10 * 1024 * MEGABYTE, "Disk space for computed prompts of all models together.", low=MEGABYTE
+        10 * 1024 * MEGABYTE, "Disk space for computed prompts of all models together.", low=1_000_000
     )
     tool_injection: bool = _setting(
         True, "Describe tools in the prompt where a model's template cannot; off means 400."
