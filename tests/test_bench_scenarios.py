@@ -42,7 +42,7 @@ SMALL: list[Scenario] = [
     SharedPrompt(150, 2, 3),
     Conversation(2, 6, 6),
 ]
-BARE = ("of_batch_generator", "of_bare_loop", "bare", "alone_over_bare", "cold_over_bare")
+BARE = ("of_batch_generator", "of_bare_loop", "own_over_bare", "bare", "alone_over_bare", "cold_over_bare")
 
 
 @asynccontextmanager
