@@ -117,7 +117,7 @@ async def test_the_bare_loops_get_the_prompts_that_the_server_gets(tiny_model: T
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     async with real(folder) as found:
         answer = (await found.ask(messages, 1)).answer
-    for loop, tokens in (("bare_prefill", 0), ("batch_generator", 3), ("bare_loop", 3)):
+    for loop, tokens in (("bare_prefill", 0), ("batch_generator", 3), ("bare_loop", 3), ("own_loop", 3)):
         run = Yardstick(str(folder)).run({"loop": loop, "prompts": [messages], "tokens": [3]})
         assert (run["prompt_tokens"], run["tokens"]) == (answer.prompt_tokens, tokens)
 

@@ -238,11 +238,11 @@ def test_bench_measures_a_model_against_the_bare_loops(tiny_model: Callable[...,
     (result,) = json.loads(done.stdout)["results"]
     assert result["errors"] == []
     assert 0 < result["tokens"] <= 24
-    for loop in ("batch_generator", "bare_loop"):
-        assert len(result["pairs"][loop]) == 2
-        assert 0 < result["ratio"][loop]["low"] <= result["ratio"][loop]["median"] < 20
-        assert loop in result["cpu_beyond"]
-    assert result["server_cpu"] > 0
+    figures = result["figures"]
+    for ratio in ("of_batch_generator", "of_bare_loop", "own_over_bare"):
+        assert len(figures[ratio]["runs"]) == 2
+        assert 0 < figures[ratio]["low"] <= figures[ratio]["median"] < 20
+    assert {"cpu_beyond_batch_generator", "cpu_beyond_bare_loop"} <= set(figures)
 
 
 def test_bench_says_why_a_model_cannot_be_served() -> None:
