@@ -21,6 +21,10 @@ _SETTLE_STEPS = 64
 """Steps after which counters that no layer reads are evaluated, so that they do not pile up as a graph."""
 
 
+_Drawn = tuple[mx.array, tuple[LogprobScorer, mx.array] | None]
+"""Tokens that are being drawn, by row, and the scores of the rows that asked for them."""
+
+
 @attrs.frozen(eq=False)
 class Joining:
     """Rows whose prompts are computed but for the last token, which is their first input.
@@ -54,7 +58,7 @@ class BatchGroup:
     """One cache and the rows in it; a row that has left stays as None until the group is compacted.
 
     A step of the engine is `tidy`, `launch`, `read`, `sample`: the forward pass of the next token is under
-    way while the host reads and handles the token before it.
+    way while the host reads and handles the token before it, and so is drawing it where that needs no host.
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
@@ -72,6 +76,7 @@ class BatchGroup:
         self._scorer: LogprobScorer | None = None
         self._unread: tuple[mx.array, tuple[Row | None, ...]] | None = None
         self._unread_scores: tuple[LogprobScorer, mx.array] | None = None
+        self._drawn: _Drawn | None = None
         self._steps = 0
         self._copied = 0
         self._heirs: list[BatchGroup] = []
@@ -168,7 +173,10 @@ class BatchGroup:
         if self.live == 0:
             return
         self._logits = self._model(self._inputs[:, None], cache=self._cache)[:, -1, :]
-        mx.async_eval(self._logits)
+        if self._draws_at_once:
+            self._drawn, _ = self._draw(self._logits)
+        else:
+            mx.async_eval(self._logits)
         self._steps += 1
         if self._steps % _SETTLE_STEPS == 0:
             mx.async_eval(caches.arrays_of(self._cache))
@@ -191,27 +199,20 @@ class BatchGroup:
                 yield row, token
 
     def sample(self) -> Refused:
-        """Start drawing the next tokens from the logits of `launch`; after its last one a row leaves.
+        """Have the next tokens drawn from the logits of `launch`; after its last one a row leaves.
 
         Returns:
             Rows that cannot go on; their tokens must not be read.
         """
         logits, self._logits = self._logits, None
+        drawn, self._drawn = self._drawn, None
         self._heirs = []
         if logits is None or self.live == 0:
             return []
-        if self._sampler is None or self._sampler.stale:
-            self._make_sampler()
-        scorer = self._scorer
-        known = None if scorer is None else scorer.of(logits)
-        logits, refused = constrain(logits, self.rows)
-        assert self._sampler is not None
-        self._inputs = self._sampler(logits)
-        mx.async_eval(self._inputs)
-        if scorer is not None and known is not None:
-            scored = scorer.score(known, self._inputs)
-            mx.async_eval(scored)
-            self._unread_scores = scorer, scored
+        refused: Refused = []
+        if drawn is None:
+            drawn, refused = self._draw(logits)
+        self._inputs, self._unread_scores = drawn
         self._unread = (self._inputs, tuple(self.rows))
         for index, row in enumerate(self.rows):
             if row is not None:
@@ -219,6 +220,30 @@ class BatchGroup:
                 if row.sampled >= row.max_tokens:
                     self._let_go(index, row)
         return refused
+
+    @property
+    def _draws_at_once(self) -> bool:
+        """Whether the next tokens can be drawn before the host has read those before them.
+
+        Then drawing is launched together with the forward pass, in one evaluation instead of two.
+        """
+        return not any(row and (row.matcher is not None or row.sampling.penalises) for row in self.rows)
+
+    def _draw(self, logits: mx.array) -> tuple[_Drawn, Refused]:
+        """Start drawing from logits `[rows, vocabulary]`; returns the rows that cannot go on, too."""
+        if self._sampler is None or self._sampler.stale:
+            self._make_sampler()
+        assert self._sampler is not None
+        scorer = self._scorer
+        known = None if scorer is None else scorer.of(logits)
+        logits, refused = constrain(logits, self.rows)
+        tokens = self._sampler(logits)
+        mx.async_eval(tokens)
+        if scorer is None or known is None:
+            return (tokens, None), refused
+        scores = scorer.score(known, tokens)
+        mx.async_eval(scores)
+        return (tokens, (scorer, scores)), refused
 
     def _make_sampler(self) -> None:
         self._sampler = Sampler(
