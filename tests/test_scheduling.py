@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -12,6 +13,7 @@ from greenroom.engine.batch.cost_model import LinearCost, Shape, Slice, StepCost
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
+from greenroom.engine.batch.running_groups import StepTimer
 
 
 @attrs.define
@@ -89,11 +91,30 @@ def test_streams_keep_their_pace_on_a_machine_that_has_other_things_to_do(noise:
     assert clock <= 1.65 * alone(machine)
 
 
-def test_copies_are_foretold_once_one_was_timed() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_copy_is_timed_whichever_interval_it_lies_in(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    """With its step's launch where launching blocks, and one interval later where it does not."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     costs = StepCosts()
+    timer = StepTimer(costs)
     assert costs.copy_ms(10**6) == 0
-    costs.observe_copy(10**6, 4.0)
+    for step in range(40):
+        timer.launched(STREAMS, 10**6 if step == 30 else 0)
+        timer.sliced([])
+        clock[0] += 0.014 if step == 30 + late else 0.010
+        timer.read()
     assert costs.copy_ms(5 * 10**5) == pytest.approx(2.0, rel=0.1)
+    assert costs.decode_ms(STREAMS) == pytest.approx(10.0, rel=0.05)
+
+
+def test_a_noisy_cost_is_fitted_at_its_mean() -> None:
+    noise, cost = random.Random(3), LinearCost((1.0,))
+    found = []
+    for _ in range(600):
+        cost.observe((1.0,), 10 * noise.uniform(0.5, 1.5))
+        found.append(cost.predict((1.0,)))
+    assert sum(found[100:]) / 500 == pytest.approx(10, rel=0.03)
 
 
 def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> None:
