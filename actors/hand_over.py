@@ -11,7 +11,7 @@ Events = list[tuple[str, GenerationEvent]]
 
 PACE = 0.005
 """Seconds between two reports that say nothing but more text: nobody reads faster, and each wakes a thread
-that takes the interpreter from the worker for a twentieth of a step of 2 ms."""
+that takes the interpreter from the worker for up to a tenth of a step of 2 ms."""
 
 _TEXT = (TextDelta, ReasoningDelta)
 
