@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from greenroom.engine.batch import caches
 from greenroom.engine.devices import use_device
+from greenroom.engine.kv_quantisation.model import quantise_kv
 from greenroom.engine.weight_files import check_weight_files
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
@@ -36,7 +37,7 @@ def load_model(
     """One of mlx-lm's models with all its weights in memory, proved by one forward pass.
 
     Args:
-        settings: `device`, `dtype` and `trust_remote_code` matter here.
+        settings: `device`, `dtype`, `kv_bits` and `trust_remote_code` matter here.
         progress: Told the fraction of the weights that are in memory, 0 to 1.
         abandoned: Asked between pieces of the weights.
 
@@ -49,11 +50,11 @@ def load_model(
         model = _open(folder, settings)
         _read_weights(model, progress, abandoned)
         _prove(model)
+        return quantise_kv(model, settings.kv_bits)
     except (ProblemError, LoadAbandonedError):
         raise
     except Exception as error:  # anything may come out of a foreign folder
         raise ProblemError(load_failed(folder.name, _reason(error, folder))) from error
-    return model
 
 
 def _open(folder: Path, settings: Settings) -> Any:

@@ -29,6 +29,8 @@ def _check_range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 def range_of(attribute: attrs.Attribute[Any]) -> str:
     """The values that a numeric setting takes, in words; empty if any will do."""
     low, high, above = (attribute.metadata[end] for end in ("low", "high", "above"))
+    if numbers := attribute.metadata["one_of"]:
+        return " or ".join(map(str, numbers))
     lower = f"above {above:g}" if above is not None else f"at least {low:g}" if low is not None else ""
     upper = f"at most {high:g}" if high is not None else ""
     return f"{low:g} to {high:g}" if low is not None and upper else " and ".join(filter(None, (lower, upper)))
@@ -41,12 +43,15 @@ def _setting(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
-    one_of: tuple[str, ...] = (),
+    one_of: tuple[str | int, ...] = (),
 ) -> Any:
+    among = attrs.validators.in_(one_of if default is not None else (None, *one_of))
+    numbers = tuple(value for value in one_of if isinstance(value, int))
+    ends = {"low": low, "high": high, "above": above, "one_of": numbers}
     return attrs.field(
         default=default,
-        validator=attrs.validators.in_(one_of) if one_of else _check_range,
-        metadata={"low": low, "high": high, "above": above, "typed-settings": {"help": meaning}},
+        validator=among if one_of else _check_range,
+        metadata={**ends, "typed-settings": {"help": meaning}},
     )
 
 
@@ -88,6 +93,12 @@ class Settings:
         "auto",
         "Type of unquantised weights; `auto` keeps the file's.",
         one_of=get_args(Dtype),
+    )
+    kv_bits: int | None = _setting(
+        None,
+        "Bits of each number that full attention keeps of a token: fewer hold longer contexts in the same "
+        "memory, and answer a little differently (default: unquantised).",
+        one_of=(4, 8),
     )
     max_context: int | None = _setting(
         None, "Upper bound on every model's context, in tokens (default: the model's own).", low=16

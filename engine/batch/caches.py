@@ -22,6 +22,15 @@ def new_cache(model: Any) -> Cache:
     return list(make_prompt_cache(model))
 
 
+def leaves_of(cache: Iterable[Any]) -> list[Any]:
+    """The layers, with those that are lists of caches taken apart."""
+    leaves: list[Any] = []
+    for layer in cache:
+        inner = getattr(layer, "caches", None)
+        leaves += [layer] if inner is None else leaves_of(inner)
+    return leaves
+
+
 def can_batch(cache: Iterable[Any]) -> bool:
     """Whether sequences with caches of these classes can share a batch."""
     return all(hasattr(layer, "merge") and can_batch(getattr(layer, "caches", ())) for layer in cache)

@@ -7,28 +7,21 @@ exactly the tokens that it has seen. A model with other classes is not kept at a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.caches import Cache
+from greenroom.engine.batch.caches import Cache, leaves_of
+from greenroom.engine.kv_quantisation.layer import PARTS
 
 Arrays = tuple[mx.array | None, ...]
 """What is kept of all layers of one sort, flat."""
 
-_SPANS = ("KVCache", "BatchKVCache")
+_QUANTISED = ("QuantisedCache", "BatchedQuantisedCache")
+_SPANS = ("KVCache", "BatchKVCache", *_QUANTISED)
 _WINDOWS = ("RotatingKVCache", "BatchRotatingKVCache")
 _STATES = (*_WINDOWS, "ArraysCache")
-
-
-def leaves_of(cache: Iterable[Any]) -> list[Any]:
-    """The layers, with those that are lists of caches taken apart."""
-    leaves: list[Any] = []
-    for layer in cache:
-        inner = getattr(layer, "caches", None)
-        leaves += [layer] if inner is None else leaves_of(inner)
-    return leaves
 
 
 def can_keep(cache: Cache) -> bool:
@@ -51,9 +44,9 @@ def cut_spans(cache: Cache, row: int | None, start: int, stop: int, length: int)
     found: list[mx.array | None] = []
     for leaf in leaves_of(cache):
         if _name(leaf) in _SPANS:
-            pad = 0 if row is None else leaf._idx - length
+            pad = 0 if row is None else leaf.size() - length
             rows = slice(None) if row is None else slice(row, row + 1)
-            for whole in (leaf.keys, leaf.values):
+            for whole in _parts(leaf):
                 found.append(None if whole is None else _copy(whole[rows, :, pad + start : pad + stop]))
     return tuple(found)
 
@@ -95,9 +88,9 @@ def restore(cache: Cache, segments: Sequence[Arrays], states: Arrays, length: in
     state = iter(states)
     for leaf in leaves_of(cache):
         if _name(leaf) in _SPANS:
-            keys, values = _join(next(spans)), _join(next(spans))
-            if keys is not None:
-                leaf.keys, leaf.values, leaf.offset = keys, values, length
+            parts = [_join(next(spans)) for _ in _parts(leaf)]
+            if parts[0] is not None:
+                _refill(leaf, parts, length)
         elif _name(leaf) in _WINDOWS:
             keys, values = _own(next(state)), _own(next(state))
             if keys is not None:
@@ -115,6 +108,21 @@ def bytes_of(arrays: Arrays) -> int:
 def buffer_bytes(arrays: Arrays) -> int:
     """Bytes that evaluated arrays occupy, whoever else uses their buffers."""
     return sum(mx.get_array_buffer_size(array) for array in arrays if array is not None)
+
+
+def _parts(layer: Any) -> Sequence[mx.array | None]:
+    """What a span layer keeps of all tokens, in arrays whose third axis they are."""
+    if _name(layer) in _QUANTISED:
+        return layer.parts or (None,) * PARTS
+    return layer.keys, layer.values
+
+
+def _refill(layer: Any, parts: list[mx.array | None], length: int) -> None:
+    if _name(layer) in _QUANTISED:
+        layer.refill(parts, length)
+    else:
+        layer.keys, layer.values = parts
+        layer.offset = length
 
 
 def _window(layer: Any, whole: mx.array | None) -> mx.array | None:

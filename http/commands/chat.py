@@ -11,7 +11,7 @@ from greenroom.http.settings_sources import settings_options
 from greenroom.schemas.settings import Settings
 
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
-FLAGS = ("device", "dtype", "max_context", "trust_remote_code", *DEFAULTS)
+FLAGS = ("device", "dtype", "kv_bits", "max_context", "trust_remote_code", *DEFAULTS)
 
 
 @click.command()

@@ -1,0 +1,105 @@
+"""A model whose caches are quantised where they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+import structlog
+
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.caches import Cache
+from greenroom.engine.kv_quantisation.caches import QuantisedCache
+
+GROUP_SIZES = (64, 32)
+"""Numbers that share a scale, the preferred first. MLX also has 128, which costs accuracy to save little."""
+
+log = structlog.get_logger(__name__)
+
+
+class QuantisingModel:
+    """Behaves as the model that it holds, but for the caches that it makes.
+
+    Args:
+        kv_bits: Of each number that is kept, 4 or 8.
+        group_sizes: Of each layer, with lists of caches taken apart; None keeps that layer as it is.
+    """
+
+    def __init__(self, model: Any, kv_bits: int, group_sizes: Sequence[int | None]) -> None:
+        self._model = model
+        self.kv_bits = kv_bits
+        self.group_sizes = tuple(group_sizes)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self._model(*args, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def make_cache(self) -> Cache:
+        """An empty plain cache."""
+        return _quantised(caches.new_cache(self._model), self.kv_bits, iter(self.group_sizes))
+
+
+def quantise_kv(model: Any, kv_bits: int | None) -> Any:
+    """The model, with caches that keep keys and values of full attention in so few bits, if that can be.
+
+    Sliding windows and recurrent states stay as they are: they do not grow. What a model's attention takes
+    is found out by trying.
+
+    Args:
+        kv_bits: 4, 8, or None for the model as it is.
+    """
+    if kv_bits is None:
+        return model
+    group_sizes = _group_sizes(model)
+    if not any(group_sizes):
+        log.warning("kv cache stays unquantised", reason="no layer's cache can be quantised in groups")
+        return model
+    quantising = QuantisingModel(model, kv_bits, group_sizes)
+    try:
+        _try(quantising)
+    except Exception as error:  # whatever an architecture makes of what it does not expect
+        log.warning("kv cache stays unquantised", reason=f"the model's attention cannot use it: {error}")
+        return model
+    quantised = sum(size is not None for size in group_sizes)
+    log.info("kv cache quantised", bits=kv_bits, layers=quantised, of=len(group_sizes))
+    return quantising
+
+
+def _group_sizes(model: Any) -> list[int | None]:
+    """The group size of each layer, by what it keeps of a token."""
+    cache = caches.new_cache(model)
+    mx.eval(model(mx.array([[0]]), cache=cache))
+    return [_group_size(leaf) for leaf in caches.leaves_of(cache)]
+
+
+def _group_size(leaf: Any) -> int | None:
+    if type(leaf).__name__ != "KVCache" or leaf.keys is None:
+        return None
+    widths = (leaf.keys.shape[-1], leaf.values.shape[-1])
+    fitting = (size for size in GROUP_SIZES if all(width and width % size == 0 for width in widths))
+    return next(fitting, None)
+
+
+def _try(model: QuantisingModel) -> None:
+    """A slice alone and a step in a batch with padding: all that attention is ever asked for."""
+    rows = [caches.new_cache(model) for _ in range(2)]
+    for length, cache in enumerate(rows, 2):
+        mx.eval(model(mx.array([[0] * length]), cache=cache))
+    if caches.can_batch(rows[0]):
+        mx.eval(model(mx.array([[0], [0]]), cache=caches.merge(rows)))
+
+
+def _quantised(layers: Iterable[Any], kv_bits: int, group_sizes: Iterator[int | None]) -> Cache:
+    made: Cache = []
+    for layer in layers:
+        inner = getattr(layer, "caches", None)
+        if inner is not None:
+            layer.caches = tuple(_quantised(inner, kv_bits, group_sizes))
+            made.append(layer)
+        else:
+            size = next(group_sizes)
+            made.append(layer if size is None else QuantisedCache(kv_bits, size))
+    return made
