@@ -79,7 +79,7 @@ def check(folder: Path, driver: Driver, schedule: list[Visit]) -> None:
             assert len(got) == visit.count
         else:
             assert (last.reason, visit.cancelled is None) == ("cancelled", False)
-        assert got == expected(folder, visit.prompt, visit.count)[: len(got)]
+        assert got == expected(folder, visit.prompt, visit.count, driver.kv_bits)[: len(got)]
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)

@@ -125,7 +125,9 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         load("--config", "/nowhere.toml")
 
 
-@pytest.mark.parametrize("flag", ["--port=70000", "--port=x", "--device=tpu", "--grace=-1", "--max-batch=0"])
+@pytest.mark.parametrize(
+    "flag", ["--port=70000", "--port=x", "--device=tpu", "--grace=-1", "--max-batch=0", "--kv-bits=5"]
+)
 def test_a_bad_flag_is_refused(flag: str) -> None:
     with pytest.raises(click.BadParameter):
         load(flag)

@@ -14,6 +14,7 @@ from greenroom.engine.adapters.registry import make_adapter
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.detection import detect
+from greenroom.engine.kv_quantisation.model import quantise_kv
 from greenroom.engine.loader import load_model
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text_engine import TextEngine
@@ -35,13 +36,28 @@ def loaded(folder: Path) -> tuple[Any, Adapter]:
 
 
 @cache
-def expected(folder: Path, prompt: tuple[int, ...], count: int) -> list[int]:
-    """The greedy continuation by `mlx_lm.stream_generate`."""
+def quantising(folder: Path, kv_bits: int | None) -> Any:
+    """The model, with caches of so few bits."""
+    return quantise_kv(loaded(folder)[0], kv_bits)
+
+
+@cache
+def expected(folder: Path, prompt: tuple[int, ...], count: int, kv_bits: int | None = None) -> list[int]:
+    """The greedy continuation by `mlx_lm.stream_generate`.
+
+    Args:
+        kv_bits: Of mlx-lm's own quantised caches, in use from the first token on.
+    """
     from mlx_lm import stream_generate
+    from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
 
     model, adapter = loaded(folder)
+    cache = make_prompt_cache(model)
+    if kv_bits is not None:
+        cache = [QuantizedKVCache(32, kv_bits) if type(layer) is KVCache else layer for layer in cache]
     wrapped = adapter.tokenizer.wrapped
-    return [answer.token for answer in stream_generate(model, wrapped, list(prompt), max_tokens=count)]
+    answers = stream_generate(model, wrapped, list(prompt), max_tokens=count, prompt_cache=cache)
+    return [answer.token for answer in answers]
 
 
 @attrs.define
@@ -87,9 +103,15 @@ class Driver:
     """An engine, and the tokens and events that came out of it by request, in order of submission."""
 
     def __init__(
-        self, folder: Path, prefill: PrefillPolicy | None = None, prefixes: PrefixCache | None = None
+        self,
+        folder: Path,
+        prefill: PrefillPolicy | None = None,
+        prefixes: PrefixCache | None = None,
+        kv_bits: int | None = None,
     ) -> None:
-        model, adapter = loaded(folder)
+        _, adapter = loaded(folder)
+        model = quantising(folder, kv_bits)
+        self.kv_bits = kv_bits
         self.voice = RecordingVoice(adapter)
         self.engine = TextEngine(model, self.voice, prefill, prefixes=prefixes)
         self.events: dict[str, list[GenerationEvent]] = {}
