@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from greenroom.schemas.settings import Settings
 from greenroom.tests.http_servers import fetch, serving
 from greenroom.tests.test_faithfulness import CROWD, Visit, check, drive, visits
 from greenroom.tests.text_engines import Driver, expected, loaded, quantising
-from greenroom.tests.tiny_models import CONFIGS, TinyModel, make_weights
+from greenroom.tests.tiny_models import CONFIGS, make_weights
 
+TinyModel = Callable[..., Path]
 KINDS = ("qwen3", "gemma3", "lfm2")
 BITS = (8, 4)
 HEADS, WIDTH = 2, 32
@@ -48,11 +49,15 @@ def plain(bits: int, keys: mx.array) -> QuantisedCache:
     return cache
 
 
+def dequantised(packed: Sequence[mx.array], group_size: int, bits: int) -> mx.array:
+    numbers, scales, biases = packed
+    return mx.dequantize(numbers, scales, biases, group_size, bits)
+
+
 def unpacked(layer: QuantisedLayer) -> np.ndarray[Any, Any]:
     """The keys that attention computes with; those of the values must be their mirror image."""
     keys, values = (
-        np.array(mx.dequantize(*packed, group_size=layer.group_size, bits=layer.bits))
-        for packed in layer.keys_and_values()
+        np.array(dequantised(packed, layer.group_size, layer.bits)) for packed in layer.keys_and_values()
     )
     assert np.allclose(keys, -values, atol=1e-5)
     return keys
@@ -97,7 +102,7 @@ def as_stored(keys: mx.array, bits: int) -> np.ndarray[Any, Any]:
     if not keys.shape[2]:
         return np.array(keys)
     packed = mx.quantize(keys, group_size=WIDTH, bits=bits)
-    return np.array(mx.dequantize(*packed, group_size=WIDTH, bits=bits))
+    return np.array(dequantised(packed, WIDTH, bits))
 
 
 def rows_of(batch: BatchedQuantisedCache) -> list[np.ndarray[Any, Any]]:
