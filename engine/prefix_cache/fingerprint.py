@@ -9,11 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from greenroom.engine.batch import caches
 from greenroom.engine.prefix_cache.kept_file import VERSION
-from greenroom.engine.prefix_cache.layers import leaves_of
 from greenroom.schemas.settings import Settings
 
 _TEXT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
@@ -22,6 +19,9 @@ _TEMPLATES = "chat_template*"
 _STRIDE = 16 * 1024 * 1024
 _SAMPLE = 64
 """Bytes that are read of a tensor's beginning, of its end, and of every 16 MiB between."""
+
+_SETTINGS = ("dtype", "kv_bits")
+"""Settings that change what is computed."""
 
 _COMPUTED_BY = ("mlx-lm",)
 """Libraries of which another version may compute otherwise."""
@@ -42,9 +42,8 @@ def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
         OSError: A file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
-    names = [field.name for field in attrs.fields(Settings)]
-    chosen = {name: str(getattr(settings, name)) for name in names if name == "dtype" or name[:3] == "kv_"}
-    layout = [type(leaf).__name__ for leaf in leaves_of(caches.new_cache(model))]
+    chosen = {name: str(getattr(settings, name)) for name in _SETTINGS}
+    layout = [type(leaf).__name__ for leaf in caches.leaves_of(caches.new_cache(model))]
     versions = [version(name) for name in _COMPUTED_BY]
     basis = [VERSION, versions, chosen, layout]
     digest.update(json.dumps(basis).encode())
