@@ -117,6 +117,13 @@ def test_a_noisy_cost_is_fitted_at_its_mean() -> None:
     assert sum(found[100:]) / 500 == pytest.approx(10, rel=0.03)
 
 
+def test_one_sample_of_nearly_nothing_does_not_make_all_seem_free() -> None:
+    cost = LinearCost((1.0,))
+    for took in [10.0] * 50 + [0.01] + [10.0]:
+        cost.observe((1.0,), took)
+    assert cost.predict((1.0,)) == pytest.approx(10, rel=0.1)
+
+
 def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> None:
     policy = PrefillPolicy(max_stall=2, step_ms=6, crowd=4)
     assert policy.budget(10, waiting=1) < policy.budget(10, waiting=3) < policy.budget(10, waiting=4)

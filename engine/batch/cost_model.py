@@ -43,7 +43,7 @@ class LinearCost:
         return sum(count * each for count, each in zip(counts, self.coefficients, strict=True))
 
     def observe(self, counts: Sequence[float], milliseconds: float) -> None:
-        """A sample; one that took many times what was expected, or a fraction of it, weighs less.
+        """A sample; one that took many times what was expected weighs less.
 
         Errors are relative to what was expected, whatever it took: were slow samples to weigh less than fast
         ones, the fit would lie below the mean, and slices would be larger than they are meant to be.
@@ -53,7 +53,7 @@ class LinearCost:
         if self.samples == 0:
             self._scale = milliseconds / sum(map(math.prod, zip(counts, self._shape, strict=True)))
         expected = self.predict(counts) if self.samples else milliseconds
-        usual = min(max(expected, milliseconds / _STRAGGLER), milliseconds * _STRAGGLER)
+        usual = max(expected, milliseconds / _STRAGGLER)
         self.samples += 1
         relative = [count / usual for count in counts]
         for row, left in enumerate(relative):

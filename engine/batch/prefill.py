@@ -138,10 +138,11 @@ class PrefillQueue:
         if self._policy.pauses(self._beside):
             return [], []
         budget = max(self._policy.budget(decode_ms, len(self._prompts)) - copied_ms, 0.0)
+        began = time.perf_counter()  # launching can block, and then it is what takes the time
         reached, pieces = self._fill(budget, idle)
         if pieces:
             self._last = sum(rows * tokens for rows, tokens, _ in pieces)
-            self._launched = (time.perf_counter(), pieces) if idle else None
+            self._launched = (began, pieces) if idle else None
         return [(prompt.row, _progress(prompt)) for prompt in reached], pieces
 
     def _fill(self, left: float, idle: bool) -> tuple[list[_Prompt], list[Slice]]:
