@@ -158,11 +158,13 @@ class _Among:
         return {"seconds": [at for at, _ in gaps], "gaps": [gap for _, gap in gaps], "marks": marks}
 
     def _gaps(self) -> list[tuple[float, float, float]]:
-        """Begin and end in seconds, length in milliseconds, of all streams."""
+        """Begin and end in seconds, length in milliseconds, of all streams; what comes together is waited
+        for once."""
         return [
             (begun, ended, (ended - begun) * 1e3)
             for answer in self.streams
             for begun, ended in zip(answer.arrivals, answer.arrivals[1:], strict=False)
+            if ended > begun
         ]
 
 
