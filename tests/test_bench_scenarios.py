@@ -6,7 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ SMALL: list[Scenario] = [
     SharedPrompt(150, 2, 3),
     Conversation(2, 6, 6),
 ]
+SCENARIOS = tuple(scenario.name for scenario in SMALL)
 BARE = ("of_batch_generator", "of_bare_loop", "own_over_bare", "bare", "alone_over_bare", "cold_over_bare")
 
 
@@ -61,6 +62,7 @@ async def once(scenario: Scenario, found: Contestant, number: int = 0, seed: int
     return await scenario.run(found, Prompts(seed), number)
 
 
+@pytest.mark.soak
 async def test_every_scenario_measures_what_it_names_also_the_other_way_round(tiny_model: TinyModel) -> None:
     async with real(tiny_model("qwen3")) as found:
         for scenario in SMALL:
@@ -255,9 +257,15 @@ def test_every_scenario_is_drawn_also_with_nothing_measured(scenario: Scenario, 
         assert_picture(tmp_path / name)
 
 
-def test_the_command_measures_a_model_in_every_scenario(tiny_model: TinyModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scenarios", [("shared-prompt",), pytest.param(SCENARIOS, marks=pytest.mark.soak)], ids=["one", "all"]
+)
+def test_the_command_measures_a_model(
+    scenarios: Sequence[str], tiny_model: TinyModel, tmp_path: Path
+) -> None:
     sizes = "--concurrency 2 --rows 2 --beside 2 --long-tokens 150 --turns 1 --tokens 4 --prompt-words 4"
-    arguments = [str(tiny_model("qwen3")), "--scenario", "all", "--repeats", "1", *sizes.split()]
+    asked = "all" if scenarios == SCENARIOS else scenarios[0]
+    arguments = [str(tiny_model("qwen3")), "--scenario", asked, "--repeats", "1", *sizes.split()]
     picture = tmp_path / "figures.png"
     command = [sys.executable, "-m", "greenroom.http.command_line", "bench", *arguments]
     done = subprocess.run(
@@ -269,8 +277,8 @@ def test_the_command_measures_a_model_in_every_scenario(tiny_model: TinyModel, t
     assert {"greenroom", "mlx", "mlx-lm"} <= report["versions"].keys()
     assert all(report[field] for field in ("machine", "python", "date", "model"))
     results = {result["scenario"]: result for result in report["results"]}
-    assert list(results) == ["streams", "mixed", "long-prompt", "shared-prompt", "conversation"]
-    for scenario in SMALL:
+    assert list(results) == list(scenarios)
+    for scenario in (scenario for scenario in SMALL if scenario.name in scenarios):
         result = results[scenario.name]
         assert result["errors"] == []
         assert result["figures"].keys() == scenario.quantities.keys()
