@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch import caches
+from greenroom.engine.batch_repairs import make_fit_for_batches
 from greenroom.engine.devices import use_device
 from greenroom.engine.kv_quantisation.model import quantise_kv
 from greenroom.engine.weight_files import check_weight_files
@@ -50,6 +51,7 @@ def load_model(
         model = _open(folder, settings)
         _read_weights(model, progress, abandoned)
         _prove(model)
+        make_fit_for_batches(model)
         return quantise_kv(model, settings.kv_bits)
     except (ProblemError, LoadAbandonedError):
         raise

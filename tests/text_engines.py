@@ -11,6 +11,7 @@ import attrs
 
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import make_adapter
+from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.detection import detect
@@ -107,14 +108,20 @@ class Driver:
         folder: Path,
         prefill: PrefillPolicy | None = None,
         prefixes: PrefixCache | None = None,
+        grouping: GroupingPolicy | None = None,
         kv_bits: int | None = None,
     ) -> None:
         _, adapter = loaded(folder)
         model = quantising(folder, kv_bits)
         self.kv_bits = kv_bits
         self.voice = RecordingVoice(adapter)
-        self.engine = TextEngine(model, self.voice, prefill, prefixes=prefixes)
+        self.engine = TextEngine(model, self.voice, prefill, grouping, prefixes)
         self.events: dict[str, list[GenerationEvent]] = {}
+
+    def restart(self) -> None:
+        """Forget the requests so far, but not what the engine has learnt of their prompts."""
+        self.voice.tokens.clear()
+        self.events.clear()
 
     @property
     def tokens(self) -> list[list[int]]:

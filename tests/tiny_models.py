@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from greenroom.tests.tiny_kinds import FURTHER, PLAIN, VOCABULARY
+
 TinyModel = Callable[[str], Path]
 """Folder of the tiny model of a kind; made once per test session."""
 
@@ -26,7 +28,6 @@ SPECIAL_TOKENS = (
     "<tool_call>",
     "</tool_call>",
 )
-VOCABULARY = 2048
 
 CHAT_TEMPLATE = """\
 {%- if tools %}<|im_start|>system
@@ -58,106 +59,16 @@ For each function call, return a json object with function name and arguments wi
 
 {% endif %}{% endif %}"""
 
-_SIZES = {
-    "hidden_size": 128,
-    "num_hidden_layers": 4,
-    "intermediate_size": 384,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "bos_token_id": None,
-    "eos_token_id": 2,
-}
-
-CONFIGS: Mapping[str, Mapping[str, Any]] = {
-    "qwen3": {**_SIZES, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]},
-    "llama": {**_SIZES, "model_type": "llama", "architectures": ["LlamaForCausalLM"]},
-    "gemma3": {
-        **_SIZES,
-        "model_type": "gemma3_text",
-        "architectures": ["Gemma3ForCausalLM"],
-        "sliding_window": 32,
-        "sliding_window_pattern": 2,
-        "query_pre_attn_scalar": 32,
-        "rope_local_base_freq": 10000.0,
-    },
-    "glm4": {
-        **_SIZES,
-        "model_type": "glm4",
-        "architectures": ["Glm4ForCausalLM"],
-        "attention_bias": True,
-        "partial_rotary_factor": 0.5,
-    },
-    "mistral": {**_SIZES, "model_type": "mistral", "architectures": ["MistralForCausalLM"]},
-    "ministral": {
-        **_SIZES,
-        "model_type": "ministral3",
-        "architectures": ["Ministral3ForCausalLM"],
-        "sliding_window": 32,
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 10000.0,
-            "llama_4_scaling_beta": 0.1,
-            "original_max_position_embeddings": 16384,
-        },
-    },
-    "granite": {
-        **_SIZES,
-        "model_type": "granite",
-        "architectures": ["GraniteForCausalLM"],
-        "logits_scaling": 1.0,
-        "attention_multiplier": 0.18,
-        "embedding_multiplier": 1.0,
-        "residual_multiplier": 1.0,
-        "attention_bias": False,
-        "mlp_bias": False,
-    },
-    "lfm2": {
-        **_SIZES,
-        "model_type": "lfm2",
-        "architectures": ["Lfm2ForCausalLM"],
-        "norm_eps": 1e-5,
-        "conv_bias": False,
-        "conv_L_cache": 3,
-        "block_dim": 128,
-        "block_ff_dim": 384,
-        "block_multiple_of": 64,
-        "block_ffn_dim_multiplier": 1.0,
-        "block_auto_adjust_ff_dim": False,
-        "layer_types": ["conv", "full_attention"] * 2,
-    },
-    "qwen3_5": {
-        "model_type": "qwen3_5",
-        "architectures": ["Qwen3_5ForConditionalGeneration"],
-        "eos_token_id": 2,
-        "tie_word_embeddings": False,
-        "text_config": {
-            **_SIZES,
-            "model_type": "qwen3_5_text",
-            "full_attention_interval": 2,
-            "linear_num_value_heads": 4,
-            "linear_num_key_heads": 2,
-            "linear_key_head_dim": 32,
-            "linear_value_head_dim": 32,
-            "linear_conv_kernel_dim": 4,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "partial_rotary_factor": 0.25,
-            },
-        },
-    },
-}
-"""config.json by kind. The last four are there for sliding windows among full layers, and hybrid caches."""
+CONFIGS: Mapping[str, Mapping[str, Any]] = {**PLAIN, **FURTHER}
+"""config.json by kind."""
 
 FAMILIES = ("qwen3", "llama", "gemma3", "glm4", "mistral")
 """The kinds whose greedy output is promised to equal `mlx_lm.generate`."""
+
+
+_EMBEDDINGS = ("embed_tokens.weight", "embedding.weight", "embeddings.weight", "wte.weight")
+_TIED = {"gemma2": 0.2, "gemma3n": 0.2}
+"""Scale of embeddings that are the output too: a large one makes the input token the likeliest next one."""
 
 
 def make_tokenizer(folder: Path) -> None:
@@ -198,11 +109,13 @@ def make_weights(folder: Path, config: Mapping[str, Any], seed: int = 0) -> None
     model_class, arguments_class = _get_classes(dict(config))
     mx.random.seed(seed)
     model = model_class(arguments_class.from_dict(dict(config)))
-    weights = {
-        name: value * 3 if value.ndim == 2 else value for name, value in tree_flatten(model.parameters())
-    }
-    heads = [name for name in weights if name.endswith("lm_head.weight")]
-    output = heads[0] if heads else "model.embed_tokens.weight"
+    weights = dict(tree_flatten(model.parameters()))
+    output = next((name for name in weights if name.endswith("lm_head.weight")), None)
+    embedding = next(name for name in weights if name.endswith(_EMBEDDINGS))
+    for name, value in weights.items():
+        if value.ndim == 2:
+            weights[name] = value * (_TIED.get(config["model_type"], 3) if name == embedding else 3)
+    output = output or embedding
     reserved = len(SPECIAL_TOKENS)
     weights[output] = mx.concatenate([mx.zeros_like(weights[output][:reserved]), weights[output][reserved:]])
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})

@@ -33,7 +33,7 @@ def leaves_of(cache: Iterable[Any]) -> list[Any]:
 
 def can_batch(cache: Iterable[Any]) -> bool:
     """Whether sequences with caches of these classes can share a batch."""
-    return all(hasattr(layer, "merge") and can_batch(getattr(layer, "caches", ())) for layer in cache)
+    return all(getattr(layer, "merge", None) and can_batch(getattr(layer, "caches", ())) for layer in cache)
 
 
 def merge(caches: Sequence[Cache]) -> Cache:
