@@ -75,7 +75,13 @@ class Running:
 
 def _together(one: Usage, other: Usage) -> Usage:
     """What two choices of a request used: they share its prompt."""
-    return Usage(one.prompt, one.generated + other.generated, one.cached, one.reasoning + other.reasoning)
+    return attrs.evolve(
+        one,
+        generated=one.generated + other.generated,
+        reasoning=one.reasoning + other.reasoning,
+        drafted=one.drafted + other.drafted,
+        accepted=one.accepted + other.accepted,
+    )
 
 
 class RunningRequests:

@@ -38,7 +38,7 @@ AT_ONCE = (6, 16)
 """Tries that are made at once for a large and for a smaller top_p."""
 
 _RARE = 1e-4
-_AHEAD = 8
+AHEAD = 8
 """Steps for which random numbers are drawn at once: many small arrays cost more than one large one."""
 
 
@@ -87,9 +87,13 @@ class Draw:
         settings: Of the rows of this class.
         positions: How many tokens each row has drawn before.
         width: To how many of the likeliest tokens it looks (0: all), or how many tries it makes.
+        ahead: Steps for which random numbers are drawn at once.
     """
 
-    def __init__(self, settings: Sequence[RowSampling], positions: Sequence[int], width: int) -> None:
+    def __init__(
+        self, settings: Sequence[RowSampling], positions: Sequence[int], width: int, ahead: int = AHEAD
+    ) -> None:
+        self._ahead = ahead
         self._width = width
         self._inverse = _column([1 / (row.temperature or 1) for row in settings])
         self._top_p = _column([row.top_p for row in settings])
@@ -117,12 +121,12 @@ class Draw:
             count: Must depend on nothing but the class and the vocabulary.
         """
         if not self._drawn:
-            steps = self._at[:, None] + mx.arange(_AHEAD, dtype=mx.uint32)
+            steps = self._at[:, None] + mx.arange(self._ahead, dtype=mx.uint32)
             keys = mx.stack([mx.broadcast_to(self._seeds[:, None], steps.shape), steps], axis=-1)
             drawn = mx.vmap(lambda key: mx.random.uniform(shape=(count,), key=key))(keys.reshape(-1, 2))
             drawn = mx.swapaxes(-mx.log(drawn).reshape(*steps.shape, count), 0, 1)
-            self._drawn = [drawn[step] for step in reversed(range(_AHEAD))]
-            self._at = self._at + _AHEAD
+            self._drawn = [drawn[step] for step in reversed(range(self._ahead))]
+            self._at = self._at + self._ahead
         return self._drawn.pop()
 
     def _excluded_above(self, weights: mx.array, mass: mx.array, times: mx.array) -> mx.array:
@@ -180,8 +184,10 @@ class TopDraw(Draw):
 class SortedDraw(TopDraw):
     """From very many of the likeliest: the only class that sorts the whole vocabulary."""
 
-    def __init__(self, settings: Sequence[RowSampling], positions: Sequence[int], width: int) -> None:
-        super().__init__(settings, positions, width)
+    def __init__(
+        self, settings: Sequence[RowSampling], positions: Sequence[int], width: int, ahead: int = AHEAD
+    ) -> None:
+        super().__init__(settings, positions, width, ahead)
         self._has_top_k = True
 
     def draw(self, logits: mx.array) -> mx.array:
@@ -226,8 +232,10 @@ class NucleusDraw(Draw):
     outside the nucleus.
     """
 
-    def __init__(self, settings: Sequence[RowSampling], positions: Sequence[int], width: int) -> None:
-        super().__init__(settings, positions, width)
+    def __init__(
+        self, settings: Sequence[RowSampling], positions: Sequence[int], width: int, ahead: int = AHEAD
+    ) -> None:
+        super().__init__(settings, positions, width, ahead)
         self._tries = [tries(row.top_p) for row in settings]
 
     def draw(self, logits: mx.array) -> mx.array:

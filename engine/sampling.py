@@ -15,7 +15,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.adjustments import Adjustments, Written
-from greenroom.engine.draws import Draw, draw_class
+from greenroom.engine.draws import AHEAD, Draw, draw_class
 from greenroom.engine.races import is_small
 from greenroom.engine.row_sampling import RowSampling
 
@@ -44,14 +44,20 @@ class Sampler:
         rows: Settings by row.
         positions: How many tokens each row has drawn before.
         written: Tokens by row, for rows with penalties.
+        ahead: Steps for which random numbers are drawn at once.
     """
 
     IDLE = RowSampling(seed=0)
     """Settings of a row whose token nobody will read."""
 
     def __init__(
-        self, rows: Sequence[RowSampling], positions: Sequence[int], written: Sequence[Written | None] = ()
+        self,
+        rows: Sequence[RowSampling],
+        positions: Sequence[int],
+        written: Sequence[Written | None] = (),
+        ahead: int = AHEAD,
     ) -> None:
+        self._ahead = ahead
         self._rows = tuple(rows)
         self._positions = list(positions)
         self._written = written or [None] * len(rows)
@@ -98,6 +104,6 @@ class Sampler:
             if not together and any(row.adjusts for row in settings):
                 adjust = Adjustments(settings, positions, [self._written[i] for i in rows], vocabulary)
             indices = mx.array(rows) if len(members) > 1 else None
-            self._classes.append(_Class(indices, kind(settings, positions, width), adjust))
+            self._classes.append(_Class(indices, kind(settings, positions, width, self._ahead), adjust))
         if len(members) > 1:
             self._order = mx.argsort(mx.array([index for rows in members.values() for index in rows]))

@@ -24,6 +24,7 @@ from greenroom.engine.loader import load_model
 from greenroom.engine.prefix_cache.disk_tier import open_disk_tier
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.row_sampling import RowSampling
+from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
@@ -48,6 +49,7 @@ class TextEngine:
         voice: The model's adapter, made on this thread.
         prefixes: What is remembered of prompts; None remembers nothing.
         close_seconds: That `close` may take to write down what is remembered.
+        speculation: Drafts tokens for a request that is alone; None drafts none.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TextEngine:
         grouping: GroupingPolicy | None = None,
         prefixes: PrefixCache | None = None,
         close_seconds: float = 10.0,
+        speculation: Speculation | None = None,
     ) -> None:
         self._model = model
         self._close_seconds = close_seconds
@@ -65,7 +68,7 @@ class TextEngine:
         costs = StepCosts()
         self._prefixes = prefixes
         self._prefill = PrefillQueue(model, prefill, costs, prefixes)
-        self._groups = RunningGroups(model, costs, grouping)
+        self._groups = RunningGroups(model, costs, grouping, speculation)
         self._rows: dict[str, Row] = {}
         self._events: Events = []
         self._steps = 0
@@ -123,7 +126,7 @@ class TextEngine:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
         self._groups.admit(with_twins(self._prefill.take_ready()))
-        self._groups.launch()
+        self._groups.launch(alone=not len(self._prefill))
         for group in self._groups:
             for row, token in group.read():
                 self._take(group, row, token)

@@ -125,12 +125,19 @@ class ToolCallDelta:
 
 @attrs.frozen
 class Usage:
-    """Tokens of one request. `reasoning` is part of `generated`, `cached` is part of `prompt`."""
+    """Tokens of one request. `reasoning` is part of `generated`, `cached` is part of `prompt`.
+
+    Args:
+        drafted: Tokens that were proposed to the model by speculation.
+        accepted: Those of them that became part of `generated`.
+    """
 
     prompt: int
     generated: int
     cached: int = 0
     reasoning: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
 @attrs.frozen

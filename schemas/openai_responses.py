@@ -44,8 +44,8 @@ def usage_body(ends: Iterable[Finished], choices: int = 1) -> UsageBody:
         completion_tokens_details={
             "reasoning_tokens": sum(usage.reasoning for usage in usages),
             "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
+            "accepted_prediction_tokens": sum(usage.accepted for usage in usages),
+            "rejected_prediction_tokens": sum(usage.drafted - usage.accepted for usage in usages),
         },
     )
 

@@ -18,6 +18,7 @@ from greenroom.engine.detection import detect
 from greenroom.engine.kv_quantisation.model import quantise_kv
 from greenroom.engine.loader import load_model
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine
 from greenroom.engine.tokenizer import load_tokenizer
 from greenroom.schemas.events import GenerationEvent, Token
@@ -110,12 +111,13 @@ class Driver:
         prefixes: PrefixCache | None = None,
         grouping: GroupingPolicy | None = None,
         kv_bits: int | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         _, adapter = loaded(folder)
         model = quantising(folder, kv_bits)
         self.kv_bits = kv_bits
         self.voice = RecordingVoice(adapter)
-        self.engine = TextEngine(model, self.voice, prefill, grouping, prefixes)
+        self.engine = TextEngine(model, self.voice, prefill, grouping, prefixes, speculation=speculation)
         self.events: dict[str, list[GenerationEvent]] = {}
 
     def restart(self) -> None:

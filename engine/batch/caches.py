@@ -71,6 +71,25 @@ def end_padded(cache: Cache) -> None:
         layer.finalize()
 
 
+def can_trim(cache: Iterable[Any]) -> bool:
+    """Whether the last tokens can be taken back from a plain cache, however many it holds.
+
+    A sliding window could do so only until it is full.
+    """
+    return all(
+        can_trim(layer.caches)
+        if hasattr(layer, "caches")
+        else layer.is_trimmable() and not hasattr(layer, "max_size") and not hasattr(layer, "chunk_size")
+        for layer in cache
+    )
+
+
+def trim(cache: Cache, tokens: int) -> None:
+    """Take the last tokens back from a plain cache."""
+    for layer in cache:
+        layer.trim(tokens)
+
+
 def arrays_of(cache: Cache) -> list[Any]:
     """Everything to evaluate so that nothing of the cache is pending."""
     return [layer.state for layer in cache]

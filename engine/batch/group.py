@@ -16,6 +16,8 @@ from greenroom.engine.batch.grouping import CompactionPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.logprobs import LogprobScorer, Scores
 from greenroom.engine.sampling import Sampler
+from greenroom.engine.speculation.speculation import Speculation
+from greenroom.engine.speculation.verification import Drafts, Verification
 
 _SETTLE_STEPS = 64
 """Steps after which counters that no layer reads are evaluated, so that they do not pile up as a graph."""
@@ -74,12 +76,16 @@ class BatchGroup:
         self._sampler: Sampler | None = None
         self._logits: mx.array | None = None
         self._scorer: LogprobScorer | None = None
-        self._unread: tuple[mx.array, tuple[Row | None, ...]] | None = None
+        self._unread: tuple[Any, tuple[Row | None, ...]] | None = None
         self._unread_scores: tuple[LogprobScorer, mx.array] | None = None
         self._drawn: _Drawn | None = None
         self._steps = 0
         self._copied = 0
         self._heirs: list[BatchGroup] = []
+        self._speculation: Speculation | None = None
+        self._drafts: Drafts | None = None
+        self._verification: Verification | None = None
+        self._accepted = 0
 
     @property
     def live(self) -> int:
@@ -111,8 +117,14 @@ class BatchGroup:
         """Nothing is left to compute or to read."""
         return self._unread is None and self.live == 0
 
+    @property
+    def verifies(self) -> bool:
+        """Whether the step that was launched is one over drafted tokens."""
+        return self._drafts is not None
+
     def join(self, arrivals: Sequence[Joining]) -> None:
         """Take in new rows, all in one copy of the cache."""
+        self._settle()
         self._compact()
         plain = [arrival.cache for arrival in arrivals if len(arrival.rows) == 1]
         batched = [arrival for arrival in arrivals if len(arrival.rows) > 1]
@@ -131,6 +143,7 @@ class BatchGroup:
 
     def absorb(self, other: BatchGroup) -> None:
         """Take in all rows of another group, which is left with what it has yet to hand over."""
+        other._settle()
         other._compact()
         inputs = other._inputs
         self.join([Joining(tuple(row for row in other.rows if row is not None), other._cache)])
@@ -156,6 +169,7 @@ class BatchGroup:
 
     def leave(self, row: Row) -> None:
         """Stop computing for a row; a token of it that is under way is dropped."""
+        self._settle()
         for index, member in enumerate(self.rows):
             if member is row:
                 self._let_go(index, row)
@@ -168,15 +182,28 @@ class BatchGroup:
         if 0 < live < len(self.rows) and self._compaction.should_compact(len(self.rows), live):
             self._compact()
 
-    def launch(self) -> None:
-        """Start the forward pass for all rows; its input may still be under way itself."""
-        if self.live == 0:
+    def launch(self, speculation: Speculation | None = None) -> None:
+        """Start the forward pass for all rows; its input may still be under way itself.
+
+        Args:
+            speculation: May add drafted tokens to the input of a row that is alone.
+        """
+        self._settle()
+        if self.live == 0 or self._is_drawn():
             return
-        self._logits = self._model(self._inputs[:, None], cache=self._cache)[:, -1, :]
-        if self._draws_at_once:
-            self._drawn, _ = self._draw(self._logits)
-        else:
+        self._speculation = speculation
+        inputs = self._inputs[:, None]
+        if speculation is not None and (drafts := self._draft(speculation)) is not None:
+            self._drafts = drafts
+            inputs = mx.concatenate([inputs, drafts.tokens[None]], axis=1)
+            self._logits = self._model(inputs, cache=self._cache)[0]
             mx.async_eval(self._logits)
+        else:
+            self._logits = self._model(inputs, cache=self._cache)[:, -1, :]
+            if self._draws_at_once:
+                self._drawn, _ = self._draw(self._logits)
+            else:
+                mx.async_eval(self._logits)
         self._steps += 1
         if self._steps % _SETTLE_STEPS == 0:
             mx.async_eval(caches.arrays_of(self._cache))
@@ -187,7 +214,12 @@ class BatchGroup:
             return
         tokens, rows = self._unread
         self._unread = None
-        values: Any = tokens.tolist()
+        values: Any = tokens
+        if isinstance(tokens, mx.array):
+            values = tokens.tolist()
+            if self._speculation is not None:
+                self._speculation.arrived()
+        accepted, self._accepted = self._accepted, 0
         scores: dict[int, Scores] = {}
         if self._unread_scores is not None:
             scorer, scored = self._unread_scores
@@ -196,6 +228,9 @@ class BatchGroup:
             if row is not None and not row.ended:
                 if row.scores is not None and index in scores:
                     row.scores.read(scores[index])
+                row.accepted += index < accepted
+                if index and index == len(values) - 1 and row is self.rows[0] and self._is_drawn():
+                    self._let_go(0, row)
                 yield row, token
 
     def sample(self) -> Refused:
@@ -207,7 +242,11 @@ class BatchGroup:
         logits, self._logits = self._logits, None
         drawn, self._drawn = self._drawn, None
         self._heirs = []
+        drafts, self._drafts = self._drafts, None
         if logits is None or self.live == 0:
+            return []
+        if drafts is not None:
+            self._verify(drafts, logits)
             return []
         refused: Refused = []
         if drawn is None:
@@ -244,6 +283,54 @@ class BatchGroup:
         scores = scorer.score(known, tokens)
         mx.async_eval(scores)
         return (tokens, (scorer, scores)), refused
+
+    def _draft(self, speculation: Speculation) -> Drafts | None:
+        """What may follow the only row."""
+        (row,) = self.rows
+        if row is None or not caches.can_trim(self._cache):
+            return None
+        waiting = self._unread is not None and isinstance(self._unread[0], mx.array)
+        return speculation.drafts(row, self._read_ahead, waiting)
+
+    def _read_ahead(self) -> list[int]:
+        """The tokens that `read` will hand out. Waits."""
+        if self._unread is None:
+            return []
+        tokens, rows = self._unread
+        if isinstance(tokens, mx.array):
+            tokens = tokens.tolist()
+            self._unread = tokens, rows
+            if self._speculation is not None:
+                self._speculation.arrived()
+        return list(tokens)
+
+    def _verify(self, drafts: Drafts, logits: mx.array) -> None:
+        """Start drawing at every place of a draft."""
+        (row,) = self.rows
+        assert row is not None
+        self._verification = Verification(row, drafts, logits)
+
+    def _settle(self) -> None:
+        """Wait for tokens that are held against drafted ones, and forget what was wrong of those."""
+        verification, self._verification = self._verification, None
+        if verification is None:
+            return
+        row, drafts, tokens = verification.row, verification.drafts, verification.tokens()
+        self._accepted = len(tokens) - 1
+        if self._speculation is not None:
+            self._speculation.verified(drafts, self._accepted)
+        caches.trim(self._cache, drafts.count - self._accepted)
+        row.drafted += drafts.count
+        row.sampled += len(tokens)
+        self._inputs = mx.array(tokens[-1:], dtype=mx.uint32)
+        self._unread = tokens, (row,) * len(tokens)
+        self._unread_scores = verification.scores
+        self._sampler = None
+
+    def _is_drawn(self) -> bool:
+        """Whether the last token of the only row is known, but not handed out."""
+        row = self.rows[0] if len(self.rows) == 1 else None
+        return row is not None and row.sampled >= row.max_tokens
 
     def _make_sampler(self) -> None:
         self._sampler = Sampler(

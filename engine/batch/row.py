@@ -80,6 +80,8 @@ class Row:
         matcher: Holds the answer to a grammar; None if it may say anything.
         index: Which choice of the request it is.
         scores: Log-probabilities of its tokens, if they are wanted.
+        drafted: Tokens that were drafted for its answer and verified.
+        accepted: Those of them that became part of it.
         twins: Further choices of the request, which begin where this one's prompt ends.
     """
 
@@ -101,6 +103,8 @@ class Row:
     matcher: Any = None
     index: int = 0
     scores: AnswerScores | None = None
+    drafted: int = 0
+    accepted: int = 0
     twins: tuple[Row, ...] = ()
     submitted: float = attrs.field(factory=time.perf_counter)
     started: float | None = None
@@ -166,7 +170,14 @@ class Row:
                 reason = "stop"
             if reason == "stop" and processor.called:
                 reason = "tool_calls"
-        usage = Usage(len(self.prompt), self.generated, self.cached, processor.reasoning_tokens)
+        usage = Usage(
+            len(self.prompt),
+            self.generated,
+            self.cached,
+            processor.reasoning_tokens,
+            self.drafted,
+            self.accepted,
+        )
         events.append(Finished(reason, usage, self._timing(), processor.stopped, self.index))
         return events
 

@@ -9,6 +9,7 @@ from typing import Any
 from greenroom.engine.batch.cost_model import Shape, Slice, StepCosts
 from greenroom.engine.batch.group import BatchGroup, Joining
 from greenroom.engine.batch.grouping import GroupingPolicy
+from greenroom.engine.speculation.speculation import Speculation
 
 _REGROUP_STEPS = 32
 
@@ -18,10 +19,18 @@ class RunningGroups:
 
     Args:
         costs: Learns what steps cost.
+        speculation: Drafts tokens for a row that is alone.
     """
 
-    def __init__(self, model: Any, costs: StepCosts, policy: GroupingPolicy | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        costs: StepCosts,
+        policy: GroupingPolicy | None = None,
+        speculation: Speculation | None = None,
+    ) -> None:
         self._model = model
+        self._speculation = speculation
         self._costs = costs
         self._policy = policy or GroupingPolicy()
         self._groups: list[BatchGroup] = []
@@ -79,18 +88,29 @@ class RunningGroups:
             if joinings:
                 group.join(joinings)
 
-    def launch(self) -> None:
-        """Start the forward pass of every group."""
+    def launch(self, alone: bool = False) -> None:
+        """Start the forward pass of every group.
+
+        Args:
+            alone: Nothing else is computed beside.
+        """
         self._steps += 1
         if self._steps % _REGROUP_STEPS == 0:
             self._regroup()
+        speculation = self._speculation
+        if speculation is not None and not (
+            alone and len(self._groups) == 1 and len(self._groups[0].rows) == 1
+        ):
+            speculation.pause()
+            speculation = None
         for group in self._groups:
             group.tidy()
-            group.launch()
+            group.launch(speculation)
         copied = sum(group.take_copied() for group in self._groups)
         self._copied += copied
         self._just_copied = copied
-        self._timer.launched(self.shapes, copied)
+        verifies = any(group.verifies for group in self._groups)
+        self._timer.launched([] if verifies else self.shapes, copied)
 
     def has_read(self) -> None:
         """Call when the tokens of the last step have arrived."""
@@ -99,6 +119,8 @@ class RunningGroups:
     def drop_done(self) -> None:
         """Forget the groups in which nothing is left to compute or to read."""
         self._groups = [group for group in self._groups if not group.done]
+        if not self._groups and self._speculation is not None:
+            self._speculation.rest()
 
     def sliced(self, pieces: Sequence[Slice]) -> None:
         """Tell what prefill was launched behind the step."""
@@ -144,7 +166,7 @@ class StepTimer:
         self._delay: float | None = None
 
     def launched(self, shapes: list[Shape], copied: int) -> None:
-        """A step began, for which so many bytes were copied."""
+        """A step began, for which so many bytes were copied; no shapes if what it takes says nothing."""
         self._running, self._launched = self._launched, (shapes, copied)
 
     def read(self) -> None:
