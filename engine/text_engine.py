@@ -243,6 +243,7 @@ def load_text_engine(
         LoadAbandonedError: `abandoned` said so.
     """
     from greenroom.engine.adapters.registry import make_adapter
+    from greenroom.engine.speculation.loading import load_speculation
     from greenroom.engine.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
@@ -252,7 +253,15 @@ def load_text_engine(
     prefixes = None
     if settings.prefix_cache_bytes:
         prefixes = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
-    return TextEngine(model, adapter, prefill, prefixes=prefixes, close_seconds=settings.grace / 4)
+    speculation = load_speculation(model, tokenizer, settings, abandoned)
+    return TextEngine(
+        model,
+        adapter,
+        prefill,
+        prefixes=prefixes,
+        close_seconds=settings.grace / 4,
+        speculation=speculation,
+    )
 
 
 def _new_call_id() -> str:

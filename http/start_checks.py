@@ -22,6 +22,21 @@ def check_models(settings: Settings) -> None:
             raise BadSettingError(f"models: there is no folder '{model}' with a config.json")
 
 
+def check_speculation(settings: Settings) -> None:
+    """Refuse drafts by a model that is not named, or that is not there.
+
+    Raises:
+        BadSettingError: Says which.
+    """
+    from greenroom.http.command_line import is_missing
+
+    draft = settings.draft_model
+    if draft is None and settings.speculation == "draft":
+        raise BadSettingError("speculation = 'draft': draft_model has to name the model that drafts")
+    if draft is not None and is_missing(draft):
+        raise BadSettingError(f"draft_model: there is no folder '{draft}' with a config.json")
+
+
 def check_device(settings: Settings) -> None:
     """Refuse a device that this machine does not have; MLX is imported only if one was asked for.
 

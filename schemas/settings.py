@@ -63,6 +63,7 @@ def _generation_default(name: str, meaning: str) -> Any:
 
 Device = Literal["auto", "cpu", "gpu"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Speculation = Literal["off", "lookup", "draft"]
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -113,6 +114,17 @@ class Settings:
     )
     prefix_cache_disk_bytes: int = _setting(
         10 * 1024 * MEGABYTE, "Disk space for computed prompts of all models together.", low=1_000_000
+    )
+    speculation: Speculation | None = _setting(
+        None,
+        "How tokens are drafted for a request that is alone, where that is measured to be faster; answers "
+        "stay the same. `lookup` drafts what followed earlier in the text, `draft` lets `draft_model` draft "
+        "(default: `draft` if there is a `draft_model`, else `off`).",
+        one_of=get_args(Speculation),
+    )
+    draft_model: str | None = _setting(
+        None,
+        "Hub id or local folder of a smaller model with the same vocabulary that drafts tokens.",
     )
     tool_injection: bool = _setting(
         True, "Describe tools in the prompt where a model's template cannot; off means 400."

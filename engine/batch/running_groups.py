@@ -130,6 +130,7 @@ class RunningGroups:
         """Forget all rows, and the model."""
         self._groups.clear()
         self._model = None
+        self._speculation = None
 
     def _regroup(self) -> None:
         """Move rows where the costs say that they had better be."""

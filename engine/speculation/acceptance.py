@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _FADING = 0.93
 _WEIGHT = 1.0
-"""Drafts that the first guess counts for."""
+"""Drafts that a guess counts for."""
 
 
 class Acceptance:
@@ -16,9 +16,8 @@ class Acceptance:
     """
 
     def __init__(self, guess: float, longest: int) -> None:
-        self._guess = guess
-        self._right = [0.0] * longest
-        self._tried = [0.0] * longest
+        self._right = [guess, *[0.0] * (longest - 1)]
+        self._tried = [1.0, *[0.0] * (longest - 1)]
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Of so many drafted tokens, the first so many were right."""
@@ -28,9 +27,11 @@ class Acceptance:
 
     def expected(self, drafted: int) -> float:
         """Tokens of such a draft that will be right; a place that was never tried is as the one before it."""
-        likely, total, guess = 1.0, 0.0, self._guess
+        likely, total = 1.0, 0.0
+        guess = self._right[0] / self._tried[0]
         for place in range(drafted):
-            guess = (self._right[place] + _WEIGHT * guess) / (self._tried[place] + _WEIGHT)
+            if place:
+                guess = (self._right[place] + _WEIGHT * guess) / (self._tried[place] + _WEIGHT)
             likely *= guess
             total += likely
         return total

@@ -16,7 +16,10 @@ _FOLLOWING = 0.25
 _STRAGGLER = 4.0
 _HOPE = 0.7
 """An untried draft is taken to cost this share of what it would in proportion: else nobody would try it."""
-_MARGIN = 1.03
+WORTHWHILE = 1.03
+"""How many times faster than plain steps drafts must be."""
+_PAUSE = 16
+"""Plain steps between two drafts that are only made to see whether they have become worth while."""
 _STALE = 256
 """Verified drafts after which a cost that was not measured since is forgotten."""
 _REMEASURE = 128
@@ -35,11 +38,18 @@ class SpeculationPolicy:
         share: Of the time that speculation may lose.
         most: Savings at the beginning, and at most, in plain steps.
         enough: Savings for which drafting is tried again.
+        token: First guess of what each drafted token costs, in plain steps.
     """
 
     def __init__(
-        self, guesses: Sequence[float], share: float = 0.008, most: float = 4.0, enough: float = 1.5
+        self,
+        guesses: Sequence[float],
+        share: float = 0.008,
+        most: float = 4.0,
+        enough: float = 1.5,
+        token: float = 0.1,
     ) -> None:
+        self._token = token
         self.step_ms: float | None = None
         self._acceptance = [Acceptance(guess, LENGTHS[-1]) for guess in guesses]
         self._share = share
@@ -50,6 +60,7 @@ class SpeculationPolicy:
         self._tried: set[int] = set()
         self._verified = 0
         self._since_plain = 0
+        self._plain = 0
         self._late = 0.0
         self._leaving = 0.0
 
@@ -67,17 +78,21 @@ class SpeculationPolicy:
         if not lengths:
             return 0
         best = max(lengths, key=lambda length: self._gain(kind, length))
-        return best if self._gain(kind, best) > _MARGIN or self._savings >= self._enough else 0
+        if self._gain(kind, best) > WORTHWHILE:
+            return best
+        return best if self._savings >= self._enough and self._plain >= _PAUSE else 0
 
     def gain(self, kind: int) -> float:
         """How many times faster than plain steps the best drafts of that kind are, as far as is known."""
         reach = max(self._tried, default=_FIRST)
         return max(self._gain(kind, length) for length in LENGTHS if length <= reach)
 
-    @property
-    def savings(self) -> float:
-        """Plain steps that may still be lost."""
-        return self._savings
+    def spend(self, steps: float) -> bool:
+        """Lose that many plain steps on trying what was not worth while again, if there are savings."""
+        if self._savings < max(steps, self._enough):
+            return False
+        self._savings -= steps
+        return True
 
     def plain(self, milliseconds: float) -> None:
         """A plain step, launched while the one before was under way."""
@@ -86,6 +101,7 @@ class SpeculationPolicy:
         shown = min(milliseconds, _STRAGGLER * self.step_ms)
         self.step_ms += _FOLLOWING * (shown - self.step_ms)
         self._since_plain = 0
+        self._plain += 1
         self._earn(self._share)
 
     def late(self, milliseconds: float) -> None:
@@ -104,6 +120,7 @@ class SpeculationPolicy:
         self._acceptance[kind].observe(drafted, accepted)
         self._verified += 1
         self._since_plain += 1
+        self._plain = 0
         self._leaving += _FOLLOWING * (max(self._late, 0.0) - self._leaving)
         self._late = 0.0
         if milliseconds is None or self.step_ms is None:
@@ -133,7 +150,7 @@ class SpeculationPolicy:
         costs = {each: cost for each in LENGTHS if (cost := self._known(each)) is not None}
         nearest = min(costs, key=lambda each: abs(each - length), default=None)
         if nearest is None:
-            return 1 + 0.1 * length
+            return 1 + self._token * length
         return 1 + _HOPE * max(costs[nearest] - 1, 0.0) * length / nearest
 
     def _known(self, length: int) -> float | None:

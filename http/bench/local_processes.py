@@ -53,7 +53,9 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
     """
     command = [
         *(sys.executable, "-m", "greenroom.http.command_line", "serve", model, "--port", "0"),
-        *("--log-format", "json", "--log-level", "info", *arguments),
+        *("--log-format", "json", "--log-level", "info"),
+        # What is measured is generation; drafts would show how predictable the prompts are.
+        *("--speculation", "off", *arguments),
     ]
     process = await trio.lowlevel.open_process(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -11,7 +11,16 @@ from greenroom.http.settings_sources import settings_options
 from greenroom.schemas.settings import Settings
 
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
-FLAGS = ("device", "dtype", "kv_bits", "max_context", "trust_remote_code", *DEFAULTS)
+FLAGS = (
+    "device",
+    "dtype",
+    "kv_bits",
+    "max_context",
+    "speculation",
+    "draft_model",
+    "trust_remote_code",
+    *DEFAULTS,
+)
 
 
 @click.command()
@@ -35,7 +44,12 @@ def command(
       greenroom chat --url http://127.0.0.1:8000
     """
     from greenroom.http.log_configuration import configure_logging
-    from greenroom.http.start_checks import check_device, check_models, check_prefix_folder
+    from greenroom.http.start_checks import (
+        check_device,
+        check_models,
+        check_prefix_folder,
+        check_speculation,
+    )
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     # A conversation shares the terminal with the log.
@@ -44,6 +58,7 @@ def command(
         check_models(settings)
         check_device(settings)
         check_prefix_folder(settings)
+        check_speculation(settings)
 
     import trio
     from rich.console import Console

@@ -48,12 +48,18 @@ def command(settings: Settings, models: tuple[str, ...]) -> None:
         shutdown = Shutdown(settings.grace)
 
         from greenroom.http.log_configuration import configure_logging
-        from greenroom.http.start_checks import check_device, check_models, check_prefix_folder
+        from greenroom.http.start_checks import (
+            check_device,
+            check_models,
+            check_prefix_folder,
+            check_speculation,
+        )
 
         configure_logging(settings.log_format, settings.log_level)
         check_models(settings)
         check_device(settings)
         check_prefix_folder(settings)
+        check_speculation(settings)
 
         import trio
 

@@ -1,0 +1,80 @@
+"""What a model that was loaded drafts tokens with, by the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import structlog
+
+from greenroom.engine.batch import caches
+from greenroom.engine.loader import load_model
+from greenroom.engine.speculation.draft_model import DraftModel
+from greenroom.engine.speculation.policy import SpeculationPolicy
+from greenroom.engine.speculation.speculation import LookupDrafter, Speculation
+from greenroom.engine.tokenizer import ChatTokenizer, load_tokenizer
+from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+def load_speculation(
+    model: Any, tokenizer: ChatTokenizer, settings: Settings, abandoned: Callable[[], bool] = lambda: False
+) -> Speculation | None:
+    """What drafts for this model; None if nothing does.
+
+    Args:
+        model: The model that answers.
+        tokenizer: Its tokenizer.
+        abandoned: Asked between layers of a draft model.
+
+    Raises:
+        ProblemError: 503 `load_failed`: the draft model cannot be loaded, or does not fit this model.
+        LoadAbandonedError: `abandoned` said so.
+    """
+    draft_model = settings.draft_model
+    mode = settings.speculation or ("draft" if draft_model is not None else "off")
+    if mode == "off":
+        return None
+    if not caches.can_trim(caches.new_cache(model)):
+        log.info("no speculation", model=tokenizer.folder.name, reason="its cache cannot be trimmed")
+        return None
+    if mode == "lookup" or draft_model is None:
+        return Speculation(LookupDrafter(), SpeculationPolicy(LookupDrafter.guesses))
+    draft = _load_draft(tokenizer, draft_model, settings, abandoned)
+    width = model(mx.array([[0]])).shape[-1]
+    share = max(_bytes(draft) / _bytes(model), 1e-3)
+    return Speculation(DraftModel(draft, width, share), SpeculationPolicy(DraftModel.guesses, token=share))
+
+
+def _load_draft(
+    tokenizer: ChatTokenizer, name: str, settings: Settings, abandoned: Callable[[], bool]
+) -> Any:
+    folder = _folder(name, settings)
+    theirs = load_tokenizer(folder, settings.trust_remote_code, name)
+    if theirs.wrapped.get_vocab() != tokenizer.wrapped.get_vocab():
+        reason = f"the draft model '{name}' has another vocabulary; use one of the same family"
+        raise ProblemError(load_failed(tokenizer.folder.name, reason))
+    draft = load_model(folder, settings, abandoned=abandoned)
+    if not caches.can_trim(caches.new_cache(draft)):
+        reason = f"the draft model '{name}' has a cache that cannot be trimmed (a sliding window or a state)"
+        raise ProblemError(load_failed(tokenizer.folder.name, reason))
+    return draft
+
+
+def _folder(name: str, settings: Settings) -> Path:
+    """Where the draft model's files are, which are fetched if need be."""
+    from greenroom.engine.catalog import as_folder
+    from greenroom.engine.download import download
+    from greenroom.engine.hub_cache import cached_model, hub_cache
+
+    return as_folder(name) or cached_model(name, hub_cache()) or download(name, settings.trust_remote_code)
+
+
+def _bytes(model: Any) -> int:
+    from mlx.utils import tree_flatten
+
+    return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
