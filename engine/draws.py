@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -38,6 +39,8 @@ AT_ONCE = (6, 16)
 """Tries that are made at once for a large and for a smaller top_p."""
 
 _RARE = 1e-4
+_NARROW_NUCLEUS = 0.5
+"""top_p below which so few draws stand that the tries may all fail."""
 AHEAD = 8
 """Steps for which random numbers are drawn at once: many small arrays cost more than one large one."""
 
@@ -59,7 +62,9 @@ def draw_class(row: RowSampling, vocabulary: int) -> tuple[type[Draw], int, bool
         enough = next((count for count in AT_ONCE if tries_at_once(row.top_p) <= count), 0)
         if enough:
             return TriedDraw, enough, False
-    return NucleusDraw, min(NUCLEUS, vocabulary), apart
+    if row.top_p >= _NARROW_NUCLEUS or vocabulary <= NUCLEUS:
+        return NucleusDraw, min(NUCLEUS, vocabulary), apart
+    return (SortedDraw, 0, False) if is_small(vocabulary) else (NarrowNucleusDraw, NUCLEUS, apart)
 
 
 @functools.cache
@@ -229,8 +234,10 @@ class NucleusDraw(Draw):
     distribution, is drawn by rejection: a draw stands if the tokens above it hold less than top_p. If not, it
     is outside the nucleus, and the next draw is from the tokens above it. How many draws fail is a Poisson
     number with mean ln(1 / top_p); if none of `tries` stands, one of the likeliest is taken: no draw is ever
-    outside the nucleus.
+    outside the nucleus, and fewer than 1 in 10,000 are drawn so, from top_p = 0.5 up.
     """
+
+    _extra_races = 0
 
     def __init__(
         self, settings: Sequence[RowSampling], positions: Sequence[int], width: int, ahead: int = AHEAD
@@ -243,7 +250,8 @@ class NucleusDraw(Draw):
         candidates, values = largest(logits, width)
         most = values[:, :1]
         whole = width == vocabulary
-        times = self._times(1 + width + (0 if whole else MOST_TRIES * race_length(vocabulary)))
+        races = 0 if whole else MOST_TRIES + self._extra_races
+        times = self._times(1 + width + races * race_length(vocabulary))
         weights = exponential(logits - most, self._inverse)
         best = mx.take_along_axis(weights, candidates, axis=-1)
         blocks = in_blocks(weights)
@@ -281,7 +289,7 @@ class NucleusDraw(Draw):
             blocks: Weights `[rows, blocks, size]`.
             sums: Of each block, `[rows, blocks]`.
         """
-        length = times.shape[-1] // MOST_TRIES
+        length = times.shape[-1] // (MOST_TRIES + self._extra_races)
         allowed = mx.array(self._tries)[:, None]
         for attempt in range(max(self._tries)):
             drawn, weight = race_between(blocks, sums, times[:, attempt * length : (attempt + 1) * length])
@@ -292,6 +300,49 @@ class NucleusDraw(Draw):
                 stands = stands & (weight >= self._min_p)
             token = mx.where(stands, drawn, token)
             open_yet = open_yet & ~stands
+        return self._last_resort(token, open_yet, times[:, MOST_TRIES * length :])
+
+    def _last_resort(self, token: mx.array, open_yet: mx.array, times: mx.array) -> mx.array:
+        """The draw of rows of which no try stood."""
+        return token
+
+
+class NarrowNucleusDraw(NucleusDraw):
+    """From a nucleus that is small in probability, of a large vocabulary.
+
+    Where all tries fail, because the distribution is so flat that even a small share of it is very many
+    tokens, the row is sorted: the only draw that waits for the model, to learn which rows those are.
+    """
+
+    _extra_races = 1
+
+    def _beyond(
+        self,
+        blocks: mx.array,
+        sums: mx.array,
+        room: mx.array,
+        token: mx.array,
+        open_yet: mx.array,
+        times: mx.array,
+    ) -> mx.array:
+        self._whole = blocks, room
+        return super()._beyond(blocks, sums, room, token, open_yet, times)
+
+    def _last_resort(self, token: mx.array, open_yet: mx.array, times: mx.array) -> mx.array:
+        blocks, room = self._whole
+        del self._whole
+        still: Any = open_yet[:, 0].tolist()
+        if not any(still):
+            return token
+        rows = mx.array([index for index, is_open in enumerate(still) if is_open])
+        weights = blocks[rows].reshape(len(rows), -1)
+        order = mx.argsort(-weights, axis=-1)
+        weights = mx.take_along_axis(weights, order, axis=-1)
+        weights = weights * (mx.cumsum(weights, axis=-1, inclusive=False) < room[rows])
+        if self._has_min_p:
+            weights = weights * (weights >= self._min_p[rows])
+        picked = race_in_blocks(weights, times[rows])
+        token[rows] = mx.take_along_axis(order, picked, axis=-1).astype(token.dtype)
         return token
 
 

@@ -123,6 +123,28 @@ def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
     assert fits(draws(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
 
 
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    "settings", [{"top_p": 0.05}, {"top_p": 0.1}, {"top_p": 0.05, "min_p": 0.4}], ids=str
+)
+def test_a_small_share_of_a_flat_distribution_is_drawn_evenly(
+    settings: dict[str, float], small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More tokens than are looked at first, and so few draws that stand that all of the tries may fail."""
+    monkeypatch.setattr(drawing, "NUCLEUS", 1)
+    monkeypatch.setattr(races, "_SMALL", 4096 if small else 0)
+    logits = [-0.0001 * ((i * 37) % 200) for i in range(200)]
+    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))
+
+
+def test_xtc_of_a_small_share_of_a_flat_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "NUCLEUS", 2)
+    monkeypatch.setattr(races, "_SMALL", 0)
+    logits = [1.0, 0.8] + [-0.0001 * i for i in range(198)]
+    settings = {"top_p": 0.06, "xtc_probability": 0.6, "xtc_threshold": 0.1}
+    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))
+
+
 def test_greedy_rows_among_others_take_the_likeliest() -> None:
     rows = [RowSampling(temperature=0.0), RowSampling(temperature=2.0), RowSampling(temperature=0.0)]
     logits = mx.random.normal((3, 50), key=mx.random.key(3))

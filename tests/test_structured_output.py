@@ -127,6 +127,7 @@ PERSON = {
         {"top_p": 0.01},
         {"logit_bias": ((0, 100.0),)},
         {"seed": 7},
+        {"seed": 7, "n": 3},
     ],
     ids=lambda parameters: ",".join(parameters),
 )
