@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
+from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.engine.row_sampling import fold_seed
 from greenroom.engine.token_names import TokenNames, byte_alphabet
 from greenroom.schemas.events import Finished, GenerationEvent, TextDelta, TokenLogprob
 from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.response_format import Constraint, RegexFormat
 from greenroom.tests.text_engines import GREEDY, Driver, loaded
 
 TinyModel = Callable[..., Path]
@@ -276,3 +280,82 @@ def test_the_likeliest_fall(tiny_model: TinyModel) -> None:
         assert all(one[1] >= other[1] for one, other in pairwise(score.top))
         assert score.top[0] == (score.token, score.logprob)
         assert sum(math.exp(value) for _, value in score.top) <= 1 + 1e-4
+
+
+def alone(folder: Path, index: int, parameters: GenerationParameters, matcher: Any = None) -> Driver:
+    """A request by itself that draws with the seed of a further choice."""
+    driver = Driver(folder)
+    request_id = driver.submit(PROMPT, 16, attrs.evolve(parameters, n=1), matcher=matcher)
+    assert parameters.seed is not None
+    row = driver.engine._rows[request_id]
+    row.sampling = attrs.evolve(row.sampling, seed=fold_seed(parameters.seed, index))
+    driver.run()
+    return driver
+
+
+CORNERS: list[dict[str, Any]] = [
+    {"logprobs": True, "top_logprobs": 3},
+    {"repetition_penalty": 1.4, "presence_penalty": 0.8, "frequency_penalty": 0.6},
+    {"temperature": 0.7, "top_p": 0.3},
+]
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama4"])
+@pytest.mark.parametrize("settings", CORNERS, ids=lambda settings: ",".join(settings))
+def test_each_choice_is_what_its_seed_alone_draws(
+    tiny_model: TinyModel, kind: str, settings: dict[str, Any]
+) -> None:
+    """Also where caches cannot be merged, and choices are decoded side by side (llama4)."""
+    folder = tiny_model(kind)
+    parameters = GenerationParameters(seed=9, n=3, **settings)
+    driver = Driver(folder)
+    driver.submit(OTHER, 20, GREEDY)
+    driver.step()
+    driver.submit(PROMPT, 16, parameters)
+    driver.run()
+    assert len({tuple(tokens) for tokens in driver.tokens}) == 4
+    for index, tokens in enumerate(driver.tokens[1:]):
+        single = alone(folder, index, parameters)
+        assert tokens == single.tokens[0]
+        scores = scores_of(driver.events["1"], index)
+        wanted = scores_of(single.events["0"])
+        assert [score.token for score in scores] == [score.token for score in wanted]
+        assert [score.logprob for score in scores] == pytest.approx(
+            [score.logprob for score in wanted], abs=1e-3
+        )
+        assert bool(scores) == bool(settings.get("logprobs"))
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama4"])
+def test_each_choice_under_a_constraint_is_what_its_seed_alone_draws(
+    tiny_model: TinyModel, kind: str
+) -> None:
+    folder = tiny_model(kind)
+    adapter = loaded(folder)[1]
+    compiler = GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
+    constraint = Constraint(RegexFormat("[a-z]{3,12}( [0-9]{2,7}){1,4}"))
+    parameters = GenerationParameters(seed=9, n=3, repetition_penalty=1.2)
+    driver = Driver(folder)
+    driver.submit(OTHER, 20, GREEDY)
+    driver.step()
+    driver.submit(PROMPT, 16, parameters, matcher=compiler.compile(constraint))
+    driver.run()
+    assert len({tuple(tokens) for tokens in driver.tokens}) == 4
+    for index, tokens in enumerate(driver.tokens[1:]):
+        assert tokens == alone(folder, index, parameters, compiler.compile(constraint)).tokens[0]
+
+
+def test_any_number_of_log_probabilities_in_a_mixed_batch(tiny_model: TinyModel) -> None:
+    """None but the token's own, and as many as may be asked for, beside rows that ask for nothing."""
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    tops = {0: 0, 3: 20, 5: 0, 6: 20, 9: 5}
+    for index, settings in enumerate(MIXED[:10]):
+        wanted = {"logprobs": True, "top_logprobs": tops[index]} if index in tops else {}
+        driver.submit(PROMPT, 12 + index, GenerationParameters(seed=index, **settings, **wanted))
+    driver.run()
+    for index in range(10):
+        if index in tops:
+            check_scores(folder, PROMPT, driver, index, tops[index])
+        else:
+            assert not scores_of(driver.events[str(index)])
