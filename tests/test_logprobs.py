@@ -351,7 +351,7 @@ def test_any_number_of_log_probabilities_in_a_mixed_batch(tiny_model: TinyModel)
     driver = Driver(folder)
     tops = {0: 0, 3: 20, 5: 0, 6: 20, 9: 5}
     for index, settings in enumerate(MIXED[:10]):
-        wanted = {"logprobs": True, "top_logprobs": tops[index]} if index in tops else {}
+        wanted: dict[str, Any] = {"logprobs": True, "top_logprobs": tops[index]} if index in tops else {}
         driver.submit(PROMPT, 12 + index, GenerationParameters(seed=index, **settings, **wanted))
     driver.run()
     for index in range(10):

@@ -134,7 +134,7 @@ def test_a_small_share_of_a_flat_distribution_is_drawn_evenly(
     monkeypatch.setattr(drawing, "NUCLEUS", 1)
     monkeypatch.setattr(races, "_SMALL", 4096 if small else 0)
     logits = [-0.0001 * ((i * 37) % 200) for i in range(200)]
-    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))
+    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))  # type: ignore[arg-type]
 
 
 def test_xtc_of_a_small_share_of_a_flat_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_xtc_of_a_small_share_of_a_flat_distribution(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(races, "_SMALL", 0)
     logits = [1.0, 0.8] + [-0.0001 * i for i in range(198)]
     settings = {"top_p": 0.06, "xtc_probability": 0.6, "xtc_threshold": 0.1}
-    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))
+    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))  # type: ignore[arg-type]
 
 
 def test_greedy_rows_among_others_take_the_likeliest() -> None:
