@@ -246,3 +246,16 @@ def test_a_lark_grammar_is_held(grammars: Grammars) -> None:
         assert written.stopped
         assert re.fullmatch(r"[0-9+()]+", written.text)
         assert written.text.count("(") == written.text.count(")") == written.text.count("+")
+
+
+@pytest.mark.parametrize(
+    ("around", "depth"),
+    [("items", 70), ("items", 300), ("items", 3_000), ("default", 3_000), ("const", 3_000)],
+)
+def test_what_is_nested_too_deep_is_refused_however_deep(grammars: Grammars, around: str, depth: int) -> None:
+    schema: Any = {"type": "null"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    param, _ = refusal(grammars, JsonSchemaFormat({around: schema}))
+    assert param is not None
+    assert param.startswith(SCHEMA)

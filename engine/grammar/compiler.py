@@ -15,7 +15,7 @@ from greenroom.engine.grammar.marker_gate import MarkerGate
 from greenroom.engine.grammar.matcher import Plan, RowMatcher
 from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.response_format import Constraint, ThoughtConstraint
+from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, ThoughtConstraint
 
 
 class GrammarCompiler:
@@ -38,6 +38,15 @@ class GrammarCompiler:
         Raises:
             ProblemError: 400 that names what cannot be honoured and where.
         """
+        try:
+            plan = self._known_plan(constraint)
+        except RecursionError:
+            asked = constraint.response_format
+            param = asked.param if isinstance(asked, JsonSchemaFormat) else "tools"
+            raise invalid("The schema, or a value in it, is nested too deep", param) from None
+        return RowMatcher(plan) if plan.constrains else None
+
+    def _known_plan(self, constraint: Constraint) -> Plan:
         key = hashlib.sha256(repr(constraint).encode()).digest()
         plan = self._plans.get(key)
         if plan is None:
@@ -46,7 +55,7 @@ class GrammarCompiler:
             if len(self._plans) > self._capacity:
                 self._plans.popitem(last=False)
         self._plans.move_to_end(key)
-        return RowMatcher(plan) if plan.constrains else None
+        return plan
 
     def _plan(self, constraint: Constraint) -> Plan:
         thought = constraint.thought
