@@ -247,6 +247,19 @@ def test_caches_that_cannot_be_trimmed_decode_as_ever(tiny_model: TinyModel, kin
     assert finished(driver, request).usage.drafted == 0
 
 
+def test_quantised_caches_forget_what_was_wrong_of_a_draft(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    said = []
+    for speculation in (None, lookup()):
+        driver = Driver(folder, kv_bits=8, speculation=speculation)
+        request = driver.submit(PROMPT, 120, FEW)
+        driver.run()
+        said.append(driver.tokens)
+    assert said[0] == said[1]
+    usage = finished(driver, request).usage
+    assert 20 < usage.accepted < usage.drafted
+
+
 def test_tokens_of_a_pass_are_drawn_from_the_logits_of_single_steps(tiny_model: TinyModel) -> None:
     """What speculation relies on: a pass over several tokens computes what as many passes do."""
     model, _ = loaded(tiny_model("qwen3"))

@@ -89,6 +89,21 @@ def test_a_model_that_is_mostly_wrong_changes_nothing_and_is_given_up(
     assert usage.accepted < usage.drafted / 2
 
 
+def test_what_was_drafted_wrong_leaves_no_trace(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    row = driver.engine._rows[driver.submit(PROMPT, 20)]
+    model, _ = loaded(folder)
+    mistaken, fresh = (DraftModel(model, VOCABULARY, 0.1) for _ in range(2))
+    mistaken.begin(row)
+    guessed: Any = mistaken.draft(4).tolist()
+    said = [guessed[0], guessed[1] + 1]
+    mistaken.add(said)
+    fresh.begin(row)
+    fresh.add(said)
+    assert mistaken.draft(4).tolist() == fresh.draft(4).tolist()
+
+
 def test_rows_come_and_go_around_a_draft_model(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, speculation=drafting(folder))
