@@ -63,6 +63,7 @@ class SpeculationPolicy:
         self._plain = 0
         self._late = 0.0
         self._leaving = 0.0
+        self._gains: dict[tuple[int, int], float] = {}
 
     def choose(self, kind: int, most: int) -> int:
         """How many tokens to draft; 0 for a plain step.
@@ -117,6 +118,7 @@ class SpeculationPolicy:
         Args:
             milliseconds: From the token before until all these were known; None if that was not seen.
         """
+        self._gains.clear()
         self._acceptance[kind].observe(drafted, accepted)
         self._verified += 1
         self._since_plain += 1
@@ -139,8 +141,11 @@ class SpeculationPolicy:
         self._savings = min(self._savings + steps, self._most)
 
     def _gain(self, kind: int, length: int) -> float:
-        tokens = 1 + self._acceptance[kind].expected(length)
-        return tokens / (self._cost(length) + self._leaving)
+        known = self._gains.get((kind, length))
+        if known is None:
+            tokens = 1 + self._acceptance[kind].expected(length)
+            known = self._gains[kind, length] = tokens / (self._cost(length) + self._leaving)
+        return known
 
     def _cost(self, length: int) -> float:
         """Of verifying so many drafted tokens, in plain steps."""
