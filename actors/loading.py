@@ -22,6 +22,7 @@ from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.catalog import Catalog, CatalogEntry
+    from greenroom.engine.memory.account import MemoryAccount
 
 
 class Engine(Protocol):
@@ -41,6 +42,12 @@ class Engine(Protocol):
 
     def step(self) -> list[tuple[str, GenerationEvent]]:
         """One decode step for every running row and a bounded slice of prefill."""
+
+    def when_asked(self, call: Callable[[], None]) -> None:
+        """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
+
+    def give_way(self) -> None:
+        """Free memory that another model has asked for."""
 
     def close(self) -> None:
         """Drop the weights."""
@@ -77,6 +84,7 @@ class Loading:
         self._settings = settings
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
+        self._account: MemoryAccount | None = None
 
     def find(self, name: str) -> CatalogEntry | Problem:
         """The entry that a request's model name means; 404 with near names if there is none."""
@@ -128,7 +136,17 @@ class Loading:
         import_text_libraries()
         from greenroom.engine.text_engine import load_text_engine
 
-        return load_text_engine(opened.folder, opened.record, self._settings, progress, abandoned)
+        settings = self._settings
+        account = self._open_account()
+        return load_text_engine(opened.folder, opened.record, settings, progress, abandoned, account)
+
+    def _open_account(self) -> MemoryAccount:
+        from greenroom.engine.memory.account import MemoryAccount
+
+        with self._lock:
+            if self._account is None:
+                self._account = MemoryAccount(self._settings.memory_bytes, self._settings.kv_bytes)
+            return self._account
 
     def _open_catalog(self) -> Catalog:
         from greenroom.engine.catalog import Catalog

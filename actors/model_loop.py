@@ -42,7 +42,12 @@ class Close:
     """Unload, dropping whatever runs."""
 
 
-Command = Submit | Cancel | Close
+@attrs.frozen
+class GiveWay:
+    """Free memory that another model has asked for."""
+
+
+Command = Submit | Cancel | GiveWay | Close
 
 
 @attrs.frozen
@@ -128,6 +133,7 @@ class ModelLoop:
         except Exception as error:
             return self._load_failed(error)
         try:
+            engine.when_asked(lambda: self.put(GiveWay()))
             self._report(Loaded())
             self._step_until_closed(engine)
             return Unloaded()
@@ -172,6 +178,8 @@ class ModelLoop:
                     self._submit(engine, command)
                 case Cancel(request_id):
                     engine.cancel(request_id)
+                case GiveWay():
+                    engine.give_way()
                 case Close():
                     return False
 

@@ -34,6 +34,7 @@ def load_model(
     settings: Settings,
     progress: Callable[[float], None] = lambda fraction: None,
     abandoned: Callable[[], bool] = lambda: False,
+    charge: Callable[[int], None] = lambda nbytes: None,
 ) -> Any:
     """One of mlx-lm's models with all its weights in memory, proved by one forward pass.
 
@@ -41,6 +42,7 @@ def load_model(
         settings: `device`, `dtype`, `kv_bits` and `trust_remote_code` matter here.
         progress: Told the fraction of the weights that are in memory, 0 to 1.
         abandoned: Asked between pieces of the weights.
+        charge: Told the bytes of the weights before they are read; may raise ProblemError.
 
     Raises:
         ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
@@ -49,6 +51,7 @@ def load_model(
     use_device(settings)
     try:
         model = _open(folder, settings)
+        charge(_weight_bytes(model))
         _read_weights(model, progress, abandoned)
         _prove(model)
         make_fit_for_batches(model)
@@ -84,6 +87,12 @@ def _cast(model: Any, dtype: mx.Dtype) -> None:
         return value.astype(dtype) if floating and may_cast(path) else value
 
     model.update(tree_map_with_path(cast, model.parameters()))
+
+
+def _weight_bytes(model: Any) -> int:
+    from mlx.utils import tree_flatten
+
+    return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
 
 
 def _read_weights(model: Any, progress: Callable[[float], None], abandoned: Callable[[], bool]) -> None:

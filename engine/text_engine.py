@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import structlog
 
-from greenroom.engine.batch.choices import with_twins
 from greenroom.engine.batch.conversation import conversation_of
 from greenroom.engine.batch.cost_model import StepCosts
 from greenroom.engine.batch.group import BatchGroup
@@ -21,6 +21,11 @@ from greenroom.engine.batch.row import Row, Voice
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.batch.scores import AnswerScores
 from greenroom.engine.loader import load_model
+from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.admission import Admission
+from greenroom.engine.memory.device_memory import default_memory
+from greenroom.engine.memory.footprint import Footprint
+from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.disk_tier import open_disk_tier
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.row_sampling import RowSampling
@@ -28,7 +33,7 @@ from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, insufficient_memory
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 from greenroom.schemas.settings import Settings
 
@@ -50,6 +55,10 @@ class TextEngine:
         prefixes: What is remembered of prompts; None remembers nothing.
         close_seconds: That `close` may take to write down what is remembered.
         speculation: Drafts tokens for a request that is alone; None drafts none.
+        share: Of the memory account; None is unlimited.
+
+    Attributes:
+        admission: Who computes and who waits.
     """
 
     def __init__(
@@ -61,14 +70,17 @@ class TextEngine:
         prefixes: PrefixCache | None = None,
         close_seconds: float = 10.0,
         speculation: Speculation | None = None,
+        share: Share | None = None,
     ) -> None:
         self._model = model
         self._close_seconds = close_seconds
         self._voice = voice
         costs = StepCosts()
-        self._prefixes = prefixes
-        self._prefill = PrefillQueue(model, prefill, costs, prefixes)
-        self._groups = RunningGroups(model, costs, grouping, speculation)
+        self.prefixes = prefixes
+        self._memory = KvMemory(share, Footprint.of(model), prefixes)
+        self._prefill = PrefillQueue(model, prefill, costs, prefixes, self._memory)
+        self._groups = RunningGroups(model, costs, grouping, self._memory, speculation)
+        self.admission = Admission(self._memory, self._prefill, self._groups)
         self._rows: dict[str, Row] = {}
         self._events: Events = []
         self._steps = 0
@@ -76,9 +88,9 @@ class TextEngine:
     @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        disk = self._prefixes.disk if self._prefixes is not None else None
+        disk = self.prefixes.disk if self.prefixes is not None else None
         writing = disk is not None and disk.pending
-        return bool(self._events or len(self._groups) or len(self._prefill) or writing)
+        return bool(self._events or len(self._groups) or len(self._prefill) or len(self.admission) or writing)
 
     @property
     def running(self) -> int:
@@ -107,17 +119,28 @@ class TextEngine:
             for choice in (row, *twins):
                 choice.key = None
         row.twins = tuple(twins)
+        try:
+            self.admission.add(row, embeddings, request.client, conversation_of(request))
+        except ProblemError as error:
+            self._events.append((request.id, Failed(error.problem)))
+            return
         self._rows[request.id] = row
-        self._prefill.add(row, embeddings, request.client, conversation_of(request))
 
     def cancel(self, request_id: str) -> None:
         """Stop generating for a request; its last event is a Finished that says so."""
         first = self._rows.pop(request_id, None)
         if first is None:
             return
-        self._prefill.cancel(first)
         for row in self._leave(first):
             self._hand_over(row, row.end("cancelled"))
+
+    def when_asked(self, call: Callable[[], None]) -> None:
+        """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
+        self._memory.share.on_asked = call
+
+    def give_way(self) -> None:
+        """Forget prefixes for the sake of another model that has asked for memory."""
+        self._memory.give_way()
 
     def step(self) -> Events:
         """One decode step for all rows, one bounded slice of prefill; returns what happened.
@@ -125,22 +148,34 @@ class TextEngine:
         Raises:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
-        self._groups.admit(with_twins(self._prefill.take_ready()))
+        self._memory.give_way()
+        self.admission.join()
+        self._groups.rearrange()
+        for row in self.admission.make_room():
+            self._cut(row)
         self._groups.launch(alone=not len(self._prefill))
+        self._groups.settle()
         for group in self._groups:
             for row, token in group.read():
                 self._take(group, row, token)
         self._groups.has_read()
-        if self._prefixes is not None and self._prefixes.disk is not None:
-            self._prefixes.disk.advance(idle=not len(self._groups) and not len(self._prefill))
+        if self.prefixes is not None and self.prefixes.disk is not None:
+            self.prefixes.disk.advance(idle=not len(self._groups) and not len(self._prefill))
         for group in self._groups:
             for row, problem in group.sample():
                 self._fail(row, problem)
         self._groups.drop_done()
+        self._groups.settle()
+        for row in self.admission.begin():
+            if row.resumes:
+                self._cut(row)
+            else:
+                self._fail(row, self.admission.too_long(row))
         progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copied_ms)
         self._groups.sliced(pieces)
         for row, event in progress:
-            self._hand_over(row, [event])
+            if not row.resumes:
+                self._hand_over(row, [event])
         self._steps += 1
         if self._steps % _CLEAR_STEPS == 0:
             mx.clear_cache()
@@ -152,9 +187,11 @@ class TextEngine:
         self._groups.clear()
         self._rows.clear()
         self._prefill = PrefillQueue(None)
-        if self._prefixes is not None:
-            self._prefixes.close(self._close_seconds)
+        self.admission = Admission(self._memory, self._prefill, self._groups)
+        if self.prefixes is not None:
+            self.prefixes.close(self._close_seconds)
         self._model = None
+        self._memory.clear()
         mx.synchronize()
         mx.clear_cache()
 
@@ -172,11 +209,21 @@ class TextEngine:
         self._hand_over(row, events)
         if row.ended:
             group.leave(row)
-            first = self._rows.get(row.request_id)
-            if first is not None and all(choice.ended for choice in (first, *first.twins)):
-                del self._rows[row.request_id]
-            if broken := row.processor.broken_calls:
-                log.warning("broken tool calls", request_id=row.request_id, calls=broken)
+            self._ended(row)
+
+    def _cut(self, row: Row) -> None:
+        """There is no memory for the rest of an answer, and there never will be."""
+        self._hand_over(row, row.end("length"))
+        self._ended(row)
+
+    def _ended(self, row: Row) -> None:
+        """A choice has handed over its last event."""
+        self.admission.leave(row)
+        first = self._rows.get(row.request_id)
+        if first is not None and all(choice.ended for choice in (first, *first.twins)):
+            del self._rows[row.request_id]
+        if broken := row.processor.broken_calls:
+            log.warning("broken tool calls", request_id=row.request_id, calls=broken)
 
     def _fail(self, row: Row, problem: Problem) -> None:
         """End a request of which a row cannot go on; no other notices."""
@@ -190,6 +237,8 @@ class TextEngine:
         """Stop computing for a request; returns its choices that have not ended."""
         under_way = [choice for choice in (first, *first.twins) if not choice.ended]
         for choice in under_way:
+            self._prefill.cancel(choice)
+            self.admission.leave(choice)
             for group in self._groups:
                 group.leave(choice)
         return under_way
@@ -231,15 +280,17 @@ def load_text_engine(
     settings: Settings,
     progress: Callable[[float], None],
     abandoned: Callable[[], bool],
+    account: MemoryAccount | None = None,
 ) -> TextEngine:
     """Load a model's weights and everything that generates with them, all confined to this thread.
 
     Args:
         progress: Told the fraction of the weights that are in memory, 0 to 1.
         abandoned: Asked between layers.
+        account: Of memory, shared by all models of the process; None is one of its own.
 
     Raises:
-        ProblemError: 503 `load_failed`.
+        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
         LoadAbandonedError: `abandoned` said so.
     """
     from greenroom.engine.adapters.registry import make_adapter
@@ -249,19 +300,40 @@ def load_text_engine(
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
     prefill = PrefillPolicy(max_stall=settings.max_stall, least_tokens=settings.min_slice)
-    model = load_model(folder, settings, progress, abandoned)
-    prefixes = None
-    if settings.prefix_cache_bytes:
-        prefixes = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
-    speculation = load_speculation(model, tokenizer, settings, abandoned)
-    return TextEngine(
-        model,
-        adapter,
-        prefill,
-        prefixes=prefixes,
-        close_seconds=settings.grace / 4,
-        speculation=speculation,
-    )
+    account = account or MemoryAccount(settings.memory_bytes, settings.kv_bytes)
+    share = account.open()
+    charge = partial(_charge, account, share, folder.name)
+    try:
+        model = load_model(folder, settings, progress, abandoned, charge)
+        prefixes = None
+        if settings.prefix_cache_bytes:
+            prefixes = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
+        speculation = load_speculation(model, tokenizer, settings, abandoned, charge)
+        return TextEngine(
+            model,
+            adapter,
+            prefill,
+            prefixes=prefixes,
+            close_seconds=settings.grace / 4,
+            speculation=speculation,
+            share=share,
+        )
+    except BaseException:
+        share.close()
+        raise
+
+
+def _charge(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
+    """Charge the weights of a model, and of one that drafts for it, before they are read.
+
+    Raises:
+        ProblemError: 507.
+    """
+    account.limit_to(default_memory())
+    before = share.weights
+    room = share.take_weights(before + nbytes)
+    if room is not None:
+        raise ProblemError(insufficient_memory(model, nbytes, room - before))
 
 
 def _new_call_id() -> str:

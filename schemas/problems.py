@@ -57,6 +57,15 @@ def load_failed(model: str, detail: str) -> Problem:
     return Problem(503, "load_failed", f"The model '{model}' could not be loaded: {detail}", retry_after=30)
 
 
+def insufficient_memory(model: str, needed: int, room: int) -> Problem:
+    """The model's weights do not fit beside what is in memory already."""
+    detail = (
+        f"The model '{model}' needs {needed >> 20} MB for its weights; {room >> 20} MB are left "
+        "(setting memory_bytes)."
+    )
+    return Problem(507, "insufficient_memory", detail)
+
+
 def model_crashed(model: str) -> Problem:
     """The model's worker raised; the next request loads the model again."""
     detail = f"The model '{model}' failed while it was generating and is loaded again on the next request."

@@ -126,6 +126,18 @@ class Settings:
         None,
         "Hub id or local folder of a smaller model with the same vocabulary that drafts tokens.",
     )
+    memory_bytes: int | None = _setting(
+        None,
+        "Memory for weights, running requests and prefix caches of all models together (default: 85 % of "
+        "what the device has for them).",
+        low=MEGABYTE,
+    )
+    kv_bytes: int | None = _setting(
+        None,
+        "Memory for running requests and prefix caches alone, of all models together (default: what "
+        "`memory_bytes` leaves beside the weights).",
+        low=MEGABYTE,
+    )
     tool_injection: bool = _setting(
         True, "Describe tools in the prompt where a model's template cannot; off means 400."
     )

@@ -161,5 +161,11 @@ class FaultyEngine:
                 self._faults.release.wait()
         return events
 
+    def when_asked(self, call: Callable[[], None]) -> None:
+        self._engine.when_asked(call)
+
+    def give_way(self) -> None:
+        self._engine.give_way()
+
     def close(self) -> None:
         self._engine.close()

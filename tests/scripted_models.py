@@ -67,6 +67,12 @@ class ScriptedEngine:
     def step(self) -> list[tuple[str, GenerationEvent]]:
         return [(name, event) for name, row in list(self._rows.items()) for event in self._next(name, row)]
 
+    def when_asked(self, call: Callable[[], None]) -> None:
+        pass
+
+    def give_way(self) -> None:
+        pass
+
     def close(self) -> None:
         self._rows.clear()
 

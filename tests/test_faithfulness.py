@@ -254,7 +254,7 @@ class Moves:
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Count from now on."""
-        split, absorb, compact = BatchGroup.split, BatchGroup.absorb, BatchGroup._compact
+        split, absorb, compact = BatchGroup.split, BatchGroup.absorb, BatchGroup.compact
 
         def counted_split(self_: BatchGroup, longest: int) -> BatchGroup:
             self.splits += 1
@@ -264,13 +264,13 @@ class Moves:
             self.absorbed += 1
             absorb(self_, other)
 
-        def counted_compact(self_: BatchGroup) -> None:
+        def counted_compact(self_: BatchGroup, *, thrifty: bool = False) -> None:
             self.cut_out += 0 < self_.live < len(self_.rows)
-            compact(self_)
+            compact(self_, thrifty=thrifty)
 
         patch.setattr(BatchGroup, "split", counted_split)
         patch.setattr(BatchGroup, "absorb", counted_absorb)
-        patch.setattr(BatchGroup, "_compact", counted_compact)
+        patch.setattr(BatchGroup, "compact", counted_compact)
 
 
 @pytest.mark.parametrize("kind", ["qwen3", *long_too("gemma3", "lfm2")])
@@ -393,8 +393,8 @@ def test_a_mask_that_is_off_by_one_shows(folder: Path) -> None:
 
     for shift in (-1, 1):
 
-        def shifted(plain: Any, shift: int = shift) -> Any:
-            cache = merge(plain)
+        def shifted(plain: Any, shift: int = shift, **how: bool) -> Any:
+            cache = merge(plain, **how)
             for layer in cache:
                 layer.left_padding = layer.left_padding + shift
             return cache
@@ -408,8 +408,8 @@ def test_a_stale_cache_row_shows(folder: Path) -> None:
     """Planted: when rows are cut out, the last of the cache stays where it was and its neighbour goes."""
     keep_rows = caches.keep_rows
 
-    def stale(cache: Any, rows: list[int]) -> None:
-        keep_rows(cache, [*rows[:-1], max(rows[-1] - 1, 0)])
+    def stale(cache: Any, rows: list[int], **how: bool) -> None:
+        keep_rows(cache, [*rows[:-1], max(rows[-1] - 1, 0)], **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(caches, "keep_rows", stale)

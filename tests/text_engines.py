@@ -17,6 +17,7 @@ from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.detection import detect
 from greenroom.engine.kv_quantisation.model import quantise_kv
 from greenroom.engine.loader import load_model
+from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine
@@ -112,12 +113,16 @@ class Driver:
         grouping: GroupingPolicy | None = None,
         kv_bits: int | None = None,
         speculation: Speculation | None = None,
+        account: MemoryAccount | None = None,
     ) -> None:
         _, adapter = loaded(folder)
         model = quantising(folder, kv_bits)
         self.kv_bits = kv_bits
         self.voice = RecordingVoice(adapter)
-        self.engine = TextEngine(model, self.voice, prefill, grouping, prefixes, speculation=speculation)
+        share = account.open() if account else None
+        self.engine = TextEngine(
+            model, self.voice, prefill, grouping, prefixes, speculation=speculation, share=share
+        )
         self.events: dict[str, list[GenerationEvent]] = {}
 
     def restart(self) -> None:

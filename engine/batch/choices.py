@@ -7,19 +7,20 @@ from collections.abc import Iterable, Iterator
 
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.group import Joining
+from greenroom.engine.batch.row import Row
 
 
 def with_twins(ready: Iterable[Joining]) -> Iterator[Joining]:
     """The rows that can decode, and behind each the further choices of its request."""
     for joining in ready:
-        rows = [twin for row in joining.rows for twin in (row, *row.twins)]
+        rows = [twin for row in joining.rows for twin in (row, *twins_of(row))]
         for row in joining.rows:
-            for twin in row.twins:
+            for twin in twins_of(row):
                 twin.started = row.started
         if len(rows) == len(joining.rows):
             yield joining
         elif joining.batchable:
-            places = [i for i, row in enumerate(joining.rows) for _ in (row, *row.twins)]
+            places = [i for i, row in enumerate(joining.rows) for _ in (row, *twins_of(row))]
             cache = caches.merge([joining.cache]) if len(joining.rows) == 1 else joining.cache
             caches.keep_rows(cache, places)
             yield Joining(tuple(rows), cache)
@@ -27,3 +28,8 @@ def with_twins(ready: Iterable[Joining]) -> Iterator[Joining]:
             for row in rows[1:]:
                 yield Joining((row,), copy.deepcopy(joining.cache))
             yield joining
+
+
+def twins_of(row: Row) -> tuple[Row, ...]:
+    """The choices that begin with a row, once its prompt is computed."""
+    return () if row.apart else tuple(twin for twin in row.twins if not twin.apart)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -15,6 +15,7 @@ from greenroom.engine.batch.cost_model import Shape
 from greenroom.engine.batch.grouping import CompactionPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.logprobs import LogprobScorer, Scores
+from greenroom.engine.memory.footprint import STEP, Extent, Footprint
 from greenroom.engine.sampling import Sampler
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.speculation.verification import Drafts, Verification
@@ -86,6 +87,8 @@ class BatchGroup:
         self._drafts: Drafts | None = None
         self._verification: Verification | None = None
         self._accepted = 0
+        self._extent: Extent | None = None
+        self._since = 0
 
     @property
     def live(self) -> int:
@@ -107,6 +110,21 @@ class BatchGroup:
         """Bytes of its cache."""
         return caches.size_in_bytes(self._cache)
 
+    def extent(self, footprint: Footprint) -> Extent:
+        """What its cache takes; measured anew when something has changed it."""
+        if self._extent is None:
+            self._extent, self._since = Extent.of(self._cache, len(self.rows), footprint), 0
+        return self._extent
+
+    def grows(self, footprint: Footprint, ahead: int = 0) -> bool:
+        """Whether the next step makes its cache larger, with so many drafted tokens."""
+        return self.extent(footprint).room <= self._since + ahead and self.live > 0
+
+    def grow(self, ahead: int = 0) -> None:
+        """Make room for the next steps, layer by layer, which takes less memory meanwhile than a step."""
+        caches.grow(self._cache, STEP, ahead)
+        self._extent = None
+
     def take_copied(self) -> int:
         """Bytes of caches that were copied since the last call."""
         copied, self._copied = self._copied, 0
@@ -122,39 +140,43 @@ class BatchGroup:
         """Whether the step that was launched is one over drafted tokens."""
         return self._drafts is not None
 
-    def join(self, arrivals: Sequence[Joining]) -> None:
-        """Take in new rows, all in one copy of the cache."""
+    def join(self, arrivals: Sequence[Joining], *, thrifty: bool = False) -> None:
+        """Take in new rows, all in one copy of the cache.
+
+        Args:
+            thrifty: Copy layer by layer, which takes longer and less memory.
+        """
         self._settle()
-        self._compact()
+        self.compact(thrifty=thrifty)
         plain = [arrival.cache for arrival in arrivals if len(arrival.rows) == 1]
         batched = [arrival for arrival in arrivals if len(arrival.rows) > 1]
         if len(self.rows) == 1:
-            self._cache = caches.merge([self._cache, *plain])
+            self._cache = caches.merge([self._cache, *plain], thrifty=thrifty)
         elif plain:
-            caches.extend(self._cache, caches.merge(plain))
+            caches.extend(self._cache, caches.merge(plain, thrifty=thrifty), thrifty=thrifty)
         for arrival in batched:
-            caches.extend(self._cache, arrival.cache)
+            caches.extend(self._cache, arrival.cache, thrifty=thrifty)
         rows = [arrival.rows[0] for arrival in arrivals if len(arrival.rows) == 1]
         rows += [row for arrival in batched for row in arrival.rows]
         self._inputs = mx.concatenate([self._inputs, _first_inputs(rows)])
         self.rows += rows
-        self._sampler = None
+        self._sampler = self._extent = None
         self._copied += self.size_in_bytes
 
     def absorb(self, other: BatchGroup) -> None:
         """Take in all rows of another group, which is left with what it has yet to hand over."""
         other._settle()
-        other._compact()
+        other.compact()
         inputs = other._inputs
         self.join([Joining(tuple(row for row in other.rows if row is not None), other._cache)])
         self._inputs = mx.concatenate([self._inputs[: -len(other.rows)], inputs])
         other.rows = [None] * len(other.rows)
-        other._cache = []
+        other._cache, other._extent = [], None
         other._heirs = [self]
 
     def split(self, longest: int) -> BatchGroup:
         """Move the rows up to that length, some but not all, to a group of their own."""
-        self._compact()
+        self.compact()
         rows = tuple(row for row in self.rows if row is not None and row.length <= longest)
         moving = [index for index, row in enumerate(self.rows) if row in rows]
         plain = [caches.extract(self._cache, index) for index in moving]
@@ -162,7 +184,7 @@ class BatchGroup:
         group._inputs = self._inputs[mx.array(moving)]
         for index in moving:
             self.rows[index] = None
-        self._compact()
+        self.compact()
         self._copied += group.size_in_bytes
         self._heirs = [group]
         return group
@@ -176,11 +198,30 @@ class BatchGroup:
         for heir in self._heirs:
             heir.leave(row)
 
-    def tidy(self) -> None:
-        """Cut out rows that have left, once they cost more than a copy of the cache."""
+    def drop(self, row: Row) -> bool:
+        """Stop computing for a row that will begin anew, and forget the token of it that is under way."""
+        self._settle()
+        if row not in self.rows:
+            return False
+        self.rows[self.rows.index(row)] = None
+        if self._unread is not None:
+            tokens, rows = self._unread
+            self._unread = tokens, tuple(None if member is row else member for member in rows)
+        if self.live == 0:
+            self._cache, self._extent = [], None
+        return True
+
+    def tidy(self, lend: Callable[[int], bool]) -> None:
+        """Cut out rows that have left, once they cost more than a copy of the cache.
+
+        Args:
+            lend: Whether there are so many bytes for the copy.
+        """
         live = self.live
-        if 0 < live < len(self.rows) and self._compaction.should_compact(len(self.rows), live):
-            self._compact()
+        rows = len(self.rows)
+        worth_it = 0 < live < rows and self._compaction.should_compact(rows, live)
+        if worth_it and lend(self.size_in_bytes * live // rows):
+            self.compact()
 
     def launch(self, speculation: Speculation | None = None) -> None:
         """Start the forward pass for all rows; its input may still be under way itself.
@@ -205,6 +246,9 @@ class BatchGroup:
             else:
                 mx.async_eval(self._logits)
         self._steps += 1
+        self._since += inputs.shape[1]
+        if self._extent is not None and self._since > self._extent.room:
+            self._extent = None
         if self._steps % _SETTLE_STEPS == 0:
             mx.async_eval(caches.arrays_of(self._cache))
 
@@ -320,6 +364,7 @@ class BatchGroup:
         if self._speculation is not None:
             self._speculation.verified(drafts, self._accepted)
         caches.trim(self._cache, drafts.count - self._accepted)
+        self._extent = None
         row.drafted += drafts.count
         row.sampled += len(tokens)
         self._inputs = mx.array(tokens[-1:], dtype=mx.uint32)
@@ -347,19 +392,20 @@ class BatchGroup:
             row.on_leave(row, self._cache, None if len(self.rows) == 1 else index)
         self.rows[index] = None
 
-    def _compact(self) -> None:
+    def compact(self, *, thrifty: bool = False) -> None:
+        """Cut out rows that have left."""
         keep = [index for index, row in enumerate(self.rows) if row is not None]
         if len(keep) == len(self.rows) or not keep:
             return
         if len(keep) == 1:
-            self._cache = caches.extract(self._cache, keep[0])
+            self._cache = caches.extract(self._cache, keep[0], thrifty=thrifty)
         else:
-            caches.keep_rows(self._cache, keep)
+            caches.keep_rows(self._cache, keep, thrifty=thrifty)
         self._copied += self.size_in_bytes
         self._inputs = self._inputs[mx.array(keep)]
         self.rows = [self.rows[index] for index in keep]
-        self._sampler = None
+        self._sampler = self._extent = None
 
 
 def _first_inputs(rows: Sequence[Row]) -> mx.array:
-    return mx.array([row.prompt[-1] for row in rows], dtype=mx.uint32)
+    return mx.array([row.inputs[-1] for row in rows], dtype=mx.uint32)

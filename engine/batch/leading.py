@@ -57,5 +57,5 @@ class Leading:
 
     def _bytes(self, row: Row) -> bytes:
         if row not in self._packed:
-            self._packed[row] = pack(row.prompt[:-1])
+            self._packed[row] = pack(row.inputs[:-1])
         return self._packed[row]

@@ -17,6 +17,8 @@ from greenroom.engine.batch.group import Joining
 from greenroom.engine.batch.leading import Leading
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row
+from greenroom.engine.memory.footprint import STEP
+from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.prefix_cache.recall import Recall
 from greenroom.schemas.events import PromptProgress
@@ -54,7 +56,7 @@ class _Prompt:
     @property
     def remaining(self) -> int:
         """Tokens still to compute; the last one of the prompt is the row's first decode step."""
-        return len(self.row.prompt) - 1 - self.done
+        return len(self.row.inputs) - 1 - self.done
 
 
 class PrefillQueue:
@@ -65,6 +67,7 @@ class PrefillQueue:
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, slice]`.
+        memory: What the caches may take.
     """
 
     def __init__(
@@ -73,8 +76,10 @@ class PrefillQueue:
         policy: PrefillPolicy | None = None,
         costs: StepCosts | None = None,
         prefixes: PrefixCache | None = None,
+        memory: KvMemory | None = None,
     ) -> None:
         self._model = model
+        self._memory = memory
         self.recall = Recall(model, prefixes)
         self._policy = policy or PrefillPolicy()
         self._costs = costs or StepCosts()
@@ -108,6 +113,16 @@ class PrefillQueue:
         left = [joining.without(row) for joining in self._ready]
         self._ready = [joining for joining in left if joining is not None]
         self._leading.ends(row)
+
+    def withdraw(self, row: Row) -> bool:
+        """Forget a prompt that will begin anew, and have its memory back; whether it was here."""
+        found = any(prompt.row is row for prompt in self._prompts)
+        if found:
+            for cache in self._under_way:
+                mx.eval(caches.arrays_of(cache))
+            self._under_way = []
+            self.cancel(row)
+        return found
 
     def take_ready(self) -> list[Joining]:
         """Rows that can decode; their caches may still be under way, which no caller needs to wait for."""
@@ -214,14 +229,25 @@ class PrefillQueue:
         whole = [prompt for prompt in whole if not self._waits(prompt)]
         remaining = [prompt.remaining for prompt in whole]
         chosen = [whole[index] for index in self._policy.companions(remaining, whole.index(first), tokens)]
-        longest = 2 * len(first.row.prompt)
-        return [prompt for prompt in chosen if prompt is first or self._fits(prompt, longest)]
+        longest = 2 * len(first.row.inputs)
+        chosen = [prompt for prompt in chosen if prompt is first or self._fits(prompt, longest)]
+        return chosen if self._may_share(chosen) else [first]
+
+    def _may_share(self, prompts: list[_Prompt]) -> bool:
+        """Whether there is memory for a batched cache of these prompts and what was known of them."""
+        if self._memory is None:
+            return True
+        footprint = self._memory.footprint
+        longest = max(len(prompt.row.inputs) for prompt in prompts)
+        known = sum(footprint.nbytes(1, prompt.done) for prompt in prompts if prompt.done)
+        joined = footprint.nbytes(len(prompts), longest + STEP, longest)
+        return self._memory.widen([prompt.row for prompt in prompts], joined + known)
 
     def _fits(self, prompt: _Prompt, longest: int) -> bool:
         """Whether a prompt can be computed whole beside others; what is known of it pads them."""
         self._begin(prompt)
         return prompt.until_stop == prompt.remaining and (
-            not prompt.done or len(prompt.row.prompt) <= longest
+            not prompt.done or len(prompt.row.inputs) <= longest
         )
 
     def _look_up(self) -> None:
@@ -236,13 +262,15 @@ class PrefillQueue:
             return
         if prompt.embeddings is not None:
             prompt.cache = caches.new_cache(self._model)
+            prompt.stops = (len(prompt.embeddings) - 1,)  # what a resumed row has said is tokens again
             return
         row = prompt.row
         shared = self.recall.known(row).shared
         prompt.cache, prompt.done = self.recall.begin(row)
         waiting = (other.row for other in self._prompts if other.cache is None and other.embeddings is None)
         self._pause_at(prompt, {shared, *self._leading.begins(row, waiting)})
-        row.cached = prompt.done
+        if not row.resumes:
+            row.cached = prompt.done
 
     def _compute_slice(self, prompt: _Prompt, budget: int) -> None:
         """Advance one prompt by at most `budget` tokens."""
@@ -250,9 +278,11 @@ class PrefillQueue:
         assert cache is not None
         count = min(prompt.until_stop, budget)
         if count:
+            if self._memory is not None:
+                self._memory.arrange(cache, len(prompt.row.inputs))
             span = slice(prompt.done, prompt.done + count)
-            tokens = mx.array(list(prompt.row.prompt[span]))[None]
-            if prompt.embeddings is None:
+            tokens = mx.array(list(prompt.row.inputs[span]))[None]
+            if prompt.embeddings is None or prompt.done >= len(prompt.embeddings) - 1:
                 self._model(tokens, cache=cache)
             else:
                 self._model(tokens, cache=cache, input_embeddings=prompt.embeddings[span][None])
@@ -276,7 +306,7 @@ class PrefillQueue:
         width = max(lengths)
         padding = [width - length for length in lengths]
         rows = [
-            [*prompt.row.prompt[prompt.done : -1], *[0] * pad]
+            [*prompt.row.inputs[prompt.done : -1], *[0] * pad]
             for prompt, pad in zip(prompts, padding, strict=True)
         ]
         if any(padding):
@@ -294,5 +324,5 @@ class PrefillQueue:
 
 
 def _progress(prompt: _Prompt) -> PromptProgress:
-    total = len(prompt.row.prompt)
+    total = len(prompt.row.inputs)
     return PromptProgress(processed=prompt.done if prompt.remaining else total, total=total)

@@ -83,6 +83,10 @@ class Row:
         drafted: Tokens that were drafted for its answer and verified.
         accepted: Those of them that became part of it.
         twins: Further choices of the request, which begin where this one's prompt ends.
+        inputs: What has to be computed before it decodes: the prompt, with the answer so far if it resumes.
+        resumes: It was stopped for want of memory.
+        apart: It is one of several choices, and is computed on its own from now on.
+        serial: Rows in the order in which their requests came.
     """
 
     request_id: str
@@ -106,6 +110,10 @@ class Row:
     drafted: int = 0
     accepted: int = 0
     twins: tuple[Row, ...] = ()
+    inputs: Sequence[int] = attrs.field(default=attrs.Factory(lambda row: row.prompt, takes_self=True))
+    resumes: bool = False
+    apart: bool = False
+    serial: int = 0
     submitted: float = attrs.field(factory=time.perf_counter)
     started: float | None = None
     first_token: float | None = None
@@ -114,6 +122,12 @@ class Row:
     def length(self) -> int:
         """Tokens that the cache holds for this row once its next step is done."""
         return len(self.prompt) + self.sampled
+
+    def set_aside(self) -> None:
+        """Stop for now: a token that was drawn but not read is drawn again, and comes out the same."""
+        self.sampled = self.generated
+        self.inputs = (*self.prompt, *self.answer)
+        self.resumes = True
 
     def take(self, token: int) -> list[GenerationEvent]:
         """Account for the next token of the answer; the last event is Finished if it was the last one.

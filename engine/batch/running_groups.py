@@ -6,9 +6,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from greenroom.engine.batch import caches
 from greenroom.engine.batch.cost_model import Shape, Slice, StepCosts
 from greenroom.engine.batch.group import BatchGroup, Joining
 from greenroom.engine.batch.grouping import GroupingPolicy
+from greenroom.engine.batch.row import Row
+from greenroom.engine.memory.footprint import STEP
+from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.speculation.policy import LENGTHS
 from greenroom.engine.speculation.speculation import Speculation
 
 _REGROUP_STEPS = 32
@@ -19,6 +24,7 @@ class RunningGroups:
 
     Args:
         costs: Learns what steps cost.
+        memory: What the caches may take.
         speculation: Drafts tokens for a row that is alone.
     """
 
@@ -26,10 +32,12 @@ class RunningGroups:
         self,
         model: Any,
         costs: StepCosts,
-        policy: GroupingPolicy | None = None,
+        policy: GroupingPolicy | None,
+        memory: KvMemory,
         speculation: Speculation | None = None,
     ) -> None:
         self._model = model
+        self._memory = memory
         self._speculation = speculation
         self._costs = costs
         self._policy = policy or GroupingPolicy()
@@ -49,6 +57,15 @@ class RunningGroups:
     def shapes(self) -> list[Shape]:
         """Of the groups that will be launched next."""
         return [group.shape for group in self._groups if group.live]
+
+    @property
+    def ahead(self) -> int:
+        """Tokens that may be drafted for the next step."""
+        return LENGTHS[-1] if self._speculation is not None and self._is_lone else 0
+
+    @property
+    def _is_lone(self) -> bool:
+        return len(self._groups) == 1 and len(self._groups[0].rows) == 1
 
     @property
     def step_ms(self) -> float:
@@ -86,7 +103,43 @@ class RunningGroups:
                 arrivals.append([])
         for group, joinings in zip(groups, arrivals, strict=True):
             if joinings:
-                group.join(joinings)
+                self._join(group, joinings)
+
+    def rearrange(self) -> None:
+        """Move rows to where they cost less, now and then, and cut out those that have left."""
+        self._steps += 1
+        if self._steps % _REGROUP_STEPS == 0:
+            self._regroup()
+        for group in self._groups:
+            group.tidy(self._memory.lend)
+
+    def settle(self) -> None:
+        """Tell the account what the caches take."""
+        nbytes = largest = 0
+        for group in self._groups:
+            extent = group.extent(self._memory.footprint)
+            nbytes += extent.nbytes
+            largest = max(largest, extent.largest)
+        self._memory.settle(nbytes, largest)
+
+    def growing(self) -> list[BatchGroup]:
+        """Groups whose caches the next step makes larger."""
+        return [group for group in self._groups if group.grows(self._memory.footprint, self.ahead)]
+
+    def compact(self) -> bool:
+        """Cut out rows that have left, for the sake of memory; whether that was possible."""
+        for group in self._groups:
+            if 0 < group.live < len(group.rows) and self._memory.lend(self._memory.margin):
+                group.compact(thrifty=True)
+                self.settle()
+                return True
+        return False
+
+    def drop(self, row: Row) -> bool:
+        """Forget a row that will begin anew; whether it was here."""
+        found = any(group.drop(row) for group in self._groups)
+        self.drop_done()
+        return found
 
     def launch(self, alone: bool = False) -> None:
         """Start the forward pass of every group.
@@ -94,17 +147,11 @@ class RunningGroups:
         Args:
             alone: Nothing else is computed beside.
         """
-        self._steps += 1
-        if self._steps % _REGROUP_STEPS == 0:
-            self._regroup()
         speculation = self._speculation
-        if speculation is not None and not (
-            alone and len(self._groups) == 1 and len(self._groups[0].rows) == 1
-        ):
+        if speculation is not None and not (alone and self._is_lone):
             speculation.pause()
             speculation = None
         for group in self._groups:
-            group.tidy()
             group.launch(speculation)
         copied = sum(group.take_copied() for group in self._groups)
         self._copied += copied
@@ -139,13 +186,30 @@ class RunningGroups:
         for group in groups:
             lengths = [row.length for row in group.rows if row is not None]
             longest = self._policy.split(lengths, per_pass)
-            if longest is not None:
+            if longest is not None and self._memory.lend(2 * group.size_in_bytes):
                 self._groups.append(group.split(longest))
                 return
         pair = self._policy.merge([group.shape for group in groups], per_pass)
         if pair is not None:
             one, other = (groups[index] for index in pair)
-            one.absorb(other)
+            rows, length = one.live + other.live, max(one.length, other.length)
+            if self._memory.lend(2 * self._memory.footprint.nbytes(rows, length + STEP)):
+                one.absorb(other)
+
+    def _join(self, group: BatchGroup, joinings: list[Joining]) -> None:
+        """Put rows into a group if there is memory for the copy; else they decode beside it."""
+        memory = self._memory
+        rows = group.live + sum(len(joining.rows) for joining in joinings)
+        longest = max(group.length, *(row.length for joining in joinings for row in joining.rows))
+        joined = memory.footprint.nbytes(rows, longest + STEP)
+        if memory.lend(2 * joined):
+            group.join(joinings)
+            return
+        held = group.size_in_bytes + sum(caches.size_in_bytes(joining.cache) for joining in joinings)
+        if memory.lend(max(0, joined - held) + memory.margin_for(joined)):
+            group.join(joinings, thrifty=True)
+            return
+        self._groups += [BatchGroup(self._model, joining) for joining in joinings]
 
 
 class StepTimer:

@@ -51,11 +51,16 @@ class PrefixCache:
     Args:
         budget: Bytes that it may hold; 0 keeps nothing.
         disk: Where the prefixes of models without adapters are kept as well.
+
+    Attributes:
+        allow: Asked with the bytes that it wants to hold, and says how many it may: the account of memory
+            that it shares with all that runs.
     """
 
     def __init__(self, budget: int, disk: DiskTier | None = None) -> None:
         self.budget = budget
         self.disk = disk
+        self.allow: Callable[[int], int] = lambda nbytes: nbytes
         self.version = 0
         self._trees: dict[ModelKey, PrefixTree] = {}
         self._bytes = 0
@@ -151,7 +156,7 @@ class PrefixCache:
                 if not node.children or (node.states is not None and len(node.children) == 1)
             ]
             if not victims:
-                return
+                break
             _, _, node, tree = min(victims)
             self._bytes -= node.states_bytes
             node.states, node.states_bytes = None, 0
@@ -160,6 +165,7 @@ class PrefixCache:
                 tree.remove(node)
             self._evictions += 1
             self.version += 1
+        self.allow(self._bytes)
 
     def clear(self) -> None:
         """Forget everything, now: nodes know each other, so arrays would wait for the collector."""
@@ -168,6 +174,7 @@ class PrefixCache:
         self._trees.clear()
         self._unmeasured.clear()
         self._bytes = 0
+        self.allow(0)
         self.version += 1
 
     def close(self, seconds: float) -> None:
@@ -199,6 +206,8 @@ class PrefixCache:
         self._touch(match.path)
         node = match.path[-1] if match.path else tree.root
         if match.length < node.end:
+            if not self._may_hold(self._bytes + node.spans_bytes):  # both, until the copies are made
+                return False
             node = self._split(tree, node, match.length)
         if match.length * 4 < len(packed):
             node = tree.add(node, packed[match.length * 4 :], spans(match.length))
@@ -209,7 +218,8 @@ class PrefixCache:
             node.states_bytes = layers.bytes_of(node.states)
             node.states_used = next(self._clock)
             self._bytes += node.states_bytes
-        self.shrink(self.budget)  # before anything is copied: arrays know their size without that
+        # Before anything is copied: arrays know their size without that.
+        self.shrink(min(self.budget, self.allow(self._bytes)))
         self.version += 1
         if not _is_held(node):
             return False
@@ -265,6 +275,12 @@ class PrefixCache:
         self._bytes += front.spans_bytes + node.spans_bytes
         self._new([front, node])
         return front
+
+    def _may_hold(self, nbytes: int) -> bool:
+        if self.allow(nbytes) >= nbytes:
+            return True
+        self.allow(self._bytes)
+        return False
 
     def _touch(self, path: Sequence[Node]) -> None:
         now = next(self._clock)

@@ -43,14 +43,14 @@ class Recall:
         """How much of a row's prompt need not be computed."""
         if self._cache is None or row.key is None:
             return Known(0, 0)
-        return self._cache.known(row.key, row.prompt, self._states)
+        return self._cache.known(row.key, row.inputs, self._states)
 
     def begin(self, row: Row) -> tuple[Cache, int]:
         """A plain cache for a row, filled as far as its prompt is known, and how far that is."""
         cache = caches.new_cache(self._model)
         if self._cache is None or row.key is None:
             return cache, 0
-        return cache, self._cache.restore(row.key, row.prompt, cache)
+        return cache, self._cache.restore(row.key, row.inputs, cache)
 
     def remembers(self, row: Row) -> bool:
         """Whether what is computed of a row's prompt is kept for others."""
@@ -65,7 +65,7 @@ class Recall:
         Args:
             shared: Tokens in common with other prompts.
         """
-        end = len(row.prompt) - 1
+        end = len(row.inputs) - 1
         if self._cache is None or row.key is None or not self._states:
             return ()
         inner = [border for border in row.borders if done < border < end]
@@ -85,7 +85,7 @@ class Recall:
     def keep_prompt(self, row: Row, cache: Cache, index: int | None, length: int) -> None:
         """Keep a prompt that is computed up to `length`, while its row goes on."""
         least = _LEAST if self._states else LEAST_WHILE_RUNNING
-        self._store(row, row.prompt[:length], cache, index, least)
+        self._store(row, row.inputs[:length], cache, index, least)
 
     def keep_answer(self, row: Row, cache: Cache, index: int | None) -> None:
         """Keep a prompt with as much of its answer as was read, when its row leaves."""

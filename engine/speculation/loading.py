@@ -22,7 +22,11 @@ log = structlog.get_logger(__name__)
 
 
 def load_speculation(
-    model: Any, tokenizer: ChatTokenizer, settings: Settings, abandoned: Callable[[], bool] = lambda: False
+    model: Any,
+    tokenizer: ChatTokenizer,
+    settings: Settings,
+    abandoned: Callable[[], bool] = lambda: False,
+    charge: Callable[[int], None] = lambda nbytes: None,
 ) -> Speculation | None:
     """What drafts for this model; None if nothing does.
 
@@ -30,9 +34,11 @@ def load_speculation(
         model: The model that answers.
         tokenizer: Its tokenizer.
         abandoned: Asked between layers of a draft model.
+        charge: Told the bytes of a draft model's weights before they are read; may raise ProblemError.
 
     Raises:
-        ProblemError: 503 `load_failed`: the draft model cannot be loaded, or does not fit this model.
+        ProblemError: 503 `load_failed`: the draft model cannot be loaded, or does not fit this model; what
+            `charge` raises.
         LoadAbandonedError: `abandoned` said so.
     """
     draft_model = settings.draft_model
@@ -44,21 +50,25 @@ def load_speculation(
         return None
     if mode == "lookup" or draft_model is None:
         return Speculation(LookupDrafter(), SpeculationPolicy(LookupDrafter.guesses))
-    draft = _load_draft(tokenizer, draft_model, settings, abandoned)
+    draft = _load_draft(tokenizer, draft_model, settings, abandoned, charge)
     width = model(mx.array([[0]])).shape[-1]
     share = max(_bytes(draft) / _bytes(model), 1e-3)
     return Speculation(DraftModel(draft, width, share), SpeculationPolicy(DraftModel.guesses, token=share))
 
 
 def _load_draft(
-    tokenizer: ChatTokenizer, name: str, settings: Settings, abandoned: Callable[[], bool]
+    tokenizer: ChatTokenizer,
+    name: str,
+    settings: Settings,
+    abandoned: Callable[[], bool],
+    charge: Callable[[int], None],
 ) -> Any:
     folder = _folder(name, settings)
     theirs = load_tokenizer(folder, settings.trust_remote_code, name)
     if theirs.wrapped.get_vocab() != tokenizer.wrapped.get_vocab():
         reason = f"the draft model '{name}' has another vocabulary; use one of the same family"
         raise ProblemError(load_failed(tokenizer.folder.name, reason))
-    draft = load_model(folder, settings, abandoned=abandoned)
+    draft = load_model(folder, settings, abandoned=abandoned, charge=charge)
     if not caches.can_trim(caches.new_cache(draft)):
         reason = f"the draft model '{name}' has a cache that cannot be trimmed (a sliding window or a state)"
         raise ProblemError(load_failed(tokenizer.folder.name, reason))

@@ -1,0 +1,231 @@
+"""Who computes and who waits, so that no cache ever exceeds the account.
+
+What gives way, in this order: the prefix cache, then requests that wait, then the youngest row. It is
+stopped, its cache is dropped, and later it goes on from its own tokens. A row that does not fit even alone
+ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import structlog
+
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.choices import twins_of, with_twins
+from greenroom.engine.batch.prefill import PrefillQueue
+from greenroom.engine.batch.row import Row
+from greenroom.engine.batch.running_groups import RunningGroups
+from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.memory.waiting_room import Seat, WaitingRoom
+from greenroom.schemas.problems import Problem, ProblemError
+
+MOST_RESERVED = 1024
+"""Tokens of an answer for which room is reserved at most; few answers are longer."""
+
+MOST_SLICED = 2048
+"""Tokens of a prompt that are computed at once at most."""
+
+_PAUSE = 0.02
+"""Seconds between two looks at the account while only other models' rows run."""
+
+log = structlog.get_logger(__name__)
+
+
+@attrs.define
+class AdmissionStatistics:
+    """What lack of memory has cost so far.
+
+    Args:
+        preempted: Rows that were stopped.
+        resumed: Rows that went on.
+        cut: Answers that ended because they did not fit alone.
+    """
+
+    preempted: int = 0
+    resumed: int = 0
+    cut: int = 0
+
+
+class Admission:
+    """Lets requests into prefill and rows into the batch as far as there is memory for them.
+
+    Args:
+        memory: What this model's caches take.
+
+    Attributes:
+        most_reserved: Tokens of an answer for which room is reserved at most.
+    """
+
+    def __init__(self, memory: KvMemory, prefill: PrefillQueue, groups: RunningGroups) -> None:
+        self.statistics = AdmissionStatistics()
+        self.most_reserved = MOST_RESERVED
+        self._memory = memory
+        self._prefill = prefill
+        self._groups = groups
+        self._waiting = WaitingRoom()
+        self._seats: dict[int, Seat] = {}
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, row: Row, embeddings: Any, client: str, conversation: str) -> None:
+        """Take on a request.
+
+        Raises:
+            ProblemError: 400: its prompt does not fit into the account even alone.
+        """
+        if not self._fits_alone(row):
+            raise ProblemError(self.too_long(row))
+        for choice in (row, *row.twins):
+            choice.serial = self._serial = self._serial + 1
+        tokens = len(row.prompt) + min(row.max_tokens, self.most_reserved)
+        self._waiting.add(Seat(row, embeddings, client, conversation, tokens, 1 + len(row.twins)))
+
+    def too_long(self, row: Row) -> Problem:
+        """Why a prompt can never be computed."""
+        room = (self._memory.share.room_alone() or 0) >> 20
+        detail = (
+            f"The prompt has {len(row.prompt)} tokens, more than fit into the memory for running requests "
+            f"({room} MB; settings kv_bytes and memory_bytes). Please reduce the length of the messages."
+        )
+        return Problem(400, "context_length_exceeded", detail, "messages")
+
+    def leave(self, row: Row) -> None:
+        """A row has ended, wherever it stands."""
+        self._seats.pop(row.serial, None)
+        self._memory.release(row)
+        if len(self._waiting):
+            self._waiting.leave(row)
+
+    def begin(self) -> list[Row]:
+        """Let those who wait begin, as far as there is room; returns rows for which there never will be."""
+        if not len(self._waiting):
+            return []
+        hopeless: list[Row] = []
+        reserved = sum(map(self._reserved, self._seats.values()))
+        scarce = not self._fits(reserved + sum(map(self._reserved, self._waiting)))
+        while (seat := self._waiting.first(fairly=scarce)) is not None:
+            wanted = reserved + self._reserved(seat)
+            if self._begin(seat, wanted):
+                reserved = wanted
+            elif not self._seats and not self._fits_alone(seat.row):
+                self._waiting.leave(seat.row)
+                hopeless.append(seat.row)
+            else:
+                return hopeless
+        self._memory.share.leave_line()
+        return hopeless
+
+    def join(self) -> None:
+        """Let rows decode whose prompts are computed."""
+        ready = self._prefill.take_ready()
+        if not ready:
+            return
+        for joining in ready:
+            for row in joining.rows:
+                self._make_room_for_twins(row, caches.size_in_bytes(joining.cache) // len(joining.rows))
+        rows = [row for joining in ready for row in joining.rows]
+        self._groups.admit(with_twins(ready))
+        for row in rows:
+            self._memory.release(row)
+        self._groups.settle()
+
+    def make_room(self) -> list[Row]:
+        """See to it that the next step fits; returns rows that have to end now because it never would."""
+        while growing := self._groups.growing():
+            extents = [group.extent(self._memory.footprint) for group in growing]
+            if self._memory.lend(sum(extent.copied for extent in extents)):
+                break
+            growth = sum(extent.growth for extent in extents)
+            if self._memory.lend_first(growth + max(extent.largest for extent in extents)):
+                for group in growing:
+                    group.grow(self._groups.ahead)
+                break
+            if self._groups.compact():
+                continue
+            if cut := self._stop_youngest():
+                return cut
+        return []
+
+    def _reserved(self, seat: Seat) -> int:
+        tokens = max(seat.tokens, seat.row.length + 1)
+        return seat.choices * self._memory.footprint.nbytes(1, tokens)
+
+    def _fits(self, nbytes: int) -> bool:
+        """Whether there is room for so many bytes of running caches, and to copy a layer of them."""
+        room = self._memory.share.room_for_running()
+        return room is None or nbytes * (1 + self._memory.footprint.layers_share) <= room
+
+    def _begin(self, seat: Seat, wanted: int) -> bool:
+        row, memory = seat.row, self._memory
+        if self._seats and not self._fits(wanted):
+            return False
+        if not memory.promise(row, len(row.inputs) + 1, min(len(row.inputs), MOST_SLICED)):
+            if not self._seats:
+                memory.share.stand_in_line(memory.footprint.nbytes(1, seat.tokens))
+                memory.share.wait(_PAUSE)
+            return False
+        self._waiting.admit(seat)
+        self._seats[row.serial] = seat
+        if row.resumes:
+            self.statistics.resumed += 1
+            log.info("resumed", request_id=row.request_id, tokens=row.generated)
+        self._prefill.add(row, seat.embeddings, seat.client, seat.conversation)
+        return True
+
+    def _make_room_for_twins(self, row: Row, nbytes: int) -> None:
+        """Those further choices of a request that do not fit beside it begin on their own, later."""
+        twins = twins_of(row)
+        if not twins:
+            return
+        seat = self._seats[row.serial]
+        seat.choices = 1
+        fits = self._memory.lend_first((len(twins) + 2) * nbytes)
+        for twin in twins:
+            mine = attrs.evolve(seat, row=twin)
+            if fits:
+                self._seats[twin.serial] = mine
+            else:
+                twin.apart = True
+                twin.started = row.started
+                self._stop(mine)
+
+    def _stop_youngest(self) -> list[Row]:
+        """Stop the youngest row, or end the only one if it would never fit; returns a row to end."""
+        seat = self._seats[max(self._seats)]
+        row = seat.row
+        if len(self._seats) > 1 or self._memory.share.others_run():
+            row.apart = row.apart or row.sampled > 0 or not self._prefill.withdraw(row)
+            self._groups.drop(row)
+            self._memory.release(row)
+            del self._seats[row.serial]
+            self._stop(seat)
+            if not self._groups.compact():
+                self._groups.settle()
+            return []
+        for group in self._groups:
+            group.leave(row)  # which waits for drafts, so it comes first
+        self.statistics.cut += 1
+        log.info("answer cut", request_id=row.request_id, tokens=row.sampled, reason="memory")
+        row.max_tokens = row.sampled
+        return [row] if row.sampled == row.generated else []
+
+    def _stop(self, seat: Seat) -> None:
+        row = seat.row
+        row.set_aside()
+        seat.tokens = len(row.inputs) + min(row.max_tokens - row.generated, self.most_reserved)
+        self.statistics.preempted += 1
+        log.info("preempted", request_id=row.request_id, choice=row.index, tokens=row.generated)
+        self._waiting.add(seat)
+
+    def _fits_alone(self, row: Row) -> bool:
+        room = self._memory.share.room_alone()
+        if room is None:
+            return True
+        footprint = self._memory.footprint
+        tokens = len(row.inputs) + 1
+        nbytes = footprint.nbytes(1, tokens, min(tokens, MOST_SLICED))
+        return nbytes * (1 + footprint.layers_share) <= room
