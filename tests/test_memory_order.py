@@ -1,0 +1,55 @@
+"""Who gets memory next: those who were stopped, by age, before those who are new."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.engine.batch.row import Row
+from greenroom.engine.memory.waiting_room import Seat, WaitingRoom
+from greenroom.engine.row_sampling import RowSampling
+from greenroom.schemas.generation import GenerationParameters
+
+MOVES = st.lists(
+    st.tuples(st.sampled_from(["new", "stop", "admit", "leave"]), st.integers(0, 9)), max_size=80
+)
+IDLE = RowSampling.of(GenerationParameters(), frozenset(), 0)
+
+
+def seat(serial: int, client: str) -> Seat:
+    text = cast(Any, None)  # nothing of it is decoded
+    row = Row(str(serial), [1] * (1 + serial % 7), 5, frozenset(), IDLE, text, text, serial=serial)
+    return Seat(row, client=client, conversation=str(serial), tokens=10)
+
+
+@given(MOVES)
+def test_stopped_rows_go_first_by_age_and_nobody_is_lost(moves: list[tuple[str, int]]) -> None:
+    room, waiting, running = WaitingRoom(), dict[int, Seat](), dict[int, Seat]()
+    for serial, (move, number) in enumerate(moves):
+        if move == "new":
+            waiting[serial] = seat(serial, f"client {number % 3}")
+            room.add(waiting[serial])
+        elif move == "stop" and running:
+            youngest = max(running)
+            waiting[youngest] = running.pop(youngest)
+            waiting[youngest].row.set_aside()
+            room.add(waiting[youngest])
+        elif move == "leave" and waiting:
+            room.leave(waiting.pop(sorted(waiting)[number % len(waiting)]).row)
+        elif move == "admit":
+            first = room.first(fairly=number % 2 == 0)
+            stopped = [one for one, other in waiting.items() if other.row.resumes]
+            if stopped:
+                assert first is waiting[min(stopped)]
+            elif number % 2 == 0:
+                assert (first is None) == (not waiting)
+            else:
+                assert first is (waiting[min(waiting)] if waiting else None)
+            if first is not None:
+                assert room.first(fairly=number % 2 == 0) is first
+                room.admit(first)
+                running[first.row.serial] = waiting.pop(first.row.serial)
+        assert {one.row.serial for one in room} == set(waiting)
+        assert len(room) == len(waiting)
