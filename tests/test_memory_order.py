@@ -26,8 +26,9 @@ def seat(serial: int, client: str) -> Seat:
 
 @given(MOVES)
 def test_stopped_rows_go_first_by_age_and_nobody_is_lost(moves: list[tuple[str, int]]) -> None:
-    room, waiting, running = WaitingRoom(), dict[int, Seat](), dict[int, Seat]()
-    for serial, (move, number) in enumerate(moves):
+    room, waiting = WaitingRoom(), dict[int, Seat]()
+    running = {serial: seat(serial, "client 0") for serial in range(6)}
+    for serial, (move, number) in enumerate(moves, len(running)):
         if move == "new":
             waiting[serial] = seat(serial, f"client {number % 3}")
             room.add(waiting[serial])
