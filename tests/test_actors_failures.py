@@ -155,7 +155,8 @@ async def test_a_folder_without_weights_fails_before_and_after_admission(tmp_pat
 
 async def test_a_hung_worker_is_quarantined_and_the_others_go_on(settings: Settings) -> None:
     faults = Faults(hang={"bad"})
-    async with faulty(settings, faults, silence=0.4) as system:
+    # On a busy machine a step may take a second.
+    async with faulty(settings, faults, silence=3.0) as system:
         await answer(system.pool, "llama", "warm")
         with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
             failed = (await rest(bad))[-1]
