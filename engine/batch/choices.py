@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator
 
 from greenroom.engine.batch import caches
-from greenroom.engine.batch.group import Joining
+from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import attrs
 import mlx.core as mx
 
 from greenroom.engine.batch import caches
-from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.constrained import Refused, constrain
 from greenroom.engine.batch.cost_model import Shape
 from greenroom.engine.batch.grouping import CompactionPolicy
+from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
 from greenroom.engine.logprobs import LogprobScorer, Scores
 from greenroom.engine.memory.footprint import STEP, Extent, Footprint
@@ -26,35 +25,6 @@ _SETTLE_STEPS = 64
 
 _Drawn = tuple[mx.array, tuple[LogprobScorer, mx.array] | None]
 """Tokens that are being drawn, by row, and the scores of the rows that asked for them."""
-
-
-@attrs.frozen(eq=False)
-class Joining:
-    """Rows whose prompts are computed but for the last token, which is their first input.
-
-    Args:
-        cache: Plain for one row, batched for more.
-    """
-
-    rows: tuple[Row, ...]
-    cache: Cache
-
-    @property
-    def batchable(self) -> bool:
-        """Whether these rows can share a cache with others."""
-        return len(self.rows) > 1 or caches.can_batch(self.cache)
-
-    def without(self, row: Row) -> Joining | None:
-        """What is left if a row does not come; None if it is nothing."""
-        keep = [index for index, member in enumerate(self.rows) if member is not row]
-        if len(keep) == len(self.rows):
-            return self
-        if not keep:
-            return None
-        if len(keep) == 1:
-            return Joining((self.rows[keep[0]],), caches.extract(self.cache, keep[0]))
-        caches.keep_rows(self.cache, keep)
-        return Joining(tuple(self.rows[index] for index in keep), self.cache)
 
 
 class BatchGroup:

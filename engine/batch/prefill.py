@@ -13,7 +13,7 @@ from greenroom.engine.batch import caches
 from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
-from greenroom.engine.batch.group import Joining
+from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.leading import Leading
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row

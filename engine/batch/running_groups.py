@@ -8,8 +8,9 @@ from typing import Any
 
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.cost_model import Shape, Slice, StepCosts
-from greenroom.engine.batch.group import BatchGroup, Joining
+from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import GroupingPolicy
+from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
 from greenroom.engine.memory.footprint import STEP
 from greenroom.engine.memory.kv_memory import KvMemory
