@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,32 @@ def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[li
         for _ in generate_step(mx.array(list(prompt)), model, max_tokens=0):
             pass
     return [[] for _ in prompts]
+
+
+def bare_continuation(
+    model: Any, known: Sequence[int], prompt: Sequence[int]
+) -> tuple[int, Callable[[], list[list[int]]]]:
+    """mlx-lm's own prefill of what a prompt adds to one that is known; computes the known part now.
+
+    Returns:
+        How many tokens are left, and what computes them up to the first token of the answer.
+    """
+    from mlx_lm.generate import generate_step
+
+    pairs = enumerate(zip(known, prompt[:-1], strict=False))
+    shared = next((at for at, (one, other) in pairs if one != other), min(len(known), len(prompt) - 1))
+    cache = caches.new_cache(model)
+
+    def prefill(tokens: Sequence[int]) -> list[list[int]]:
+        for _ in generate_step(mx.array(list(tokens)), model, max_tokens=0, prompt_cache=cache):
+            pass
+        mx.eval(caches.arrays_of(cache))
+        return []
+
+    if shared:
+        model(mx.array(list(prompt[:shared]))[None], cache=cache)
+        mx.eval(caches.arrays_of(cache))
+    return len(prompt) - shared, partial(prefill, prompt[shared:])
 
 
 def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> list[range]:

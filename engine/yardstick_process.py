@@ -61,11 +61,17 @@ class Yardstick:
             "own_loop": partial(yardstick.own_loop, self._engine),
         }
         prompts = [self._tokens(messages) for messages in order["prompts"]]
+        if order["loop"] == "bare_continuation":
+            known, prompt = prompts
+            computed, run = yardstick.bare_continuation(self._model, known, prompt)
+        else:
+            computed = sum(len(prompt) for prompt in prompts)
+            run = partial(loops[order["loop"]], prompts, order["tokens"])
         began, cpu = time.perf_counter(), time.process_time()
-        generated = loops[order["loop"]](prompts, order["tokens"])
+        generated = run()
         return {
             "seconds": time.perf_counter() - began,
-            "prompt_tokens": sum(len(prompt) for prompt in prompts),
+            "prompt_tokens": computed,
             "tokens": sum(len(row) for row in generated),
             "cpu": time.process_time() - cpu,
         }

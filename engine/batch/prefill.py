@@ -87,6 +87,7 @@ class PrefillQueue:
         self._leading = Leading(self.recall.remembers)
         self._prompts: list[_Prompt] = []
         self._ready: list[Joining] = []
+        self._ready_since = 0.0
         self._under_way: list[Cache] = []
         self._launched: tuple[float, list[Slice]] | None = None
         self._beside = 0
@@ -126,6 +127,8 @@ class PrefillQueue:
 
     def take_ready(self) -> list[Joining]:
         """Rows that can decode; their caches may still be under way, which no caller needs to wait for."""
+        if self._holds():
+            return []
         ready, self._ready = self._ready, []
         return ready
 
@@ -190,6 +193,14 @@ class PrefillQueue:
             began, pieces = self._launched
             self._costs.observe([], pieces, (time.perf_counter() - began) * 1e3)
         self._launched = None
+
+    def _holds(self) -> bool:
+        """Whether those who are ready wait for the rest of their burst."""
+        if self._beside or not (self._ready and self._prompts):
+            return False
+        waited = (time.perf_counter() - self._ready_since) * 1e3
+        longest = max(len(row.inputs) for joining in self._ready for row in joining.rows)
+        return self._policy.holds(waited, longest, self._next().remaining)
 
     def _next(self) -> _Prompt:
         able = [prompt for prompt in self._prompts if not self._waits(prompt)]
@@ -293,7 +304,12 @@ class PrefillQueue:
             self.recall.keep_prompt(prompt.row, cache, None, prompt.done)
         if prompt.remaining == 0:
             self._remove(prompt)
-            self._ready.append(Joining((prompt.row,), cache))
+            self._finish(Joining((prompt.row,), cache))
+
+    def _finish(self, joining: Joining) -> None:
+        if not self._ready:
+            self._ready_since = time.perf_counter()
+        self._ready.append(joining)
 
     def _remove(self, prompt: _Prompt) -> None:
         self._prompts.remove(prompt)
@@ -320,7 +336,7 @@ class PrefillQueue:
             prompt.done += prompt.remaining
             self._remove(prompt)
             self.recall.keep_prompt(prompt.row, cache, index, prompt.done)
-        self._ready.append(Joining(tuple(prompt.row for prompt in prompts), cache))
+        self._finish(Joining(tuple(prompt.row for prompt in prompts), cache))
 
 
 def _progress(prompt: _Prompt) -> PromptProgress:

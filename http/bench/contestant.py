@@ -97,6 +97,12 @@ class Contestant:
         prompts = [exchange.messages for exchange in answered]
         return await self.loops.run(loop, prompts, [exchange.answer.tokens for exchange in answered])
 
+    async def bare_continuation(self, known: ChatMessages, messages: ChatMessages) -> BareRun | None:
+        """What mlx-lm takes to prefill what a conversation adds to what is `known` of it; None without a loop."""
+        if self.loops is None:
+            return None
+        return await self.loops.run("bare_continuation", [known, messages], [])
+
     def spent(self) -> Spent:
         """Processor time so far."""
         return Spent(time.process_time(), None if self.pid is None else processor_time(self.pid))

@@ -95,7 +95,8 @@ class BareLoops:
 
         Args:
             loop: `batch_generator` (mlx-lm's), `bare_loop` (forward and argmax, nothing else),
-                `bare_prefill` (mlx-lm's, up to the first token of each prompt, one after the other) or
+                `bare_prefill` (mlx-lm's, up to the first token of each prompt, one after the other),
+                `bare_continuation` (mlx-lm's, what the second prompt adds to the first) or
                 `own_loop` (the worker's, with all its host work).
             tokens: How many to generate for each prompt, whatever they are.
 

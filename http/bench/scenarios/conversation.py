@@ -23,7 +23,8 @@ class Conversation(Scenario):
 
     One of these is as long as the conversation, the other as long as what the turn added to it: the answer
     before and the new message. A server that forgets nothing needs the time of the second and next to none
-    of that of the first.
+    of that of the first. New tokens cost more at the end of a conversation than at its beginning, since they
+    attend to all of it: what they cost there is what mlx-lm needs for them behind a cache of the rest.
 
     Args:
         turns: Those after the opening one.
@@ -39,6 +40,8 @@ class Conversation(Scenario):
         "worst_over_cold": Quantity("turn over cold, worst turn", "", 3),
         "median_beyond_new": Quantity("turn less its new tokens, over cold, median turn", "", 3),
         "worst_beyond_new": Quantity("turn less its new tokens, over cold, worst turn", "", 3),
+        "median_beyond_bare": Quantity("turn less bare prefill of its new tokens, over cold, median turn", "", 3),
+        "worst_beyond_bare": Quantity("turn less bare prefill of its new tokens, over cold, worst turn", "", 3),
         "cached": Quantity("cached share of the prompt, worst turn"),
         "bare": Quantity("mlx-lm's bare prefill of the last cold prompt", "ms", 1),
         "cold_over_bare": Quantity("cold over mlx-lm's bare prefill, last turn"),
@@ -57,9 +60,11 @@ class Conversation(Scenario):
         answers: list[Answer] = []
         turns: list[_Turn] = []
         length = 0
+        known: tuple[Mapping[str, str], ...] = ()
         for turn in range(self.turns + 1):
             messages.append({"role": "user", "content": prompts.text(self.words)})
-            said = await contestant.ask(tuple(messages), self.tokens)
+            earlier, known = known, tuple(messages)
+            said = await contestant.ask(known, self.tokens)
             answer = said.answer
             answers.append(answer)
             if answer.error is not None:
@@ -73,7 +78,9 @@ class Conversation(Scenario):
             answers += [new.answer, cold.answer]
             if new.answer.error is not None or cold.answer.error is not None:
                 return Sample({}, answers)
-            turns.append(_Turn(length, answer, new.answer.first, cold.answer.first))
+            beside = await contestant.bare_continuation(earlier, known)
+            added = None if beside is None else beside.seconds
+            turns.append(_Turn(length, answer, new.answer.first, cold.answer.first, added))
         values = _values(turns)
         bare = await contestant.bare("bare_prefill", [cold])
         if bare is not None:
@@ -89,6 +96,7 @@ class _Turn:
     answer: Answer
     new: float
     cold: float
+    added: float | None
 
     @property
     def over_cold(self) -> float:
@@ -97,6 +105,10 @@ class _Turn:
     @property
     def beyond_new(self) -> float:
         return (self.answer.first - self.new) / self.cold
+
+    @property
+    def beyond_bare(self) -> float | None:
+        return None if self.added is None else (self.answer.first - self.added) / self.cold
 
 
 def _values(turns: list[_Turn]) -> dict[str, float]:
@@ -109,13 +121,16 @@ def _values(turns: list[_Turn]) -> dict[str, float]:
         "median_beyond_new": statistics.median(beyond),
         "worst_beyond_new": max(beyond),
     }
+    if bare := [turn.beyond_bare for turn in turns if turn.beyond_bare is not None]:
+        values |= {"median_beyond_bare": statistics.median(bare), "worst_beyond_bare": max(bare)}
     cached = [turn.answer.cached_tokens for turn in turns]
     shares = [count / turn.length for count, turn in zip(cached, turns, strict=True) if count is not None]
     return {**values, "cached": min(shares)} if shares else values
 
 
 def _series(turns: list[_Turn]) -> dict[str, list[float]]:
-    return {
+    added = {"added": [turn.added * 1e3 for turn in turns if turn.added is not None]}
+    return added | {
         "tokens": [turn.length for turn in turns],
         "turn": [turn.answer.first * 1e3 for turn in turns],
         "new": [turn.new * 1e3 for turn in turns],
