@@ -61,6 +61,7 @@ class Yardstick:
             "own_loop": partial(yardstick.own_loop, self._engine),
         }
         prompts = [self._tokens(messages) for messages in order["prompts"]]
+        run: Callable[[], Sequence[Sequence[int]]]
         if order["loop"] == "bare_continuation":
             known, prompt = prompts
             computed, run = yardstick.bare_continuation(self._model, known, prompt)

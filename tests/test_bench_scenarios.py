@@ -44,6 +44,7 @@ SMALL: list[Scenario] = [
 ]
 SCENARIOS = tuple(scenario.name for scenario in SMALL)
 BARE = ("of_batch_generator", "of_bare_loop", "own_over_bare", "bare", "alone_over_bare", "cold_over_bare")
+BARE += ("median_beyond_bare", "worst_beyond_bare")
 
 
 @asynccontextmanager
@@ -122,6 +123,17 @@ async def test_the_bare_loops_get_the_prompts_that_the_server_gets(tiny_model: T
     for loop, tokens in (("bare_prefill", 0), ("batch_generator", 3), ("bare_loop", 3), ("own_loop", 3)):
         run = Yardstick(str(folder)).run({"loop": loop, "prompts": [messages], "tokens": [3]})
         assert (run["prompt_tokens"], run["tokens"]) == (answer.prompt_tokens, tokens)
+
+
+async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyModel) -> None:
+    yardstick = Yardstick(str(tiny_model("qwen3")))
+    opening = [{"role": "user", "content": "hello"}]
+    longer = [*opening, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
+    whole, known, same = (
+        yardstick.run({"loop": "bare_continuation", "prompts": prompts, "tokens": []})["prompt_tokens"]
+        for prompts in ([[{"role": "user", "content": "x"}], longer], [opening, longer], [longer, longer])
+    )
+    assert whole > known > same == 1
 
 
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)

@@ -135,9 +135,9 @@ class StepCosts:
         """Of one step of these groups."""
         return self._slowness * self.decode.predict(_decode_counts(groups))
 
-    def slice_ms(self, piece: Slice) -> float:
-        """Of one slice."""
-        return self.prefill.predict(_slice_counts([piece]))
+    def slices_ms(self, pieces: Sequence[Slice]) -> float:
+        """Of some slices."""
+        return self.prefill.predict(_slice_counts(pieces))
 
     def copy_ms(self, copied: int) -> float:
         """Of copying so many bytes; 0 until one was timed."""

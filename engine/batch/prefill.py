@@ -177,7 +177,7 @@ class PrefillQueue:
             made = self._compute(chosen, tokens)
             pieces += made
             reached += chosen
-            cost = sum(self._costs.slice_ms(piece) for piece in made)
+            cost = self._costs.slices_ms(made)
             self._fair.charge([prompt.client for prompt in chosen], cost)
             left -= cost
             if first.remaining:
@@ -198,9 +198,13 @@ class PrefillQueue:
         """Whether those who are ready wait for the rest of their burst."""
         if self._beside or not (self._ready and self._prompts):
             return False
-        waited = (time.perf_counter() - self._ready_since) * 1e3
         longest = max(len(row.inputs) for joining in self._ready for row in joining.rows)
-        return self._policy.holds(waited, longest, self._next().remaining)
+        if not self._policy.alike(self._next().remaining, longest):
+            return False
+        waited = (time.perf_counter() - self._ready_since) * 1e3
+        rest = [(1, prompt.remaining, prompt.done) for prompt in self._prompts]
+        alike = [piece for piece in rest if self._policy.alike(piece[1], longest)]
+        return self._policy.holds(waited, self._costs.slices_ms(alike))
 
     def _next(self) -> _Prompt:
         able = [prompt for prompt in self._prompts if not self._waits(prompt)]

@@ -29,7 +29,7 @@ class PrefillPolicy:
         step_ms: What a decode step counts at least: a shorter wait is seen by nobody.
         crowd: How many times longer slices may be while that many prompts wait.
         idle_ms: Length of a slice while nobody reads along; the next prompt to come waits for it.
-        burst_ms: Longest wait of a row whose prompt is computed for prompts like it, while nobody reads along.
+        burst_ms: Longest that a row waits for prompts that came with its own, while nobody reads along.
         least_tokens: Tokens that a slice has whatever they cost, so that every prompt is done one day.
         most_tokens: Tokens that no slice exceeds, padding included.
         padding: Largest share of a slice that may be padding.
@@ -39,7 +39,7 @@ class PrefillPolicy:
     step_ms: float = 6.0
     crowd: float = 4.0
     idle_ms: float = 250.0
-    burst_ms: float = 1000.0
+    burst_ms: float = 2000.0
     least_tokens: int = 4
     most_tokens: int = 2048
     padding: float = 0.25
@@ -59,19 +59,21 @@ class PrefillPolicy:
         crowd = min(max(1.0, waiting), self.crowd)
         return self.max_stall * max(decode_ms, self.step_ms) * crowd
 
-    def holds(self, waited_ms: float, longest: int, following: int) -> bool:
-        """Whether rows that could begin to decode wait for the next prompt, since all came at once.
+    def holds(self, waited_ms: float, rest_ms: float) -> bool:
+        """Whether rows that could begin to decode wait for the other prompts, since all came at once.
 
         Rows that decode while others of their burst are computed slow each of these down, and gain little:
-        the pass over the weights that one row needs would serve all. A prompt much longer than theirs is not
-        waited for.
+        the pass over the weights that one row needs would serve all.
 
         Args:
             waited_ms: Time since the first of them could have begun; nobody else decodes.
-            longest: Tokens of the longest of their prompts.
-            following: Tokens that the prompt whose turn it is still needs.
+            rest_ms: What the other prompts take.
         """
-        return waited_ms < self.burst_ms and following <= _ALIKE * longest
+        return waited_ms + rest_ms <= self.burst_ms
+
+    def alike(self, remaining: int, longest: int) -> bool:
+        """Whether a prompt is one that rows wait for whose longest prompt has so many tokens."""
+        return remaining <= _ALIKE * longest
 
     def pauses(self, slices: int) -> bool:
         """Whether the next step goes without a slice, which shows what a decode step takes by itself.

@@ -255,7 +255,7 @@ class StepTimer:
 
     def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
         """A copy lies in the interval in which its step was launched or in the next: both are looked at."""
-        slices = sum(self._costs.slice_ms(piece) for piece in (*self._before, *self._behind)) / 2
+        slices = self._costs.slices_ms([*self._before, *self._behind]) / 2
         delay = milliseconds - self._costs.decode_ms(shapes) - slices
         if copied and not copying and self._delay is not None:
             self._costs.observe_copy(copied, self._delay + delay)

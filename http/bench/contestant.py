@@ -98,7 +98,7 @@ class Contestant:
         return await self.loops.run(loop, prompts, [exchange.answer.tokens for exchange in answered])
 
     async def bare_continuation(self, known: ChatMessages, messages: ChatMessages) -> BareRun | None:
-        """What mlx-lm takes to prefill what a conversation adds to what is `known` of it; None without a loop."""
+        """What mlx-lm takes for what a conversation adds to what is `known` of it; None without a loop."""
         if self.loops is None:
             return None
         return await self.loops.run("bare_continuation", [known, messages], [])
