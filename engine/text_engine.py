@@ -149,6 +149,8 @@ class TextEngine:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
         self._memory.give_way()
+        if not len(self._groups):
+            self._begin()  # those who are ready may wait for those who came with them
         self.admission.join()
         self._groups.rearrange()
         for row in self.admission.make_room():
@@ -166,11 +168,7 @@ class TextEngine:
                 self._fail(row, problem)
         self._groups.drop_done()
         self._groups.settle()
-        for row in self.admission.begin():
-            if row.resumes:
-                self._cut(row)
-            else:
-                self._fail(row, self.admission.too_long(row))
+        self._begin()
         progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copied_ms)
         self._groups.sliced(pieces)
         for row, event in progress:
@@ -194,6 +192,14 @@ class TextEngine:
         self._memory.clear()
         mx.synchronize()
         mx.clear_cache()
+
+    def _begin(self) -> None:
+        """Let those who wait into prefill, as far as there is memory."""
+        for row in self.admission.begin():
+            if row.resumes:
+                self._cut(row)
+            else:
+                self._fail(row, self.admission.too_long(row))
 
     def _take(self, group: BatchGroup, row: Row, token: int) -> None:
         """Handle one token; what a parser or a template does wrong costs its own request only."""

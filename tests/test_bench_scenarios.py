@@ -43,8 +43,10 @@ SMALL: list[Scenario] = [
     Conversation(2, 6, 6),
 ]
 SCENARIOS = tuple(scenario.name for scenario in SMALL)
-BARE = ("of_batch_generator", "of_bare_loop", "own_over_bare", "bare", "alone_over_bare", "cold_over_bare")
-BARE += ("median_beyond_bare", "worst_beyond_bare")
+BARE = (
+    *("of_batch_generator", "of_bare_loop", "own_over_bare", "bare", "alone_over_bare", "cold_over_bare"),
+    *("median_beyond_bare", "worst_beyond_bare"),
+)
 
 
 @asynccontextmanager

@@ -50,6 +50,14 @@ def test_a_burst_decodes_together(tiny_model: TinyModel, kind: str) -> None:
     assert driver.tokens == [expected(folder, prompt, TOKENS) for prompt in BURST]
 
 
+def test_who_comes_while_the_first_of_a_burst_is_computed_belongs_to_it(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"), policy(math.inf))
+    submit(driver, BURST[:1])
+    driver.step()
+    submit(driver, BURST[1:])
+    assert len(set(ends(driver))) == 1
+
+
 def test_no_row_waits_for_others_beyond_what_is_allowed(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"), policy(0))
     submit(driver, BURST)
