@@ -23,7 +23,7 @@ def check_models(settings: Settings) -> None:
 
 
 def check_speculation(settings: Settings) -> None:
-    """Refuse drafts by a model that is not named, or that is not there.
+    """Refuse drafts by a model that is not named or not there, and a model that would draft nothing.
 
     Raises:
         BadSettingError: Says which.
@@ -33,6 +33,10 @@ def check_speculation(settings: Settings) -> None:
     draft = settings.draft_model
     if draft is None and settings.speculation == "draft":
         raise BadSettingError("speculation = 'draft': draft_model has to name the model that drafts")
+    if draft is not None and settings.speculation == "lookup":
+        raise BadSettingError(
+            "speculation = 'lookup': the draft_model would draft nothing; leave one of them out"
+        )
     if draft is not None and is_missing(draft):
         raise BadSettingError(f"draft_model: there is no folder '{draft}' with a config.json")
 

@@ -48,11 +48,14 @@ def opened(folder: Path, stall: float) -> TextEngine:
     return load_text_engine(folder, detect(folder), settings, lambda _: None, lambda: False)
 
 
-def submit(engine: TextEngine, count: int, max_tokens: int) -> str:
+GREEDY = GenerationParameters(temperature=0.0)
+
+
+def submit(engine: TextEngine, count: int, max_tokens: int, parameters: GenerationParameters = GREEDY) -> str:
     tokens = tuple(random.choices(range(100, 2000), k=count))
     request = GenerationRequest(next(names), ModelKey("model"), RawInput(tokens))
     prepared = PreparedInput(tokens, max_tokens=max_tokens, stop_token_ids=frozenset(), parse=False)
-    engine.submit(request, prepared, GenerationParameters(temperature=0.0))
+    engine.submit(request, prepared, parameters)
     return request.id
 
 
