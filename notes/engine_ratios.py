@@ -1,12 +1,14 @@
 """Ratios of the engine by itself, both sides in turns: medians of pairs, with spread.
 
-    python notes/engine_ratios.py MODEL_FOLDER [saturation|long-row|mixed|piecewise]... [PAIRS]
+    python notes/engine_ratios.py MODEL_FOLDER [FIGURE]... [PAIRS]
 
-saturation: 20 requests at a time, 60 in all, with prompts of 50 to 1,500 tokens, over unbounded slices
+saturation: 12 requests at a time, 30 in all, with prompts of 50 to 700 tokens, over unbounded slices
 long-row:   steps of 8 short rows beside one of 6,000 tokens, over the two by themselves, one after the other
 mixed:      decoding 16 rows in six kinds of sampling, with penalties and 5 log-probabilities, over 16 greedy
 piecewise:  the machine's limit for a long prompt among streams. A bare loop decodes 8 rows and computes 12
             tokens of a prompt of 3,600 between two steps: the prompt over alone, and p99 over undisturbed
+repetitive: a lone answer that repeats itself (greedy, random weights), with prompt lookup over without it
+unrepetitive: a lone answer drawn at temperature 2, where there is nothing to look up, likewise
 
 Drives the engine itself, on this thread.
 """
@@ -27,7 +29,7 @@ from prefill_tradeoff import first_token_alone, opened, p99, submit, until_first
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.generation import GenerationParameters
 
-SATURATION_ROWS, SATURATION_REQUESTS = 20, 60
+SATURATION_ROWS, SATURATION_REQUESTS = 12, 30
 LONG_ROW = 6000
 BLOCK = 12
 PIECE = 12
@@ -39,6 +41,8 @@ def main(folder: Path, figures: list[str], pairs: int) -> None:
         "long-row": long_row,
         "mixed": mixed,
         "piecewise": piecewise,
+        "repetitive": partial(lookup, temperature=0.0),
+        "unrepetitive": partial(lookup, temperature=2.0),
     }
     for name in figures or known:
         ratios = known[name](folder, pairs)
@@ -49,7 +53,7 @@ def main(folder: Path, figures: list[str], pairs: int) -> None:
 def saturation(folder: Path, pairs: int) -> list[float]:
     ratios = []
     for pair in range(-1, pairs):
-        jobs = [(random.randint(50, 1500), random.randint(32, 96)) for _ in range(SATURATION_REQUESTS)]
+        jobs = [(random.randint(50, 700), random.randint(32, 96)) for _ in range(SATURATION_REQUESTS)]
         took = {}
         for stall in (2.0, float("inf")) if pair % 2 else (float("inf"), 2.0):
             took[stall] = time_of(partial(saturate, opened(folder, stall), jobs))
@@ -168,6 +172,26 @@ def piecewise(folder: Path, pairs: int) -> list[float]:
     spread = f"({min(gaps):.2f}-{max(gaps):.2f})"
     print(f"piecewise, p99 over undisturbed p99: {statistics.median(gaps):.2f} {spread}")
     return ratios
+
+
+def lookup(folder: Path, pairs: int, temperature: float) -> list[float]:
+    parameters = GenerationParameters(temperature=temperature)
+    engines = {mode: opened(folder, 2.0, speculation=mode) for mode in ("off", "lookup")}
+    ratios = []
+    for pair in range(-2, pairs):
+        seed, took = random.getrandbits(31), {}
+        for mode in ("off", "lookup") if pair % 2 else ("lookup", "off"):
+            random.seed(seed)
+            submit(engines[mode], 94, 300, parameters)
+            took[mode] = time_of(partial(drain, engines[mode]))
+        if pair >= 0:
+            ratios.append(took["off"] / took["lookup"])
+    return ratios
+
+
+def drain(engine: TextEngine) -> None:
+    while engine.has_work:
+        engine.step()
 
 
 def steps(engine: TextEngine, count: int) -> None:

@@ -20,7 +20,7 @@ from greenroom.schemas.events import PromptProgress
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import GenerationRequest, PreparedInput, RawInput
-from greenroom.schemas.settings import Settings
+from greenroom.schemas.settings import Settings, Speculation
 
 STALLS = (1.0, 2.0, 4.0, float("inf"))
 STREAMS, STREAM_TOKENS, LONG_TOKENS, SETTLED, UNDISTURBED = 8, 94, 3600, 32, 60
@@ -43,8 +43,8 @@ def main(folder: Path, picture: Path, repeats: int) -> None:
     draw(rows, picture)
 
 
-def opened(folder: Path, stall: float) -> TextEngine:
-    settings = Settings(max_stall=stall, prefix_cache_bytes=0)
+def opened(folder: Path, stall: float, speculation: Speculation = "off") -> TextEngine:
+    settings = Settings(max_stall=stall, prefix_cache_bytes=0, speculation=speculation)
     return load_text_engine(folder, detect(folder), settings, lambda _: None, lambda: False)
 
 
