@@ -13,7 +13,7 @@ from greenroom.engine.batch.cost_model import LinearCost, Shape, Slice, StepCost
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.prefill_policy import PrefillPolicy
-from greenroom.engine.batch.running_groups import StepTimer
+from greenroom.engine.batch.step_timer import StepTimer
 
 
 @attrs.define
