@@ -52,3 +52,7 @@ class LogprobScorer:
         """The scores on the host, by index of the row."""
         values: Any = scores.tolist()
         return dict(zip(self._indices, values, strict=True))
+
+
+Scored = tuple[LogprobScorer, mx.array]
+"""Scores that are being computed, and what tells whose they are."""

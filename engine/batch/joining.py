@@ -1,8 +1,9 @@
-"""Rows on their way from prefill into a group."""
+"""Rows on their way into a group, from prefill or from another group."""
 
 from __future__ import annotations
 
 import attrs
+import mlx.core as mx
 
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.caches import Cache
@@ -11,14 +12,20 @@ from greenroom.engine.batch.row import Row
 
 @attrs.frozen(eq=False)
 class Joining:
-    """Rows whose prompts are computed but for the last token, which is their first input.
+    """Rows of which all is in the cache but for their last tokens, which are their first inputs.
 
     Args:
         cache: Plain for one row, batched for more.
+        inputs: Those tokens, `[rows]` (uint32), which may be under way; by default what the prompts end with.
     """
 
     rows: tuple[Row, ...]
     cache: Cache
+    inputs: mx.array = attrs.field()
+
+    @inputs.default
+    def _last_of_prompts(self) -> mx.array:
+        return mx.array([row.inputs[-1] for row in self.rows], dtype=mx.uint32)
 
     @property
     def batchable(self) -> bool:
@@ -32,7 +39,8 @@ class Joining:
             return self
         if not keep:
             return None
+        rows, inputs = tuple(self.rows[index] for index in keep), self.inputs[mx.array(keep)]
         if len(keep) == 1:
-            return Joining((self.rows[keep[0]],), caches.extract(self.cache, keep[0]))
+            return Joining(rows, caches.extract(self.cache, keep[0]), inputs)
         caches.keep_rows(self.cache, keep)
-        return Joining(tuple(self.rows[index] for index in keep), self.cache)
+        return Joining(rows, self.cache, inputs)

@@ -46,7 +46,6 @@ class RunningGroups:
         self._timer = StepTimer(costs)
         self._steps = 0
         self._copied = 0
-        self._just_copied = 0
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -75,14 +74,9 @@ class RunningGroups:
         return self._costs.decode_ms(shapes) if shapes else 0.0
 
     @property
-    def copied_bytes(self) -> int:
-        """Bytes of caches that were copied so far because rows joined, left or moved."""
-        return self._copied
-
-    @property
     def copied_ms(self) -> float:
         """What the copies for the last step delayed it by."""
-        return self._costs.copy_ms(self._just_copied)
+        return self._costs.copy_ms(self._copied)
 
     def admit(self, ready: Iterable[Joining]) -> None:
         """Put rows whose prompts are done into the groups where they fit, one join per group."""
@@ -154,11 +148,9 @@ class RunningGroups:
             speculation = None
         for group in self._groups:
             group.launch(speculation)
-        copied = sum(group.take_copied() for group in self._groups)
-        self._copied += copied
-        self._just_copied = copied
+        self._copied = sum(group.take_copied() for group in self._groups)
         verifies = any(group.verifies for group in self._groups)
-        self._timer.launched([] if verifies else self.shapes, copied)
+        self._timer.launched([] if verifies else self.shapes, self._copied)
 
     def has_read(self) -> None:
         """Call when the tokens of the last step have arrived."""

@@ -8,7 +8,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.batch.row import Row
-from greenroom.engine.logprobs import LogprobScorer
+from greenroom.engine.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling import Sampler
 
 
@@ -45,7 +45,7 @@ class Verification:
         draw = Sampler([row.sampling] * places, positions, (row,) * places, ahead=1)
         self.row = row
         self.drafts = drafts
-        self.scores: tuple[LogprobScorer, mx.array] | None = None
+        self.scores: Scored | None = None
         self._drawn = draw(logits)
         mx.async_eval(self._drawn, drafts.tokens)
         if row.scores is not None:

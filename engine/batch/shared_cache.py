@@ -1,0 +1,106 @@
+"""Rows and the cache that they share: who is in it, who comes and who goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.row import Row
+
+
+class SharedCache:
+    """The cache of some rows; one that has left stays as None until the others are copied without it.
+
+    Attributes:
+        rows: In the order in which the cache holds them.
+        layers: Plain for one row, batched for more; none when there is nobody left to compute for.
+        inputs: The token of each row that is to be computed next, `[rows]` (uint32), perhaps under way.
+    """
+
+    def __init__(self, first: Joining) -> None:
+        self.rows: list[Row | None] = list(first.rows)
+        self.layers = first.cache
+        self.inputs = first.inputs
+        self._copied = 0
+
+    @property
+    def live(self) -> int:
+        """Rows that go on."""
+        return len(self.rows) - self.rows.count(None)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row."""
+        return max((row.length for row in self.rows if row is not None), default=0)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes that it occupies."""
+        return caches.size_in_bytes(self.layers)
+
+    def take_copied(self) -> int:
+        """Bytes that were copied since the last call."""
+        copied, self._copied = self._copied, 0
+        return copied
+
+    def add(self, arrivals: Sequence[Joining], *, thrifty: bool = False) -> None:
+        """Take in rows, all in one copy; nobody who has left may be in it."""
+        plain = [arrival for arrival in arrivals if len(arrival.rows) == 1]
+        batched = [arrival for arrival in arrivals if len(arrival.rows) > 1]
+        lone = [arrival.cache for arrival in plain]
+        if len(self.rows) == 1:
+            self.layers = caches.merge([self.layers, *lone], thrifty=thrifty)
+        elif lone:
+            caches.extend(self.layers, caches.merge(lone, thrifty=thrifty), thrifty=thrifty)
+        for arrival in batched:
+            caches.extend(self.layers, arrival.cache, thrifty=thrifty)
+        ordered = [*plain, *batched]
+        self.inputs = mx.concatenate([self.inputs, *(arrival.inputs for arrival in ordered)])
+        self.rows += [row for arrival in ordered for row in arrival.rows]
+        self._copied += self.size_in_bytes
+
+    def cut_out(self, *, thrifty: bool = False) -> bool:
+        """Copy the rows that go on without those that have left; whether there was anything to do."""
+        keep = [index for index, row in enumerate(self.rows) if row is not None]
+        if len(keep) == len(self.rows) or not keep:
+            return False
+        if len(keep) == 1:
+            self.layers = caches.extract(self.layers, keep[0], thrifty=thrifty)
+        else:
+            caches.keep_rows(self.layers, keep, thrifty=thrifty)
+        self._copied += self.size_in_bytes
+        self.inputs = self.inputs[mx.array(keep)]
+        self.rows = [self.rows[index] for index in keep]
+        return True
+
+    def take_out(self, longest: int) -> Joining:
+        """Copy the rows up to that length to a cache of their own; here they have left."""
+        moving = {i: row for i, row in enumerate(self.rows) if row is not None and row.length <= longest}
+        plain = [caches.extract(self.layers, index) for index in moving]
+        cache = caches.merge(plain) if len(plain) > 1 else plain[0]
+        self._copied += caches.size_in_bytes(cache)
+        for index in moving:
+            self.rows[index] = None
+        return Joining(tuple(moving.values()), cache, self.inputs[mx.array(list(moving))])
+
+    def give_up(self) -> Joining:
+        """The rows that go on, with the cache itself; nobody who has left may be in it."""
+        everything = Joining(tuple(row for row in self.rows if row is not None), self.layers, self.inputs)
+        self.rows, self.layers = [None] * len(self.rows), []
+        return everything
+
+    def let_go(self, index: int) -> None:
+        """A row leaves; the cache holds its prompt and what was read of its answer."""
+        row = self.rows[index]
+        if row is not None and row.on_leave is not None:
+            row.on_leave(row, self.layers, None if len(self.rows) == 1 else index)
+        self.rows[index] = None
+
+    def forget(self, row: Row) -> None:
+        """A row leaves of which nothing will be read any more."""
+        self.rows[self.rows.index(row)] = None
+        if self.live == 0:
+            self.layers = []

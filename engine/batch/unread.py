@@ -1,0 +1,51 @@
+"""Tokens that are drawn, or being drawn, and that the host has not read yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import mlx.core as mx
+
+from greenroom.engine.batch.row import Row
+from greenroom.engine.logprobs import Scored, Scores
+
+
+@attrs.define(eq=False)
+class Unread:
+    """One token for each row of a batch, or several of a lone row.
+
+    Args:
+        tokens: `[tokens]`; a list when they are on the host.
+        rows: Whose they are; None where nobody wants the token.
+        scored: Log-probabilities of those of them that are to have some.
+        accepted: How many of them, from the first on, were drafted.
+    """
+
+    tokens: mx.array | list[int]
+    rows: tuple[Row | None, ...]
+    scored: Scored | None = None
+    accepted: int = 0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether nobody has waited for the tokens yet."""
+        return isinstance(self.tokens, mx.array)
+
+    def wait(self) -> list[int]:
+        """The tokens on the host. Waits."""
+        tokens: Any = self.tokens
+        values: list[int] = tokens.tolist() if self.under_way else tokens
+        self.tokens = values
+        return values
+
+    def scores(self) -> dict[int, Scores]:
+        """Log-probabilities by the index of their token. Waits."""
+        if self.scored is None:
+            return {}
+        scorer, scores = self.scored
+        return scorer.by_row(scores)
+
+    def forget(self, row: Row) -> None:
+        """A row will have its token drawn anew."""
+        self.rows = tuple(None if member is row else member for member in self.rows)
