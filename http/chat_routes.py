@@ -46,7 +46,10 @@ def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         begun = await until_begun(generation, patience)
         usage = bool(wire.stream_options and wire.stream_options.include_usage)
         said_of_it = (answer_id("chatcmpl"), generation.key.model, created)
-        formatter = ChatStream(*said_of_it, choices=asked.choices, include_usage=usage)
+        progress = bool(wire.return_progress)
+        formatter = ChatStream(
+            *said_of_it, choices=asked.choices, include_usage=usage, with_progress=progress
+        )
         return stream_response(EventStream(generation, formatter, begun))
 
     return routes

@@ -9,6 +9,7 @@ from greenroom.schemas.events import (
     Failed,
     Finished,
     GenerationEvent,
+    PromptProgress,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -28,6 +29,7 @@ class ChatStream(OpenAIStream):
         created: Unix time in seconds.
         choices: How many answers are streamed side by side.
         include_usage: The client asked for a usage chunk at the end.
+        with_progress: The client wants to know how much of its prompt is computed; llama.cpp's fields.
         with_reasoning_copy: Say a thought under `reasoning` too: clients are split over the name.
     """
 
@@ -39,6 +41,7 @@ class ChatStream(OpenAIStream):
         *,
         choices: int = 1,
         include_usage: bool = False,
+        with_progress: bool = False,
         with_reasoning_copy: bool = True,
     ) -> None:
         super().__init__(
@@ -51,6 +54,7 @@ class ChatStream(OpenAIStream):
             include_usage=include_usage,
         )
         self._copy = with_reasoning_copy
+        self._with_progress = with_progress
         self._befores = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
         self._after = b',"logprobs":null,"finish_reason":null}]' + self._usage + b"}\n\n"
         self._after_scores = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
@@ -76,6 +80,8 @@ class ChatStream(OpenAIStream):
                 return self._chunk(self._reasoning(json_string(text)), index)
             case ToolCallDelta():
                 return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _call(event), event.index)
+            case PromptProgress() if self._with_progress:
+                return self.keep_alive().removesuffix(b"}\n\n") + _progress(event)
             case Finished():
                 return self._ending(event)
             case Failed(problem):
@@ -106,3 +112,8 @@ def _call(event: ToolCallDelta) -> bytes:
         json_string(event.name or ""),
         arguments,
     )
+
+
+def _progress(event: PromptProgress) -> bytes:
+    numbers = (event.total, event.cached, event.processed, round(event.seconds * 1e3))
+    return b',"prompt_progress":{"total":%d,"cache":%d,"processed":%d,"time_ms":%d}}\n\n' % numbers

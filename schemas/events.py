@@ -51,10 +51,14 @@ class PromptProgress:
     Args:
         processed: Tokens done, cached ones included.
         total: Tokens of the whole prompt.
+        cached: Tokens that were known and need not be computed.
+        seconds: Time since its first slice began.
     """
 
     processed: int
     total: int
+    cached: int = 0
+    seconds: float = 0.0
 
 
 @attrs.frozen(cache_hash=True)

@@ -104,6 +104,7 @@ class ChatRequest:
     messages: tuple[MessageParam, ...]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_progress: bool | None = None
     tools: tuple[ToolParam, ...] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -167,9 +168,28 @@ async def test_penalties_biases_and_what_others_added_are_honoured(settings: Set
             assert kept.usage.completion_tokens == tokens
 
 
+async def test_a_stream_is_told_how_much_of_its_prompt_is_computed(tiny_model: TinyModel) -> None:
+    words = [f"word{number} " for number in range(900)]
+    asked = {"extra_body": {"return_progress": True}, "max_tokens": 1}
+    async with serving(Settings(models=(str(tiny_model("qwen3")),))) as served:
+        cold, known = [
+            await streamed(served, messages=[{"role": "user", "content": "".join(words) + end}], **asked)
+            for end in ("one", "two")
+        ]
+        silent = await streamed(served, max_tokens=1)
+    first, *_, last = told = [chunk.prompt_progress for chunk in cold if hasattr(chunk, "prompt_progress")]
+    assert 0 < first["processed"] < last["processed"] == last["total"]
+    assert first["cache"] == last["cache"] < 10
+    assert all(0 <= one["time_ms"] <= other["time_ms"] for one, other in pairwise(told))
+    again = [chunk.prompt_progress for chunk in known if hasattr(chunk, "prompt_progress")]
+    assert again[0]["cache"] > last["total"] // 2
+    assert not any(hasattr(chunk, "prompt_progress") for chunk in silent)
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
+        ({"return_progress": "yes"}, "return_progress"),
         ({"n": 0}, "n"),
         ({"n": 17}, "n"),
         ({"seed": 1.5}, "seed"),

@@ -350,6 +350,15 @@ def chunks(sent: bytes) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(b"data: ")) for line in lines]
 
 
+def test_progress_is_told_to_whom_asks_for_it() -> None:
+    progress = PromptProgress(processed=5, total=7, cached=3, seconds=0.0421)
+    asked = chunks(streamed([progress, FINISHED], with_progress=True, include_usage=True))[1]
+    assert asked["prompt_progress"] == {"total": 7, "cache": 3, "processed": 5, "time_ms": 42}
+    assert asked["choices"][0]["delta"] == {"content": ""}
+    assert asked["usage"] is None
+    assert len(chunks(streamed([progress, FINISHED]))) == 2
+
+
 def test_a_streamed_chat_field_by_field() -> None:
     first, *middle, last = chunks(streamed(ANSWER))
     for chunk in (first, *middle, last):

@@ -344,5 +344,7 @@ class PrefillQueue:
 
 
 def _progress(prompt: _Prompt) -> PromptProgress:
-    total = len(prompt.row.inputs)
-    return PromptProgress(processed=prompt.done if prompt.remaining else total, total=total)
+    row, total = prompt.row, len(prompt.row.inputs)
+    processed = prompt.done if prompt.remaining else total
+    assert row.started is not None
+    return PromptProgress(processed, total, row.cached, time.perf_counter() - row.started)
