@@ -10,6 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.footprint import Footprint
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.loading import load_speculation
 from greenroom.engine.speculation.policy import SpeculationPolicy
@@ -131,6 +133,43 @@ def test_a_long_text_is_read_only_if_that_is_likely_to_pay(tiny_model: TinyModel
         assert isinstance(last, Finished)
         assert (last.usage.accepted > 20) == reads
         assert driver.tokens[0] == expected(folder, tuple(range(100, 400)), 60)
+
+
+@pytest.mark.parametrize(("rows_that_fit", "drafts"), [(1.9, False), (4, True)])
+def test_a_draft_models_cache_is_in_the_account(
+    tiny_model: TinyModel, rows_that_fit: float, drafts: bool
+) -> None:
+    """The model drafts for itself, so its cache is as large as the row's."""
+    folder = tiny_model("qwen3")
+    row_bytes = Footprint.of(loaded(folder)[0]).nbytes(1, 128)
+    account = MemoryAccount(kv_limit=int(rows_that_fit * row_bytes))
+    driver = Driver(folder, speculation=drafting(folder), account=account)
+    request = driver.submit(PROMPT, 70)
+    most = 0
+    while driver.engine.has_work:
+        driver.step()
+        most = max(most, driver.engine._memory.share.running)
+    last = driver.events[request][-1]
+    assert isinstance(last, Finished)
+    assert (last.usage.drafted > 0) == drafts
+    assert most == (2 if drafts else 1) * row_bytes
+    assert driver.tokens[0] == expected(folder, PROMPT, 70)
+
+
+def test_drafts_give_way_to_another_row(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    row_bytes = Footprint.of(loaded(folder)[0]).nbytes(1, 128)
+    account = MemoryAccount(kv_limit=int(2.6 * row_bytes))
+    driver = Driver(folder, speculation=drafting(folder), account=account)
+    driver.submit(PROMPT, 150)
+    while driver.engine._memory.share.running < 2 * row_bytes:
+        driver.step()
+    driver.submit(PROMPT[5:], 5)
+    while not any(isinstance(event, Finished) for event in driver.events["1"]):
+        driver.step()
+    assert not any(isinstance(event, Finished) for event in driver.events["0"])
+    driver.run()
+    assert driver.tokens == [expected(folder, PROMPT, 150), expected(folder, PROMPT[5:], 5)]
 
 
 def load(folder: Path, draft: str, **settings: Any) -> Speculation | None:

@@ -40,6 +40,8 @@ class RunningGroups:
         self._model = model
         self._memory = memory
         self._speculation = speculation
+        if speculation is not None:
+            speculation.lend = memory.lend
         self._costs = costs
         self._policy = policy or GroupingPolicy()
         self._groups: list[BatchGroup] = []
@@ -62,6 +64,10 @@ class RunningGroups:
     def ahead(self) -> int:
         """Tokens that may be drafted for the next step."""
         return LENGTHS[-1] if self._speculation is not None and self._is_lone else 0
+
+    @property
+    def _drafts_bytes(self) -> int:
+        return self._speculation.nbytes if self._speculation is not None else 0
 
     @property
     def _is_lone(self) -> bool:
@@ -110,7 +116,8 @@ class RunningGroups:
 
     def settle(self) -> None:
         """Tell the account what the caches take."""
-        nbytes = largest = 0
+        nbytes = self._drafts_bytes
+        largest = 0
         for group in self._groups:
             extent = group.extent(self._memory.footprint)
             nbytes += extent.nbytes
@@ -120,6 +127,14 @@ class RunningGroups:
     def growing(self) -> list[BatchGroup]:
         """Groups whose caches the next step makes larger."""
         return [group for group in self._groups if group.grows(self._memory.footprint, self.ahead)]
+
+    def forget_drafts(self) -> bool:
+        """Free the caches of a model that drafts, for the sake of memory; whether there were any."""
+        if self._speculation is None or not self._drafts_bytes:
+            return False
+        self._speculation.rest()
+        self.settle()
+        return True
 
     def compact(self) -> bool:
         """Cut out rows that have left, for the sake of memory; whether that was possible."""

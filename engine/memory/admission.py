@@ -144,7 +144,7 @@ class Admission:
                 for group in growing:
                     group.grow(self._groups.ahead)
                 break
-            if self._groups.compact():
+            if self._groups.forget_drafts() or self._groups.compact():
                 continue
             if cut := self._stop_youngest():
                 return cut
@@ -163,7 +163,8 @@ class Admission:
         row, memory = seat.row, self._memory
         if self._seats and not self._fits(wanted):
             return False
-        if not memory.promise(row, len(row.inputs) + 1, min(len(row.inputs), MOST_SLICED)):
+        promised = (row, len(row.inputs) + 1, min(len(row.inputs), MOST_SLICED))
+        if not (memory.promise(*promised) or (self._groups.forget_drafts() and memory.promise(*promised))):
             if not self._seats:
                 memory.share.stand_in_line(memory.footprint.nbytes(1, seat.tokens))
                 memory.share.wait(_PAUSE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -10,8 +10,9 @@ import mlx.core as mx
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.row import Row
+from greenroom.engine.memory.footprint import Footprint, with_room
 from greenroom.engine.sampling import Sampler
-from greenroom.engine.speculation.policy import WORTHWHILE, SpeculationPolicy
+from greenroom.engine.speculation.policy import LENGTHS, WORTHWHILE, SpeculationPolicy
 
 _NEAR = 8
 """Tokens that the model may have yet to read when it drafts."""
@@ -28,6 +29,9 @@ class DraftModel:
         model: One of mlx-lm's models, evaluated on this thread; its cache can be trimmed.
         width: Logits of the model that answers.
         share: What one of this model's tokens costs, as a part of what one of the other's does.
+
+    Attributes:
+        nbytes: What its cache takes at most, until it has more room.
     """
 
     guesses = (0.7,)
@@ -36,6 +40,9 @@ class DraftModel:
         self._model = model
         self._width = width
         self._share = share
+        self._footprint = Footprint.of(model)
+        self._room = 0
+        self.nbytes = 0
         self._row: Row | None = None
         self._tokens: list[int] = []
         self._cache: Cache = []
@@ -49,6 +56,18 @@ class DraftModel:
         self._cache = caches.new_cache(self._model)
         self._read = 0
         self._drafted = None
+        self._room = self.nbytes = 0
+
+    def has_room(self, lend: Callable[[int], bool]) -> bool:
+        """Whether there is memory to read all that was said, and to draft."""
+        tokens = len(self._tokens) + 2 * LENGTHS[-1]
+        if tokens <= self._room:
+            return True
+        nbytes = self._footprint.nbytes(1, tokens)
+        if not lend(nbytes):  # what grows is there twice for a moment
+            return False
+        self._room, self.nbytes = with_room(tokens), nbytes
+        return True
 
     def add(self, tokens: Sequence[int]) -> None:
         """The answer has gone on, with what was drafted or otherwise."""
@@ -91,6 +110,7 @@ class DraftModel:
     def rest(self) -> None:
         """Free the row's cache."""
         self._row, self._tokens, self._cache, self._read, self._drafted = None, [], [], 0, None
+        self._room = self.nbytes = 0
 
     def _is_worth(self, steps: float, policy: SpeculationPolicy) -> bool:
         row = self._row

@@ -18,6 +18,13 @@ from greenroom.engine.speculation.verification import Drafts, can_verify
 class Drafter(Protocol):
     """Knows, or guesses, how a text goes on."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its caches."""
+
+    def has_room(self, lend: Callable[[int], bool]) -> bool:
+        """Whether there is memory to draft, as far as any is needed."""
+
     def begin(self, row: Row) -> None:
         """Draft for this row from now on; its prompt is known, its answer is still to be added."""
 
@@ -42,10 +49,14 @@ class LookupDrafter:
 
     guesses = (0.3, 0.5, 0.6, 0.7)
     assert len(guesses) == KINDS
+    nbytes = 0
 
     def __init__(self) -> None:
         self._lookup = PromptLookup(())
         self._place = 0
+
+    def has_room(self, lend: Callable[[int], bool]) -> bool:
+        return True
 
     def begin(self, row: Row) -> None:
         self._lookup = PromptLookup(row.prompt)
@@ -81,11 +92,15 @@ class Speculation:
 
     Args:
         clock: Seconds.
+
+    Attributes:
+        lend: Takes bytes of memory, if they are there.
     """
 
     def __init__(
         self, drafter: Drafter, policy: SpeculationPolicy, clock: Callable[[], float] = time.perf_counter
     ) -> None:
+        self.lend: Callable[[int], bool] = lambda nbytes: True
         self._drafter = drafter
         self._policy = policy
         self._clock = clock
@@ -93,6 +108,11 @@ class Speculation:
         self._known = 0
         self._launched: deque[_Step] = deque()
         self._arrived_at: float | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the caches of a model that drafts."""
+        return self._drafter.nbytes
 
     def drafts(self, row: Row, read: Callable[[], list[int]], waiting: bool) -> Drafts | None:
         """Tokens to verify in the step that is about to be launched; None for a plain one.
@@ -137,6 +157,8 @@ class Speculation:
         if not can_verify(row):
             return None, "plain" if waiting else "late"
         self._follow(row, [])
+        if not self._drafter.has_room(self.lend):
+            return None, "plain" if waiting else "late"
         # The token that is being drawn is not known yet; whether there is a draft before it tells enough.
         most = row.max_tokens - row.sampled - 1
         if waiting and not self._count(most):
