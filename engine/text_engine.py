@@ -15,8 +15,6 @@ from greenroom.engine.batch.conversation import conversation_of
 from greenroom.engine.batch.cost_model import StepCosts
 from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import GroupingPolicy
-from greenroom.engine.batch.prefill import PrefillQueue
-from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row, Voice
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.batch.scores import AnswerScores
@@ -26,6 +24,8 @@ from greenroom.engine.memory.admission import Admission
 from greenroom.engine.memory.device_memory import default_memory
 from greenroom.engine.memory.footprint import Footprint
 from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.prefill.policy import PrefillPolicy
+from greenroom.engine.prefill.queue import PrefillQueue
 from greenroom.engine.prefix_cache.disk_tier import open_disk_tier
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.row_sampling import RowSampling

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from greenroom.engine.batch import caches, group, running_groups
 from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import CompactionPolicy, GroupingPolicy
-from greenroom.engine.batch.prefill_policy import PrefillPolicy
+from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Failed, Finished, PromptProgress
 from greenroom.tests.text_engines import Driver, expected, loaded
@@ -378,12 +378,10 @@ def folder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> I
 
 def test_a_lost_prompt_token_shows(folder: Path) -> None:
     """Planted: the slice that a prompt is computed in begins one token late."""
-    from greenroom.engine.batch import prefill
+    from greenroom.engine.prefill.prompt import Prompt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            prefill._Prompt, "remaining", property(lambda self: len(self.row.prompt) - 2 - self.done)
-        )
+        patch.setattr(Prompt, "remaining", property(lambda self: len(self.row.prompt) - 2 - self.done))
         assert not is_faithful(folder)
 
 

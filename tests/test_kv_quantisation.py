@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from greenroom.engine.batch import caches
-from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.kv_quantisation.caches import BatchedQuantisedCache, QuantisedCache
 from greenroom.engine.kv_quantisation.layer import QuantisedLayer
 from greenroom.engine.loader import load_model
+from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters

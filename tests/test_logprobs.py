@@ -13,9 +13,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.row_sampling import fold_seed
 from greenroom.engine.token_names import TokenNames, byte_alphabet
 from greenroom.schemas.events import Finished, GenerationEvent, TextDelta, TokenLogprob

@@ -12,8 +12,8 @@ import pytest
 from greenroom.engine.batch.cost_model import LinearCost, Shape, Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.grouping import GroupingPolicy
-from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.step_timer import StepTimer
+from greenroom.engine.prefill.policy import PrefillPolicy
 
 
 @attrs.define

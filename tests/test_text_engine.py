@@ -10,9 +10,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Row
 from greenroom.engine.loader import load_model
+from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.row_sampling import RowSampling
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (

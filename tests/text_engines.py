@@ -12,12 +12,12 @@ import attrs
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import make_adapter
 from greenroom.engine.batch.grouping import GroupingPolicy
-from greenroom.engine.batch.prefill_policy import PrefillPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.detection import detect
 from greenroom.engine.kv_quantisation.model import quantise_kv
 from greenroom.engine.loader import load_model
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine

@@ -1,0 +1,55 @@
+"""A prompt on its way into the batch, and how far it has come."""
+
+from __future__ import annotations
+
+import time
+
+import attrs
+import mlx.core as mx
+
+from greenroom.engine.batch.caches import Cache
+from greenroom.engine.batch.row import Row
+from greenroom.schemas.events import PromptProgress
+
+
+@attrs.define(eq=False)
+class Prompt:
+    """A prompt that is not wholly computed.
+
+    Args:
+        embeddings: Input embeddings `[prompt, hidden]` instead of those of the token ids. The last position
+            is decoded from its token id.
+        cache: Plain; made when the prompt's turn comes.
+        done: Tokens that the cache holds, or will once the slice under way is evaluated.
+        client: Who asks.
+        conversation: Which of the client's conversations it belongs to.
+        stops: Where slices have to end.
+        version: What was known of prefixes when `done` was found, before the prompt's turn came.
+    """
+
+    row: Row
+    embeddings: mx.array | None = None
+    cache: Cache | None = None
+    done: int = 0
+    client: str = ""
+    conversation: str = ""
+    stops: tuple[int, ...] = ()
+    version: int = -1
+
+    @property
+    def until_stop(self) -> int:
+        """Tokens of the longest slice."""
+        return next((stop - self.done for stop in self.stops if stop > self.done), self.remaining)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens still to compute; the last one of the prompt is the row's first decode step."""
+        return len(self.row.inputs) - 1 - self.done
+
+    @property
+    def progress(self) -> PromptProgress:
+        """How far it has come, as clients are told."""
+        row, total = self.row, len(self.row.inputs)
+        processed = self.done if self.remaining else total
+        assert row.started is not None
+        return PromptProgress(processed, total, row.cached, time.perf_counter() - row.started)

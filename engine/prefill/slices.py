@@ -1,0 +1,92 @@
+"""Slices of prompts: what the model is called with, and what becomes of the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.caches import Cache
+from greenroom.engine.batch.joining import Joining
+from greenroom.engine.memory.footprint import STEP
+from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.prefill.prompt import Prompt
+from greenroom.engine.prefix_cache.recall import Recall
+
+
+class Slices:
+    """Computes what it is told of prompts that have begun, and keeps it for others.
+
+    Args:
+        model: Called as `model(tokens, cache=…)`, tokens `[rows, slice]`.
+        recall: Where what is computed is kept.
+        memory: What the caches may take; None is unlimited.
+    """
+
+    def __init__(self, model: Any, recall: Recall, memory: KvMemory | None) -> None:
+        self._model = model
+        self._recall = recall
+        self._memory = memory
+        self._under_way: list[Cache] = []
+
+    def compute(self, prompt: Prompt, tokens: int) -> Joining | None:
+        """Start to compute the next so many tokens of a prompt; its row if that is all of it."""
+        cache = prompt.cache
+        assert cache is not None
+        if tokens:
+            if self._memory is not None:
+                self._memory.arrange(cache, len(prompt.row.inputs))
+            span = slice(prompt.done, prompt.done + tokens)
+            inputs = mx.array(list(prompt.row.inputs[span]))[None]
+            if prompt.embeddings is None or prompt.done >= len(prompt.embeddings) - 1:
+                self._model(inputs, cache=cache)
+            else:
+                self._model(inputs, cache=cache, input_embeddings=prompt.embeddings[span][None])
+            self._launch(cache)
+        prompt.done += tokens
+        if prompt.remaining == 0 or prompt.done in prompt.stops:
+            self._recall.keep_prompt(prompt.row, cache, None, prompt.done)
+        return None if prompt.remaining else Joining((prompt.row,), cache)
+
+    def compute_together(self, prompts: Sequence[Prompt]) -> Joining:
+        """Start to compute all that remains of several prompts in one pass."""
+        cache = caches.merge([prompt.cache for prompt in prompts if prompt.cache is not None])
+        lengths = [prompt.remaining for prompt in prompts]
+        width = max(lengths)
+        padding = [width - length for length in lengths]
+        rows = [
+            [*prompt.row.inputs[prompt.done : -1], *[0] * pad]
+            for prompt, pad in zip(prompts, padding, strict=True)
+        ]
+        if any(padding):
+            caches.begin_padded(cache, lengths, padding)
+        self._model(mx.array(rows), cache=cache)
+        if any(padding):
+            caches.end_padded(cache)
+        self._launch(cache)
+        for index, prompt in enumerate(prompts):
+            prompt.done += prompt.remaining
+            self._recall.keep_prompt(prompt.row, cache, index, prompt.done)
+        return Joining(tuple(prompt.row for prompt in prompts), cache)
+
+    def wait(self) -> None:
+        """Wait for everything that was started."""
+        for cache in self._under_way:
+            mx.eval(caches.arrays_of(cache))
+        self._under_way = []
+
+    def have_room(self, prompts: Sequence[Prompt]) -> bool:
+        """Whether a batched cache of these prompts, with what was known of them, can be promised memory."""
+        if self._memory is None:
+            return True
+        footprint = self._memory.footprint
+        longest = max(len(prompt.row.inputs) for prompt in prompts)
+        known = sum(footprint.nbytes(1, prompt.done) for prompt in prompts if prompt.done)
+        joined = footprint.nbytes(len(prompts), longest + STEP, longest)
+        return self._memory.widen([prompt.row for prompt in prompts], joined + known)
+
+    def _launch(self, cache: Cache) -> None:
+        mx.async_eval(caches.arrays_of(cache))
+        self._under_way.append(cache)
