@@ -287,7 +287,7 @@ def alone(folder: Path, index: int, parameters: GenerationParameters, matcher: A
     driver = Driver(folder)
     request_id = driver.submit(PROMPT, 16, attrs.evolve(parameters, n=1), matcher=matcher)
     assert parameters.seed is not None
-    row = driver.engine._rows[request_id]
+    row = driver.engine._answers.rows[request_id]
     row.sampling = attrs.evolve(row.sampling, seed=fold_seed(parameters.seed, index))
     driver.run()
     return driver

@@ -211,9 +211,9 @@ def test_a_newcomer_ends_speculation_at_once(tiny_model: TinyModel, at: int) -> 
     second = driver.submit(tuple(range(300, 340)), 30)
     driver.step()
     driver.step()
-    drafted = [row.drafted for row in driver.engine._rows.values()]
-    while second in driver.engine._rows:
-        assert [row.drafted for row in driver.engine._rows.values()] == drafted
+    drafted = [row.drafted for row in driver.engine._answers.rows.values()]
+    while second in driver.engine._answers.rows:
+        assert [row.drafted for row in driver.engine._answers.rows.values()] == drafted
         driver.step()
     driver.run()
     assert driver.tokens == [alone(folder, SAMPLED), expected(folder, tuple(range(300, 340)), 30)]

@@ -94,7 +94,7 @@ def test_a_model_that_is_mostly_wrong_changes_nothing_and_is_given_up(
 def test_what_was_drafted_wrong_leaves_no_trace(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder)
-    row = driver.engine._rows[driver.submit(PROMPT, 20)]
+    row = driver.engine._answers.rows[driver.submit(PROMPT, 20)]
     model, _ = loaded(folder)
     mistaken, fresh = (DraftModel(model, VOCABULARY, 0.1) for _ in range(2))
     mistaken.begin(row)

@@ -165,7 +165,7 @@ def test_what_breaks_in_one_rows_text_costs_that_row_only(tiny_model: TinyModel)
     driver.submit(OTHER, 30)
     for _ in range(6):
         driver.step()
-    broken = driver.engine._rows["0"].processor
+    broken = driver.engine._answers.rows["0"].processor
     broken.feed = None  # type: ignore[method-assign, assignment]
     driver.run()
     last = driver.events["0"][-1]

@@ -45,11 +45,6 @@ class MemoryAccount:
         self._peak = 0
         self._turns = itertools.count()
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is anything to keep to."""
-        return self.limit is not None or self.kv_limit is not None
-
     def limit_to(self, limit: int) -> None:
         """Set the limit, unless there is one."""
         with self._changed:
@@ -154,11 +149,6 @@ class Share:
         self.on_asked: Callable[[], None] | None = None
         self._account = account
         self._changed = changed
-
-    @property
-    def limited(self) -> bool:
-        """Whether there is anything to keep to."""
-        return self._account.limited
 
     def room(self) -> int | None:
         """Bytes that running caches and the prefix cache of this model may have together now."""

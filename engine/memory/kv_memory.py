@@ -40,11 +40,6 @@ class KvMemory:
         if prefixes is not None:
             prefixes.allow = self.share.allow
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is anything to keep to."""
-        return self.share.limited
-
     def settle(self, groups: int, margin: int) -> None:
         """Say what the running caches take now that copies are done.
 

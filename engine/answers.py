@@ -1,0 +1,117 @@
+"""The requests that are not finished: what becomes of their tokens, and how each of them ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from greenroom.engine.batch.group import BatchGroup
+from greenroom.engine.batch.row import Row
+from greenroom.engine.batch.running_groups import RunningGroups
+from greenroom.engine.memory.admission import Admission
+from greenroom.engine.prefill.queue import PrefillQueue
+from greenroom.schemas.events import Failed, GenerationEvent
+from greenroom.schemas.problems import Problem, ProblemError
+
+Events = list[tuple[str, GenerationEvent]]
+"""Events with the ids of the requests they belong to, in order."""
+
+log = structlog.get_logger(__name__)
+
+
+class Answers:
+    """Each request gets its events in order, the last of which is a Failed or, by choice, a Finished.
+
+    Args:
+        admission: Where a row may wait or hold room, `prefill` where its prompt may be, `groups` where it
+            may decode: it is taken out of all of them when it ends.
+
+    Attributes:
+        rows: The first choice of each request.
+        events: What has happened and nobody was told.
+    """
+
+    def __init__(self, admission: Admission, prefill: PrefillQueue, groups: RunningGroups) -> None:
+        self.rows: dict[str, Row] = {}
+        self.events: Events = []
+        self._admission = admission
+        self._prefill = prefill
+        self._groups = groups
+
+    def add(self, row: Row) -> None:
+        """A request was taken on; its further choices are the row's twins."""
+        self.rows[row.request_id] = row
+
+    def refuse(self, request_id: str, problem: Problem) -> None:
+        """A request was not taken on."""
+        self.events.append((request_id, Failed(problem)))
+
+    def hand_over(self, row: Row, events: Iterable[GenerationEvent]) -> None:
+        """Something happened to a row."""
+        self.events += [(row.request_id, event) for event in events]
+
+    def told(self) -> Events:
+        """What has happened since the last call."""
+        events, self.events = self.events, []
+        return events
+
+    def take(self, group: BatchGroup, row: Row, token: int) -> None:
+        """Handle one token; what a parser or a template does wrong costs its own request only."""
+        try:
+            events = row.take(token)
+        except ProblemError as error:
+            self.fail(row, error.problem)
+            return
+        except Exception:
+            log.exception("request failed", request_id=row.request_id)
+            self.fail(row, _broken())
+            return
+        self.hand_over(row, events)
+        if row.ended:
+            group.leave(row)
+            self._ended(row)
+
+    def cut(self, row: Row) -> None:
+        """There is no memory for the rest of an answer, and there never will be."""
+        self.hand_over(row, row.end("length"))
+        self._ended(row)
+
+    def cancel(self, request_id: str) -> None:
+        """Nobody wants a request any more, if it is not finished."""
+        first = self.rows.pop(request_id, None)
+        if first is None:
+            return
+        for row in self._leave(first):
+            self.hand_over(row, row.end("cancelled"))
+
+    def fail(self, row: Row, problem: Problem) -> None:
+        """End a request of which a row cannot go on; no other notices."""
+        first = self.rows.pop(row.request_id, None)
+        if first is not None:
+            for choice in self._leave(first):
+                choice.ended = True
+            self.hand_over(row, [Failed(problem)])
+
+    def _ended(self, row: Row) -> None:
+        """A choice has handed over its last event."""
+        self._admission.leave(row)
+        first = self.rows.get(row.request_id)
+        if first is not None and all(choice.ended for choice in (first, *first.twins)):
+            del self.rows[row.request_id]
+        if broken := row.processor.broken_calls:
+            log.warning("broken tool calls", request_id=row.request_id, calls=broken)
+
+    def _leave(self, first: Row) -> list[Row]:
+        """Stop computing for a request; returns its choices that have not ended."""
+        under_way = [choice for choice in (first, *first.twins) if not choice.ended]
+        for choice in under_way:
+            self._prefill.cancel(choice)
+            self._admission.leave(choice)
+            for group in self._groups:
+                group.leave(choice)
+        return under_way
+
+
+def _broken() -> Problem:
+    return Problem(500, "internal_error", "The answer could not be processed; see the server's log.")

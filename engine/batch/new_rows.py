@@ -1,0 +1,65 @@
+"""A request as the rows of a batch."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from greenroom.engine.batch.row import Row, Voice
+from greenroom.engine.batch.scores import AnswerScores
+from greenroom.engine.row_sampling import RowSampling
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.requests import GenerationRequest, PreparedInput
+
+
+def new_row(
+    request: GenerationRequest,
+    prepared: PreparedInput,
+    parameters: GenerationParameters,
+    voice: Voice,
+    on_leave: Callable[[Row, list[Any], int | None], None],
+    *,
+    embedded: bool,
+) -> Row:
+    """The first choice of a request before its first token; the others are its twins.
+
+    Args:
+        on_leave: Told of each row that leaves a cache; see `Row`.
+        embedded: Its prompt has embeddings of its own.
+    """
+    first, *twins = (_choice(request, prepared, parameters, voice, i) for i in range(parameters.n))
+    for row in (first, *twins):
+        row.on_leave = on_leave
+        row.key = None if embedded else request.key  # equal tokens may stand for different images
+    first.twins = tuple(twins)
+    return first
+
+
+def _choice(
+    request: GenerationRequest,
+    prepared: PreparedInput,
+    parameters: GenerationParameters,
+    voice: Voice,
+    index: int,
+) -> Row:
+    end_tokens = prepared.stop_token_ids | frozenset(parameters.stop_token_ids)
+    matcher = prepared.matcher
+    held_back = end_tokens if matcher is None else matcher.may_be_held_back(end_tokens)
+    return Row(
+        request_id=request.id,
+        prompt=prepared.tokens,
+        max_tokens=prepared.max_tokens,
+        stop_token_ids=end_tokens,
+        sampling=RowSampling.of(parameters, held_back, index),
+        detokenizer=voice.new_detokenizer(prepared),
+        processor=voice.new_stream_processor(prepared, _new_call_id, index),
+        borders=prepared.borders,
+        matcher=matcher if matcher is None or index == 0 else matcher.clone(),
+        index=index,
+        scores=AnswerScores(voice.token, parameters.top_logprobs) if parameters.logprobs else None,
+    )
+
+
+def _new_call_id() -> str:
+    return f"call_{secrets.token_hex(12)}"

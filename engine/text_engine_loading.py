@@ -1,0 +1,80 @@
+"""Opening a text model: its weights within the memory there is, and everything that generates with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from greenroom.engine.loader import load_model
+from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.device_memory import default_memory
+from greenroom.engine.prefill.policy import PrefillPolicy
+from greenroom.engine.prefix_cache.disk_tier import open_disk_tier
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text_engine import TextEngine
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.problems import ProblemError, insufficient_memory
+from greenroom.schemas.settings import Settings
+
+
+def load_text_engine(
+    folder: Path,
+    record: CapabilityRecord,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount | None = None,
+) -> TextEngine:
+    """Load a model's weights and everything that generates with them, all confined to this thread.
+
+    Args:
+        progress: Told the fraction of the weights that are in memory, 0 to 1.
+        abandoned: Asked between layers.
+        account: Of memory, shared by all models of the process; None is one of its own.
+
+    Raises:
+        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
+        LoadAbandonedError: `abandoned` said so.
+    """
+    from greenroom.engine.adapters.registry import make_adapter
+    from greenroom.engine.speculation.loading import load_speculation
+    from greenroom.engine.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(folder, settings.trust_remote_code)
+    adapter = make_adapter(record, tokenizer, settings)
+    prefill = PrefillPolicy(max_stall=settings.max_stall, least_tokens=settings.min_slice)
+    account = account or MemoryAccount(settings.memory_bytes, settings.kv_bytes)
+    share = account.open()
+    charge = partial(_charge, account, share, folder.name)
+    try:
+        model = load_model(folder, settings, progress, abandoned, charge)
+        prefixes = None
+        if settings.prefix_cache_bytes:
+            prefixes = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
+        speculation = load_speculation(model, tokenizer, settings, abandoned, charge)
+        return TextEngine(
+            model,
+            adapter,
+            prefill,
+            prefixes=prefixes,
+            close_seconds=settings.grace / 4,
+            speculation=speculation,
+            share=share,
+        )
+    except BaseException:
+        share.close()
+        raise
+
+
+def _charge(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
+    """Charge the weights of a model, and of one that drafts for it, before they are read.
+
+    Raises:
+        ProblemError: 507.
+    """
+    account.limit_to(default_memory())
+    before = share.weights
+    room = share.take_weights(before + nbytes)
+    if room is not None:
+        raise ProblemError(insufficient_memory(model, nbytes, room - before))
