@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from greenroom.engine.kv_quantisation.layer import QuantisedLayer
 from greenroom.engine.loader import load_model
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.settings import Settings
 from greenroom.tests.http_servers import fetch, serving
+from greenroom.tests.prompts import ask, words
 from greenroom.tests.test_faithfulness import CROWD, Visit, check, drive, visits
 from greenroom.tests.text_engines import Driver, expected, loaded, quantising
 from greenroom.tests.tiny_models import CONFIGS, make_weights
@@ -180,18 +179,6 @@ def test_neighbours_and_slices_change_nothing(
     driver = Driver(folder, policy, kv_bits=bits)
     drive(driver, schedule)
     check(folder, driver, schedule)
-
-
-def words(count: int, seed: int) -> list[int]:
-    return random.Random(seed).choices(range(300, 2000), k=count)
-
-
-def ask(engine: Driver, prompt: Sequence[int]) -> tuple[list[int], int]:
-    request = engine.submit(prompt, 12)
-    engine.run()
-    last = engine.events[request][-1]
-    assert isinstance(last, Finished)
-    return engine.tokens[int(request)], last.usage.cached
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -197,7 +197,7 @@ def test_what_is_cancelled_while_it_waits_leaves_nothing_behind(tiny_model: Tiny
     assert statistics.running == 0
     prefixes = driver.engine.prefixes
     assert prefixes is not None
-    assert statistics.cached == prefixes.nbytes
+    assert statistics.cached == prefixes.memory.nbytes
 
 
 @pytest.mark.soak

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -16,34 +14,17 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.tests.text_engines import Driver, expected, loaded
+from greenroom.tests.prompts import END, ask, borders, reused, words
+from greenroom.tests.text_engines import Driver, computed, expected, loaded
 from greenroom.tests.tiny_models import TinyModel
 
 KINDS = ("qwen3", "gemma3", "lfm2")
 HYBRIDS = (*KINDS, "qwen3_5")
 KEY = ModelKey("tiny")
-END = 2
-
-
-def words(count: int, seed: int) -> list[int]:
-    return random.Random(seed).choices(range(300, 2000), k=count)
-
-
-def borders(prompt: Sequence[int]) -> tuple[int, ...]:
-    return tuple(at for at, token in enumerate(prompt, 1) if token == END)
 
 
 def driver(folder: Path, budget: int = 1 << 30) -> Driver:
     return Driver(folder, prefixes=PrefixCache(budget))
-
-
-def ask(engine: Driver, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
-    """The answer's tokens, and how many of the prompt's were known."""
-    request = engine.submit(prompt, count, borders=borders(prompt))
-    engine.run()
-    last = engine.events[request][-1]
-    assert isinstance(last, Finished)
-    return engine.tokens[int(request)], last.usage.cached
 
 
 @pytest.mark.parametrize("kind", HYBRIDS)
@@ -93,9 +74,7 @@ def test_neighbours_that_share_a_beginning(tiny_model: TinyModel, kind: str) -> 
     engine.run()
     for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
         assert engine.tokens[int(request)] == expected(folder, tuple(prompt), 20 + 3 * i)
-        last = engine.events[request][-1]
-        assert isinstance(last, Finished)
-        assert last.usage.cached == (len(system) if i < 6 else 0)
+        assert reused(engine, request) == (len(system) if i < 6 else 0)
     for i, prompt in enumerate(prompts):
         again = [*prompt, *engine.tokens[int(requests[i])], *words(40, 90)]
         answer, cached = ask(engine, again)
@@ -115,13 +94,9 @@ def test_what_arrives_together_is_computed_once(tiny_model: TinyModel, kind: str
     engine.step()
     requests += [engine.submit(prompt, 8) for prompt in prompts[3:]]  # while the first is under way
     engine.run()
-    cached: dict[str, int] = {}
     for request, prompt in zip(requests, [*prompts[:3], words(300, 60), *prompts[3:]], strict=True):
         assert engine.tokens[int(request)] == expected(folder, tuple(prompt), 8)
-        last = engine.events[request][-1]
-        assert isinstance(last, Finished)
-        cached[request] = last.usage.cached
-    assert sorted(cached.values()) == [0, 0, 600, 600, 600, 600]
+    assert sorted(reused(engine, request) for request in requests) == [0, 0, 600, 600, 600, 600]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -155,9 +130,7 @@ def test_choices_share_what_is_known(tiny_model: TinyModel, n: int) -> None:
     again = engine.submit(longer, 12)
     engine.run()
     assert engine.tokens[-1] == expected(folder, tuple(longer), 12)
-    last = engine.events[again][-1]
-    assert isinstance(last, Finished)
-    assert last.usage.cached == len(prompt) + 49
+    assert reused(engine, again) == len(prompt) + 49
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,25 +153,23 @@ def test_cancelled_answers_are_known(tiny_model: TinyModel, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_budget_is_honoured(tiny_model: TinyModel, kind: str) -> None:
-    model, _ = loaded(tiny_model(kind))
+    folder = tiny_model(kind)
+    model, _ = loaded(folder)
     budget = 2 << 20
     cache = PrefixCache(budget)
     mx.clear_cache()
     before = mx.get_active_memory()
     for seed in range(24):
         prompt = words(60 + seed % 7 * 40, seed)
-        plain = caches.new_cache(model)
-        mx.eval(model(mx.array([prompt]), cache=plain))
-        cache.store(KEY, prompt, plain, None)
-        del plain
-        assert cache.nbytes <= budget
+        cache.store(KEY, prompt, computed(folder, prompt), None)
+        assert cache.memory.nbytes <= budget
     cache.store(KEY, words(40, 999), caches.new_cache(model), None, least=1000)
     statistics = cache.statistics()
     assert statistics.evictions > 5
     assert mx.get_active_memory() - before <= budget * 1.02
     assert statistics.nbytes > budget // 2
-    cache.clear()
-    assert cache.nbytes == 0
+    cache.memory.clear()
+    assert cache.memory.nbytes == 0
     assert mx.get_active_memory() - before < 1 << 16
 
 
@@ -209,24 +180,20 @@ def test_a_prompt_larger_than_the_budget_changes_nothing_else(tiny_model: TinyMo
 
 
 def test_shared_prefixes_outlive_their_ends(tiny_model: TinyModel) -> None:
-    model, _ = loaded(tiny_model("qwen3"))
+    folder = tiny_model("qwen3")
     cache = PrefixCache(1 << 20)
     system = words(100, 1)
     for seed in range(30):
         prompt = system + words(100, 50 + seed)
-        plain = caches.new_cache(model)
-        mx.eval(model(mx.array([prompt]), cache=plain))
-        cache.store(KEY, prompt, plain, None)
+        cache.store(KEY, prompt, computed(folder, prompt), None)
     assert cache.statistics().evictions > 0
     assert cache.known(KEY, [*system, 5], states=False).usable == 100
 
 
 def test_models_and_adapters_share_nothing(tiny_model: TinyModel) -> None:
-    model, _ = loaded(tiny_model("qwen3"))
+    folder = tiny_model("qwen3")
     cache = PrefixCache(1 << 24)
-    plain = caches.new_cache(model)
-    mx.eval(model(mx.array([words(100, 1)]), cache=plain))
-    cache.store(KEY, words(100, 1), plain, None)
+    cache.store(KEY, words(100, 1), computed(folder, words(100, 1)), None)
     assert cache.known(KEY, [*words(100, 1), 5], states=False).usable == 100
     assert cache.known(ModelKey("tiny", "lora"), [*words(100, 1), 5], states=False).usable == 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -13,41 +12,26 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.batch import caches
 from greenroom.engine.prefix_cache.copying_out import CopyingOut, to_array
 from greenroom.engine.prefix_cache.disk_folder import OURS, DiskFolder
 from greenroom.engine.prefix_cache.disk_index import DiskIndex
 from greenroom.engine.prefix_cache.disk_tier import DiskStatistics, DiskTier
 from greenroom.engine.prefix_cache.disk_writer import DiskWriter
 from greenroom.engine.prefix_cache.fingerprint import fingerprint
-from greenroom.engine.prefix_cache.kept_file import (
-    BadFileError,
-    Kept,
-    Tensor,
-    prefix_hashes,
-    read_kept,
-    read_tensors,
-)
+from greenroom.engine.prefix_cache.kept import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.kept_file import BadFileError, read_kept, read_tensors
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.prefix_cache.tree import pack
-from greenroom.schemas.events import Finished
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings import Settings
-from greenroom.tests.text_engines import Driver, expected, loaded
+from greenroom.tests.prompts import END, ask, reused, words
+from greenroom.tests.text_engines import Driver, computed, expected, loaded
 from greenroom.tests.tiny_models import TinyModel
 
 KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
 DIGEST = "0123456789abcdef" * 2
-END = 2
 GENEROUS = 1 << 30
-
-
-def words(count: int, seed: int) -> list[int]:
-    return random.Random(seed).choices(range(300, 2000), k=count)
-
-
-def borders(prompt: Sequence[int]) -> tuple[int, ...]:
-    return tuple(at for at, token in enumerate(prompt, 1) if token == END)
+KEY = ModelKey("tiny")
 
 
 class Life:
@@ -59,14 +43,7 @@ class Life:
 
     def ask(self, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
         """The answer's tokens, and how many of the prompt's were known."""
-        request = self.driver.submit(prompt, count, borders=borders(prompt))
-        self.driver.run()
-        return self.driver.tokens[int(request)], self.cached(request)
-
-    def cached(self, request: str) -> int:
-        last = self.driver.events[request][-1]
-        assert isinstance(last, Finished)
-        return last.usage.cached
+        return ask(self.driver, prompt, count)
 
     def end(self) -> DiskStatistics:
         self.driver.engine.close()
@@ -118,7 +95,7 @@ def test_rows_of_a_batch_are_kept(tiny_model: TinyModel, tmp_path: Path, kind: s
     for i, request in enumerate(requests):
         whole = (*prompts[i], *first.driver.tokens[i], *words(20, i))
         assert second.driver.tokens[int(request)] == expected(folder, whole, 8)
-        assert second.cached(request) == len(prompts[i]) + len(first.driver.tokens[i]) - 1
+        assert reused(second.driver, request) == len(prompts[i]) + len(first.driver.tokens[i]) - 1
     second.end()
 
 
@@ -347,7 +324,7 @@ class StuckFolder(DiskFolder):
 
 
 def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model, _ = loaded(tiny_model("qwen3"))
+    model = tiny_model("qwen3")
     prefixes = PrefixCache(GENEROUS)
     folder, index = StuckFolder(tmp_path), DiskIndex()
     capacity = 1 << 20
@@ -355,10 +332,8 @@ def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyMode
     copying = CopyingOut(index, writer)
     for seed in range(8):
         prompt = words(200, seed)
-        plain = caches.new_cache(model)
-        mx.eval(model(mx.array([prompt]), cache=plain))
-        prefixes.store(ModelKey("tiny"), prompt, plain, None)
-        copying.wish(prefixes._trees[ModelKey("tiny")], pack(prompt), False)
+        prefixes.store(KEY, prompt, computed(model, prompt), None)
+        copying.wish(prefixes.memory.tree(KEY), pack(prompt), False)
         for _ in range(4):
             copying.advance(float("inf"))
     assert copying.pending
@@ -383,19 +358,15 @@ def test_a_disk_that_fails_costs_nothing_but_the_files(tiny_model: TinyModel, tm
 
 
 def test_what_memory_forgets_before_it_is_written_is_not(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model, _ = loaded(tiny_model("gemma3"))
+    model = tiny_model("gemma3")
     prefixes = PrefixCache(1 << 20)
     disk = DiskTier(tmp_path, DIGEST, GENEROUS)
     for seed in range(30):
         prompt = words(100, seed)
-        plain = caches.new_cache(model)
-        mx.eval(model(mx.array([prompt]), cache=plain))
-        prefixes.store(ModelKey("tiny"), prompt, plain, None)
-        disk.keep(prefixes._trees[ModelKey("tiny")], pack(prompt), True)
+        prefixes.store(KEY, prompt, computed(model, prompt), None)
+        disk.keep(prefixes.memory.tree(KEY), pack(prompt), True)
     disk.close(10)
-    held = [
-        seed for seed in range(30) if prefixes.known(ModelKey("tiny"), [*words(100, seed), 1], True).usable
-    ]
+    held = [seed for seed in range(30) if prefixes.known(KEY, [*words(100, seed), 1], True).usable]
     assert 0 < len(held) < 30
     found = [seed for seed in range(30) if disk.find(pack(words(100, seed))).usable(True)]
     assert found == held

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import mlx.core as mx
 
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import make_adapter
+from greenroom.engine.batch import caches
+from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.detection import detect
@@ -42,6 +45,14 @@ def loaded(folder: Path) -> tuple[Any, Adapter]:
 def quantising(folder: Path, kv_bits: int | None) -> Any:
     """The model, with caches of so few bits."""
     return quantise_kv(loaded(folder)[0], kv_bits)
+
+
+def computed(folder: Path, prompt: Sequence[int]) -> Cache:
+    """The model's own plain cache, which holds a prompt."""
+    model, _ = loaded(folder)
+    plain = caches.new_cache(model)
+    mx.eval(model(mx.array([list(prompt)]), cache=plain))
+    return plain
 
 
 @cache

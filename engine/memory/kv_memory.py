@@ -38,7 +38,7 @@ class KvMemory:
         self._groups = 0
         self._lent = 0
         if prefixes is not None:
-            prefixes.allow = self.share.allow
+            prefixes.memory.allow = self.share.allow
 
     def settle(self, groups: int, margin: int) -> None:
         """Say what the running caches take now that copies are done.
@@ -102,7 +102,7 @@ class KvMemory:
         """Forget prefixes for another model that has asked for their memory."""
         asked, self.share.asked = self.share.asked, 0
         if asked and self._prefixes is not None:
-            self._prefixes.shrink(max(0, self._prefixes.nbytes - asked))
+            self._prefixes.memory.shrink(max(0, self._prefixes.memory.nbytes - asked))
 
     def clear(self) -> None:
         """Give back everything."""
@@ -111,10 +111,10 @@ class KvMemory:
     def _with_caches_giving_way(self, nbytes: int, take: Callable[[], bool]) -> bool:
         if take():
             return True
-        if self._prefixes is not None and self._prefixes.nbytes:
+        if self._prefixes is not None and self._prefixes.memory.nbytes:
             room = self.share.room() or 0
             used = self._groups + self._promises + self._lent
-            self._prefixes.shrink(max(0, min(self._prefixes.nbytes, room - used - nbytes)))
+            self._prefixes.memory.shrink(max(0, min(self._prefixes.memory.nbytes, room - used - nbytes)))
             if take():
                 return True
         waited = 0.0

@@ -12,7 +12,7 @@ import numpy as np
 
 from greenroom.engine.prefix_cache.disk_index import DiskIndex
 from greenroom.engine.prefix_cache.disk_writer import DiskWriter
-from greenroom.engine.prefix_cache.kept_file import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.kept import Kept, Tensor, prefix_hashes
 from greenroom.engine.prefix_cache.layers import Arrays
 from greenroom.engine.prefix_cache.tree import Node, PrefixTree
 

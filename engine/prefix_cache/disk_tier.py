@@ -13,7 +13,8 @@ from greenroom.engine.prefix_cache.disk_folder import DiskFolder
 from greenroom.engine.prefix_cache.disk_index import DiskIndex, Found, Part
 from greenroom.engine.prefix_cache.disk_writer import DiskWriter
 from greenroom.engine.prefix_cache.fingerprint import fingerprint
-from greenroom.engine.prefix_cache.kept_file import BadFileError, Kept, Tensors
+from greenroom.engine.prefix_cache.kept import Kept, Tensors
+from greenroom.engine.prefix_cache.kept_file import BadFileError
 from greenroom.engine.prefix_cache.layers import Arrays
 from greenroom.engine.prefix_cache.tree import PrefixTree
 from greenroom.schemas.settings import Settings

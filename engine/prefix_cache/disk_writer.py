@@ -10,7 +10,7 @@ import structlog
 
 from greenroom.engine.prefix_cache.disk_folder import DiskFolder
 from greenroom.engine.prefix_cache.disk_index import DiskIndex
-from greenroom.engine.prefix_cache.kept_file import Kept, Tensors
+from greenroom.engine.prefix_cache.kept import Kept, Tensors
 
 log = structlog.get_logger()
 

@@ -1,8 +1,7 @@
 """The files of the disk tier: safetensors that say what they hold, and prove that they hold it whole.
 
 Two kinds. A *span* file holds what span layers keep for a run of tokens, a *state* file what state layers
-keep after the last token of a prefix. Its name is made from the tokens, so the same content always has the
-same name: whoever writes it second changes nothing.
+keep after the last token of a prefix.
 """
 
 from __future__ import annotations
@@ -12,19 +11,17 @@ import hashlib
 import json
 import math
 import os
-import re
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import attrs
 import numpy as np
+
+from greenroom.engine.prefix_cache.kept import Kept, Tensor, Tensors
 
 VERSION = "1"
 """Of the files and of the layout of what they hold."""
 
-NAME = re.compile(r"^(span|state)-[0-9a-f]{32}\.safetensors$")
 _FORMAT = "greenroom prefix"
 _LARGEST_HEADER = 16 * 1024 * 1024
 _SIZES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4}
@@ -32,52 +29,6 @@ _SIZES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "
 
 class BadFileError(Exception):
     """Not ours, of another version, cut off or changed."""
-
-
-@attrs.frozen(eq=False)
-class Tensor:
-    """One array as plain bytes.
-
-    Args:
-        dtype: The format's name of it.
-        data: `uint8`, contiguous, of as many bytes as the shape asks for.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: Any
-
-
-Tensors = tuple[Tensor | None, ...]
-
-
-@attrs.frozen
-class Kept:
-    """What a file is for.
-
-    Args:
-        prefix: Hash of all tokens before `start`.
-        start: Tokens before those of the file.
-        tokens: Packed; empty in a state file.
-    """
-
-    kind: str
-    prefix: bytes
-    start: int
-    tokens: bytes = b""
-
-    @property
-    def name(self) -> str:
-        """Its file's name."""
-        if self.kind == "state":
-            return f"state-{self.prefix.hex()}.safetensors"
-        whole = hashlib.blake2b(self.prefix + self.tokens, digest_size=16)
-        return f"span-{whole.hexdigest()}.safetensors"
-
-    @property
-    def end(self) -> int:
-        """Tokens up to its last one."""
-        return self.start + len(self.tokens) // 4
 
 
 def write_kept(stream: BinaryIO, kept: Kept, digest: str, tensors: Tensors) -> None:
@@ -115,15 +66,9 @@ def write_kept(stream: BinaryIO, kept: Kept, digest: str, tensors: Tensors) -> N
 
 
 def read_kept(path: Path, digest: str) -> Kept:
-    """What a file holds, by its header alone.
-
-    Raises:
-        BadFileError: It cannot be used.
-        OSError: It cannot be read.
-    """
+    """What a file holds, by its header alone; raises what `read_tensors` does."""
     with path.open("rb") as stream:
-        kept, _ = _read_header(stream, path.name, digest)
-    return kept
+        return _read_header(stream, path.name, digest)[0]
 
 
 def read_tensors(path: Path, digest: str) -> Tensors:
@@ -191,13 +136,3 @@ def _sum(data: Any) -> int:
     words = len(data) // 8 * 8
     tail = int.from_bytes(data[words:].tobytes(), "little")
     return (int(data[:words].view(np.uint64).sum()) + tail) & (2**64 - 1)
-
-
-def prefix_hashes(tokens: bytes, lengths: Sequence[int]) -> list[bytes]:
-    """Hashes of the first so many packed tokens, for each length, ascending."""
-    running, at, found = hashlib.blake2b(digest_size=16), 0, list[bytes]()
-    for length in lengths:
-        running.update(tokens[at * 4 : length * 4])
-        at = length
-        found.append(running.copy().digest())
-    return found

@@ -30,14 +30,14 @@ class Recall:
 
     def __init__(self, model: Any, cache: PrefixCache | None) -> None:
         empty = caches.new_cache(model) if model is not None else []
-        self._cache = cache if cache and cache.budget and empty and layers.can_keep(empty) else None
+        self._cache = cache if cache and cache.memory.budget and empty and layers.can_keep(empty) else None
         self._states = layers.has_states(empty)
         self._model = model
 
     @property
     def version(self) -> int:
         """Changes whenever `known` might answer otherwise."""
-        return self._cache.version if self._cache else 0
+        return self._cache.memory.version if self._cache else 0
 
     def known(self, row: Row) -> Known:
         """How much of a row's prompt need not be computed."""

@@ -58,6 +58,20 @@ class Match:
     path: tuple[Node, ...]
     length: int
 
+    def usable(self, states: bool) -> Match:
+        """The part of it that a prompt can continue from.
+
+        Args:
+            states: Whether the model has layers that cannot be cut.
+        """
+        if not states:
+            return self
+        for count in range(len(self.path), 0, -1):
+            node = self.path[count - 1]
+            if node.states is not None and node.end <= self.length:
+                return Match(self.path[:count], node.end)
+        return Match((), 0)
+
 
 class PrefixTree:
     """The nodes of one model."""
