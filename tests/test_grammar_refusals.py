@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from greenroom.engine.grammar import limits
 from greenroom.engine.grammar.grammar_text import whole_pattern
 from greenroom.engine.grammar.patterns import narrow_pattern
 from greenroom.engine.grammar.schema_check import check_schema
@@ -173,6 +175,35 @@ def test_a_hostile_constraint_neither_hangs_nor_crashes(grammars: Grammars, numb
     except ProblemError as error:
         assert error.problem.status == 400  # noqa: PT017 - either outcome will do
     assert time.process_time() - began < 3.0
+
+
+def _objects(levels: int) -> Any:
+    schema: Any = {"type": "null"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def _wide(count: int) -> Any:
+    return {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(count)}}
+
+
+def _listed(count: int) -> Any:
+    return {"enum": [f"value {i}" for i in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "most"),
+    [
+        (_objects, limits.MAX_DEPTH),
+        (_deep, limits.MAX_DEPTH),
+        (_wide, limits.MAX_PROPERTIES),
+        (_listed, limits.MAX_VALUES),
+    ],
+)
+def test_limits_hold_exactly(grammars: Grammars, schema: Callable[[int], Any], most: int) -> None:
+    assert grammars.compiler.compile(Constraint(JsonSchemaFormat(schema(most))))
+    assert str(most) in refusal(grammars, JsonSchemaFormat(schema(most + 1)))[1]
 
 
 PATTERNS = (

@@ -7,10 +7,12 @@ from typing import Any, Final
 MAX_NODES: Final = 10_000
 """Subschemas in one schema."""
 
-MAX_PROPERTIES: Final = 1_000
-"""Properties of one object: optional ones cost their number squared (5,000 took 2.7 s to compile)."""
+MAX_PROPERTIES: Final = 500
+"""Properties of one object: optional ones cost their number squared, and llguidance's fuel ends soon after."""
 
-MAX_DEPTH: Final = 64
+MAX_DEPTH: Final = 60
+"""Levels of one schema; llguidance gives up at 61 objects in one another."""
+
 MAX_VALUES: Final = 20_000
 """Values in all `enum` and `const` of one schema together."""
 

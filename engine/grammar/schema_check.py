@@ -145,7 +145,7 @@ def _reference(walk: _Walk, value: Any, path: str) -> str:
 def _values(walk: _Walk, value: Any, path: str, *, as_list: bool) -> None:
     if as_list and (not isinstance(value, list) or not value):
         raise invalid(f"{path} must be a list with at least one value", path)
-    walk.values += 1
+    walk.values += not as_list
     if walk.values > limits.MAX_VALUES:
         raise invalid(f"The schema lists more than {limits.MAX_VALUES} values", walk.param)
     if isinstance(value, list):
