@@ -8,7 +8,7 @@ MAX_NODES: Final = 10_000
 """Subschemas in one schema."""
 
 MAX_PROPERTIES: Final = 500
-"""Properties of one object: optional ones cost their number squared, and llguidance's fuel ends soon after."""
+"""Properties of one object: optional ones cost their number squared, and llguidance gives up soon."""
 
 MAX_DEPTH: Final = 60
 """Levels of one schema; llguidance gives up at 61 objects in one another."""
