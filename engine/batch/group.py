@@ -142,8 +142,7 @@ class BatchGroup:
         Args:
             lend: Whether there are so many bytes for the copy.
         """
-        live = self.live
-        rows = len(self.rows)
+        live, rows = self._shared.live, len(self._shared.rows)
         worth_it = 0 < live < rows and self._compaction.should_compact(rows, live)
         if worth_it and lend(self.size_in_bytes * live // rows):
             self.compact()

@@ -34,7 +34,7 @@ class SharedCache:
     @property
     def length(self) -> int:
         """Tokens of the longest row."""
-        return max((row.length for row in self.rows if row is not None), default=0)
+        return max([row.length for row in self.rows if row is not None], default=0)
 
     @property
     def size_in_bytes(self) -> int:
