@@ -52,12 +52,14 @@ def test_a_killed_server_remembers(tiny_model: Callable[..., Path], tmp_path: Pa
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", "lfm2"])
 def test_usage_tells_what_was_not_computed(tiny_model: Callable[..., Path], kind: str) -> None:
+    # Text may be tokenised otherwise where an answer ends, and less than 32 tokens are worth no snapshot.
+    recomputed = 8 if kind == "qwen3" else 8 + 32
     with serving(str(tiny_model(kind))) as server:
         said = ["Hello"]
         before = 0
         for turn in range(10):
             text, prompt, cached = ask(server, *said, n=2 if turn == 3 else 1)
             assert cached < prompt
-            assert cached >= before - 8  # text may be tokenised otherwise where an answer ends
+            assert cached >= before - recomputed
             before = prompt
             said += [text, f"Question {turn}?"]
