@@ -290,7 +290,7 @@ class NucleusDraw(Draw):
             sums: Of each block, `[rows, blocks]`.
         """
         length = times.shape[-1] // (MOST_TRIES + self._extra_races)
-        allowed = mx.array(self._tries)[:, None]
+        allowed, whole = mx.array(self._tries)[:, None], blocks
         for attempt in range(max(self._tries)):
             drawn, weight = race_between(blocks, sums, times[:, attempt * length : (attempt + 1) * length])
             blocks = blocks * (blocks > weight[:, :, None])
@@ -300,9 +300,11 @@ class NucleusDraw(Draw):
                 stands = stands & (weight >= self._min_p)
             token = mx.where(stands, drawn, token)
             open_yet = open_yet & ~stands
-        return self._last_resort(token, open_yet, times[:, MOST_TRIES * length :])
+        return self._last_resort(whole, room, token, open_yet, times[:, MOST_TRIES * length :])
 
-    def _last_resort(self, token: mx.array, open_yet: mx.array, times: mx.array) -> mx.array:
+    def _last_resort(
+        self, blocks: mx.array, room: mx.array, token: mx.array, open_yet: mx.array, times: mx.array
+    ) -> mx.array:
         """The draw of rows of which no try stood."""
         return token
 
@@ -316,21 +318,9 @@ class NarrowNucleusDraw(NucleusDraw):
 
     _extra_races = 1
 
-    def _beyond(
-        self,
-        blocks: mx.array,
-        sums: mx.array,
-        room: mx.array,
-        token: mx.array,
-        open_yet: mx.array,
-        times: mx.array,
+    def _last_resort(
+        self, blocks: mx.array, room: mx.array, token: mx.array, open_yet: mx.array, times: mx.array
     ) -> mx.array:
-        self._whole = blocks, room
-        return super()._beyond(blocks, sums, room, token, open_yet, times)
-
-    def _last_resort(self, token: mx.array, open_yet: mx.array, times: mx.array) -> mx.array:
-        blocks, room = self._whole
-        del self._whole
         still: Any = open_yet[:, 0].tolist()
         if not any(still):
             return token

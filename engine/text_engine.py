@@ -126,7 +126,8 @@ class TextEngine:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
         self._memory.give_way()
-        if not len(self._groups):
+        idle = not len(self._groups)
+        if idle:
             self._begin()  # those who are ready may wait for those who came with them
         self.admission.join()
         self._groups.rearrange()
@@ -145,7 +146,8 @@ class TextEngine:
                 self._answers.fail(row, problem)
         self._groups.drop_done()
         self._groups.settle()
-        self._begin()
+        if not idle:
+            self._begin()
         progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copied_ms)
         self._groups.sliced(pieces)
         for row, event in progress:
