@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
-
+from greenroom.http.collected_answer import Choice
 from greenroom.http.logprob_text import CompletionLogprobs, chat_logprobs
 from greenroom.http.openai_stream import finish_reason
 from greenroom.http.sse_text import system_fingerprint
-from greenroom.schemas.events import (
-    Finished,
-    GenerationEvent,
-    ReasoningDelta,
-    TextDelta,
-    TokenLogprob,
-    ToolCallDelta,
-)
+from greenroom.schemas.events import Finished
 from greenroom.schemas.openai_responses import (
     ChatChoice,
     ChatCompletion,
@@ -27,33 +19,6 @@ from greenroom.schemas.openai_responses import (
     body,
     usage_body,
 )
-
-
-@attrs.define
-class Choice:
-    """The pieces of one choice, put together as they come."""
-
-    texts: list[str] = attrs.field(factory=list)
-    thoughts: list[str] = attrs.field(factory=list)
-    calls: list[dict[str, Any]] = attrs.field(factory=list)
-    scores: list[TokenLogprob] = attrs.field(factory=list)
-    finished: Finished | None = None
-
-    def add(self, event: GenerationEvent) -> None:
-        """Take the next event."""
-        match event:
-            case TextDelta(text, _, scores):
-                self.texts.append(text)
-                self.scores += scores
-            case ReasoningDelta(text):
-                self.thoughts.append(text)
-            case ToolCallDelta(call, call_id, name, arguments):
-                if call == len(self.calls):
-                    function = {"name": name, "arguments": ""}
-                    self.calls.append({"id": call_id, "type": "function", "function": function})
-                self.calls[call]["function"]["arguments"] += arguments
-            case Finished():
-                self.finished = event
 
 
 def chat_completion(answer_id: str, model: str, created: int, choices: list[Choice]) -> dict[str, Any]:

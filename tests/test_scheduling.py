@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 import attrs
 import pytest
 
-from greenroom.engine.batch.cost_model import LinearCost, Shape, Slice, StepCosts
+from greenroom.engine.batch.cost_model import LinearCost, Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.grouping import GroupingPolicy
+from greenroom.engine.batch.shape import Shape
 from greenroom.engine.batch.step_timer import StepTimer
 from greenroom.engine.prefill.policy import PrefillPolicy
 

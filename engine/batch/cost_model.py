@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from greenroom.engine.batch.shape import Shape
+
 _FADING = 0.97
 _PRIOR_WEIGHT = 1e-2
 _STRAGGLER = 3.0
@@ -98,9 +100,6 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
         solution[column] = (rows[column][size] - known) / rows[column][column]
     return solution
 
-
-Shape = tuple[int, int]
-"""Rows of a group and the length to which they are padded."""
 
 Slice = tuple[int, int, int]
 """Rows of a slice of prefill, tokens of each, and tokens that their caches hold already."""

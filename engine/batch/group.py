@@ -7,12 +7,12 @@ from typing import Any
 
 from greenroom.engine.batch import caches
 from greenroom.engine.batch.cache_extent import CacheExtent
+from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.batch.constrained import Refused
-from greenroom.engine.batch.cost_model import Shape
 from greenroom.engine.batch.decoding import Decoding
-from greenroom.engine.batch.grouping import CompactionPolicy
 from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
+from greenroom.engine.batch.shape import Shape
 from greenroom.engine.batch.shared_cache import SharedCache
 from greenroom.engine.memory.footprint import STEP, Extent, Footprint
 from greenroom.engine.speculation.speculation import Speculation

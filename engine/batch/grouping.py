@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.batch.cost_model import Shape
+from greenroom.engine.batch.shape import Shape
 
 
 @attrs.frozen
@@ -64,27 +64,3 @@ def padding(one: Shape, other: Shape) -> int:
     """Padded tokens that two groups have as one and not as two."""
     (rows, length), (more_rows, other_length) = one, other
     return (rows if length < other_length else more_rows) * abs(length - other_length)
-
-
-@attrs.define
-class CompactionPolicy:
-    """When rows that have left are cut out of a batch: a copy of the cache against computing them in vain.
-
-    Args:
-        patience: Wasted work, in whole steps of the batch, that is worth one copy.
-    """
-
-    patience: float = 1.0
-    wasted: float = 0.0
-
-    def should_compact(self, rows: int, live: int) -> bool:
-        """Asked once per step; remembers what was wasted since the last copy.
-
-        Args:
-            rows: Rows of the batch, left ones included.
-        """
-        self.wasted += (rows - live) / rows
-        if self.wasted < self.patience:
-            return False
-        self.wasted = 0.0
-        return True

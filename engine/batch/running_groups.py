@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from greenroom.engine.batch import caches
-from greenroom.engine.batch.cost_model import Shape, Slice, StepCosts
+from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
+from greenroom.engine.batch.shape import Shape
 from greenroom.engine.batch.step_timer import StepTimer
 from greenroom.engine.memory.footprint import STEP
 from greenroom.engine.memory.kv_memory import KvMemory
