@@ -134,7 +134,7 @@ class Loading:
         from greenroom.engine.libraries import import_text_libraries
 
         import_text_libraries()
-        from greenroom.engine.text_engine_loading import load_text_engine
+        from greenroom.engine.open_text_engine import load_text_engine
 
         settings = self._settings
         account = self._open_account()

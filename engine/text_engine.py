@@ -7,7 +7,6 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.answers import Answers, Events
 from greenroom.engine.batch.conversation import conversation_of
 from greenroom.engine.batch.cost_model import StepCosts
 from greenroom.engine.batch.grouping import GroupingPolicy
@@ -21,6 +20,7 @@ from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefill.queue import PrefillQueue
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.request_outputs import Answers, Events
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, ProblemError

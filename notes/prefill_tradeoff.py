@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from greenroom.engine.detection import detect
+from greenroom.engine.open_text_engine import load_text_engine
 from greenroom.engine.text_engine import TextEngine
-from greenroom.engine.text_engine_loading import load_text_engine
 from greenroom.schemas.events import PromptProgress
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
