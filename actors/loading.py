@@ -21,7 +21,7 @@ from greenroom.schemas.requests import GenerationRequest, PreparedInput
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.catalog import Catalog, CatalogEntry
+    from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
     from greenroom.engine.memory.account import MemoryAccount
 
 
@@ -104,8 +104,8 @@ class Loading:
         Raises:
             ProblemError: It cannot be used.
         """
-        from greenroom.engine.detection import detect
-        from greenroom.engine.download import download
+        from greenroom.engine.catalog.detection import detect
+        from greenroom.engine.catalog.download import download
 
         entry = self.find(name)
         if isinstance(entry, Problem):
@@ -149,7 +149,7 @@ class Loading:
             return self._account
 
     def _open_catalog(self) -> Catalog:
-        from greenroom.engine.catalog import Catalog
+        from greenroom.engine.catalog.catalog import Catalog
 
         with self._lock:
             if self._catalog is None:

@@ -35,7 +35,7 @@ from greenroom.schemas.problems import Problem, draining, internal_error, model_
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.catalog import CatalogEntry
+    from greenroom.engine.catalog.catalog import CatalogEntry
 
 _TICK = 0.5
 """Seconds between two looks at those who wait: their positions, and whose turn is over."""

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.model_files import read_optional
+from greenroom.engine.catalog.model_files import read_optional
 
 _LARGEST_HEADER = 100_000_000
 """Bytes; the format's own limit."""

@@ -34,8 +34,8 @@ class Yardstick:
 
     def __init__(self, model: str) -> None:
         from greenroom.engine.adapters.registry import make_adapter
-        from greenroom.engine.catalog import Catalog
-        from greenroom.engine.detection import detect
+        from greenroom.engine.catalog.catalog import Catalog
+        from greenroom.engine.catalog.detection import detect
         from greenroom.engine.text_engine import TextEngine
         from greenroom.engine.tokenizer import load_tokenizer
         from greenroom.engine.yardstick import load_model

@@ -83,7 +83,7 @@ def has_gpu() -> bool:
 
 def is_missing(model: str) -> bool:
     """Whether an operator's name for a model means a folder that holds none."""
-    from greenroom.engine.catalog import as_folder
+    from greenroom.engine.catalog.catalog import as_folder
 
     folder = as_folder(model)
     return folder is not None and not (folder / "config.json").is_file()
@@ -91,8 +91,8 @@ def is_missing(model: str) -> bool:
 
 def describe_models(models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
     """What can be told about the models that can be asked for, without loading any."""
-    from greenroom.engine.catalog import Catalog
-    from greenroom.engine.detection import detect
+    from greenroom.engine.catalog.catalog import Catalog
+    from greenroom.engine.catalog.detection import detect
     from greenroom.schemas.problems import ProblemError
 
     rows: list[dict[str, Any]] = []

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog import DEMO_ID, Catalog, CatalogEntry
-from greenroom.engine.download import download
-from greenroom.engine.hub_cache import cached_model, hub_cache
+from greenroom.engine.catalog.catalog import DEMO_ID, Catalog, CatalogEntry
+from greenroom.engine.catalog.download import download
+from greenroom.engine.catalog.hub_cache import cached_model, hub_cache
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.hub_server import COMMIT, hub_server
 

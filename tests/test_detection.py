@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.detection import detect, family_of
+from greenroom.engine.catalog.detection import detect, family_of
 from greenroom.schemas.capabilities import Family
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -222,8 +222,8 @@ def test_a_missing_folder_or_config_is_a_load_failure(tmp_path: Path) -> None:
 def test_detecting_imports_no_model_library(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from greenroom.engine.catalog import Catalog\n"
-        "from greenroom.engine.detection import detect\n"
+        "from greenroom.engine.catalog.catalog import Catalog\n"
+        "from greenroom.engine.catalog.detection import detect\n"
         f"detect(Path({str(model(tmp_path, model_type='qwen3'))!r})); Catalog().entries()\n"
         "heavy = {'mlx', 'mlx_lm', 'mlx_vlm', 'mlx_audio', 'transformers', 'numpy', 'huggingface_hub'}\n"
         "sys.exit(', '.join(heavy & {name.partition('.')[0] for name in sys.modules}) or 0)"

@@ -16,7 +16,7 @@ from greenroom.engine.batch import caches
 from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
-from greenroom.engine.detection import detect
+from greenroom.engine.catalog.detection import detect
 from greenroom.engine.kv_quantisation.model import quantise_kv
 from greenroom.engine.loader import load_model
 from greenroom.engine.memory.account import MemoryAccount

@@ -18,8 +18,8 @@ from greenroom.engine.adapters.room import (
     room_left,
 )
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
+from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.chat_template import TemplateTraits, study
-from greenroom.engine.model_files import read_optional
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.contract import Release, ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.null import NullThinkingParser

@@ -77,9 +77,9 @@ def _load_draft(
 
 def _folder(name: str, settings: Settings) -> Path:
     """Where the draft model's files are, which are fetched if need be."""
-    from greenroom.engine.catalog import as_folder
-    from greenroom.engine.download import download
-    from greenroom.engine.hub_cache import cached_model, hub_cache
+    from greenroom.engine.catalog.catalog import as_folder
+    from greenroom.engine.catalog.download import download
+    from greenroom.engine.catalog.hub_cache import cached_model, hub_cache
 
     return as_folder(name) or cached_model(name, hub_cache()) or download(name, settings.trust_remote_code)
 

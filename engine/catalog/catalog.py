@@ -11,8 +11,8 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.engine.detection import detect
-from greenroom.engine.hub_cache import HUB_ID, cached_ids, cached_model, hub_cache
+from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.hub_cache import HUB_ID, cached_ids, cached_model, hub_cache
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
 
 DEFAULT_ID = "default"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from greenroom.engine.model_files import read_optional
+from greenroom.engine.catalog.model_files import read_optional
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 """`owner/name`, as the hub spells it; nothing that matches can leave the cache folder."""

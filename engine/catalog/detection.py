@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.context_length import declared_context
-from greenroom.engine.model_files import read_json_object
+from greenroom.engine.catalog.context_length import declared_context
+from greenroom.engine.catalog.model_files import read_json_object
 from greenroom.schemas.capabilities import CapabilityRecord, Family, ModelType
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
 
