@@ -114,7 +114,7 @@ class Loading:
         folder = entry.folder or download(entry.hub_id or entry.id, trust)
         record = detect(folder, trust, entry.id)
 
-        from greenroom.engine.libraries import import_text_libraries
+        from greenroom.engine.loading.libraries import import_text_libraries
 
         import_text_libraries()
         from greenroom.engine.adapters.registry import make_adapter
@@ -131,7 +131,7 @@ class Loading:
         Raises:
             ProblemError: They cannot be loaded.
         """
-        from greenroom.engine.libraries import import_text_libraries
+        from greenroom.engine.loading.libraries import import_text_libraries
 
         import_text_libraries()
         from greenroom.engine.open_text_engine import load_text_engine

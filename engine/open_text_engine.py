@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from greenroom.engine.loader import load_model
+from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.device_memory import default_memory
 from greenroom.engine.prefill.policy import PrefillPolicy

@@ -21,7 +21,7 @@ Prompts = Sequence[Sequence[int]]
 
 def load_model(folder: Path) -> Any:
     """A model as the loops take it."""
-    from greenroom.engine.loader import load_model
+    from greenroom.engine.loading.load_model import load_model
     from greenroom.schemas.settings import Settings
 
     return load_model(folder, Settings())

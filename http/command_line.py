@@ -76,7 +76,7 @@ def greenroom() -> None:
 
 def has_gpu() -> bool:
     """Whether MLX can compute on a GPU here."""
-    from greenroom.engine import devices
+    from greenroom.engine.loading import devices
 
     return devices.has_gpu()
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from greenroom.engine.batch import caches
 from greenroom.engine.kv_quantisation.caches import BatchedQuantisedCache, QuantisedCache
 from greenroom.engine.kv_quantisation.layer import QuantisedLayer
-from greenroom.engine.loader import load_model
+from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.generation import GenerationParameters

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-from greenroom.engine.libraries import import_text_libraries
+from greenroom.engine.loading.libraries import import_text_libraries
 import_text_libraries()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """

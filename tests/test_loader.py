@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from greenroom.engine.loader import LoadAbandonedError, load_model
+from greenroom.engine.loading.load_model import LoadAbandonedError, load_model
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 

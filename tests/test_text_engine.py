@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.batch.row import Row
-from greenroom.engine.loader import load_model
+from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.row_sampling import RowSampling
 from greenroom.engine.text_engine import TextEngine

@@ -18,7 +18,7 @@ from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.kv_quantisation.model import quantise_kv
-from greenroom.engine.loader import load_model
+from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache

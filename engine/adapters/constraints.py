@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from greenroom.engine.libraries import import_grammar_library
+from greenroom.engine.loading.libraries import import_grammar_library
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
 from greenroom.engine.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import ToolChoice

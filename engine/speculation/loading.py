@@ -10,7 +10,7 @@ import mlx.core as mx
 import structlog
 
 from greenroom.engine.batch import caches
-from greenroom.engine.loader import load_model
+from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.policy import SpeculationPolicy
 from greenroom.engine.speculation.speculation import LookupDrafter, Speculation
