@@ -118,7 +118,7 @@ class Loading:
 
         import_text_libraries()
         from greenroom.engine.adapters.registry import make_adapter
-        from greenroom.engine.tokenizer import load_tokenizer
+        from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
         tokenizer = load_tokenizer(folder, trust, entry.id)
         return OpenedModel(folder, record, make_adapter(record, tokenizer, self._settings))

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import ProblemError, invalid
 
 TemplateMessage = dict[str, Any]

@@ -39,7 +39,7 @@ def load_text_engine(
     """
     from greenroom.engine.adapters.registry import make_adapter
     from greenroom.engine.speculation.loading import load_speculation
-    from greenroom.engine.tokenizer import load_tokenizer
+    from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)

@@ -37,7 +37,7 @@ class Yardstick:
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.detection import detect
         from greenroom.engine.text_engine import TextEngine
-        from greenroom.engine.tokenizer import load_tokenizer
+        from greenroom.engine.tokenizer.tokenizer import load_tokenizer
         from greenroom.engine.yardstick import load_model
 
         entry = Catalog((model,)).find("default")

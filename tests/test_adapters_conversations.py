@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import make_adapter
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.tokenizer import load_tokenizer
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey

@@ -12,10 +12,10 @@ import pytest
 
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import FAMILIES, make_adapter
-from greenroom.engine.control_tokens import CLOSE, OPEN
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.parsers.registry import thinking_parser, tool_parser
-from greenroom.engine.tokenizer import ChatTokenizer, load_tokenizer
+from greenroom.engine.tokenizer.control_tokens import CLOSE, OPEN
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey

@@ -15,7 +15,7 @@ from greenroom.engine.adapters.conversation import short_call_id
 from greenroom.engine.adapters.registry import make_adapter
 from greenroom.engine.chat_template import TemplateTraits
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.tokenizer import load_tokenizer
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.model_key import ModelKey

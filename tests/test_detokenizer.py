@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.detokenizer import BoundedDetokenizer
+from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
 from greenroom.tests.text_engines import loaded
 
 

@@ -344,7 +344,7 @@ def test_nothing_to_hold_is_no_matcher(grammars: Grammars) -> None:
 
 
 def test_a_model_s_own_tokenizer_serves(tmp_path: Path) -> None:
-    from greenroom.engine.tokenizer import load_tokenizer
+    from greenroom.engine.tokenizer.tokenizer import load_tokenizer
     from greenroom.tests.tiny_models import make_tokenizer
 
     make_tokenizer(tmp_path)

@@ -17,7 +17,7 @@ from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.row_sampling import fold_seed
-from greenroom.engine.token_names import TokenNames, byte_alphabet
+from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
 from greenroom.schemas.events import Finished, GenerationEvent, TextDelta, TokenLogprob
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat

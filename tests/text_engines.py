@@ -24,7 +24,7 @@ from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine
-from greenroom.engine.tokenizer import load_tokenizer
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events import GenerationEvent, Token
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey

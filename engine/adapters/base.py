@@ -25,8 +25,8 @@ from greenroom.engine.parsers.contract import Release, ThinkingParser, ToolCallP
 from greenroom.engine.parsers.null import NullThinkingParser
 from greenroom.engine.parsers.registry import tool_parser as registered_tool_parser
 from greenroom.engine.stream_processor import StreamProcessor
-from greenroom.engine.token_names import TokenNames
-from greenroom.engine.tokenizer import ChatTokenizer, Detokenizer
+from greenroom.engine.tokenizer.token_names import TokenNames
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.events import ReasoningDelta, TextDelta, Token, ToolCallDelta
 from greenroom.schemas.generation import Overrides, check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.requests import ChatInput
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from greenroom.engine.loading.libraries import import_grammar_library
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
-from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import ToolChoice
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import ChatInput, GenerationRequest, RawInput

@@ -14,8 +14,8 @@ import attrs
 from greenroom.engine.adapters import turns
 from greenroom.engine.adapters.tool_prompt import write_call
 from greenroom.engine.chat_template import TemplateMessage, TemplateTraits, as_parts
-from greenroom.engine.control_tokens import Marker
 from greenroom.engine.parsers.contract import ToolCallParser
+from greenroom.engine.tokenizer.control_tokens import Marker
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")

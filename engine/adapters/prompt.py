@@ -7,9 +7,9 @@ import attrs
 from greenroom.engine.adapters.conversation import ConversationWriter
 from greenroom.engine.adapters.tool_prompt import as_function, tool_prompt
 from greenroom.engine.chat_template import TemplateTraits, check_options, render_conversation
-from greenroom.engine.control_tokens import Marker, unmark
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
-from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.engine.tokenizer.control_tokens import Marker, unmark
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import ChatInput

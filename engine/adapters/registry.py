@@ -12,7 +12,7 @@ from greenroom.engine.adapters.llama import LlamaAdapter
 from greenroom.engine.adapters.mistral import MistralAdapter
 from greenroom.engine.adapters.qwen import QwenAdapter
 from greenroom.engine.parsers.choice import choose_thinking_parser, choose_tool_parser
-from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.engine.tokenizer import ChatTokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
 
 RAW_MAX_TOKENS = 16

@@ -14,7 +14,7 @@ from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.policy import SpeculationPolicy
 from greenroom.engine.speculation.speculation import LookupDrafter, Speculation
-from greenroom.engine.tokenizer import ChatTokenizer, load_tokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 

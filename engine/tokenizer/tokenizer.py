@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from greenroom.engine.catalog.model_files import read_optional
-from greenroom.engine.control_tokens import restore_marks, split_marked
-from greenroom.engine.detokenizer import BoundedDetokenizer
+from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
+from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _TAIL = 4
