@@ -10,7 +10,7 @@ import attrs
 
 from greenroom.actors.loading import Engine, Loading, OpenedModel
 from greenroom.engine.adapters.base import Adapter
-from greenroom.engine.stream_processor import StreamProcessor
+from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import Finished, GenerationEvent, Usage
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.requests import GenerationRequest, PreparedInput

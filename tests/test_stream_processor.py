@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from greenroom.engine.parsers.registry import thinking_parser, tool_parser
-from greenroom.engine.stream_processor import Delta, StreamProcessor
+from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.requests import PreparedInput
 from greenroom.tests.tool_call_examples import CLOCK, TOOLS, WRITTEN

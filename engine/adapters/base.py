@@ -24,7 +24,7 @@ from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.contract import Release, ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.null import NullThinkingParser
 from greenroom.engine.parsers.registry import tool_parser as registered_tool_parser
-from greenroom.engine.stream_processor import StreamProcessor
+from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family

@@ -20,7 +20,7 @@ from greenroom.engine.parsers.contract import (
     ToolCallParser,
 )
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
-from greenroom.engine.stop_strings import StopStrings
+from greenroom.engine.parsers.stop_strings import StopStrings
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.requests import PreparedInput
 
