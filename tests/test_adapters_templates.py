@@ -11,9 +11,9 @@ import attrs
 import pytest
 
 from greenroom.engine.adapters.base import Adapter
+from greenroom.engine.adapters.chat_template import TemplateTraits
 from greenroom.engine.adapters.conversation import short_call_id
 from greenroom.engine.adapters.registry import make_adapter
-from greenroom.engine.chat_template import TemplateTraits
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from greenroom.engine.adapters.borders import system_end, turn_ends
+from greenroom.engine.adapters.chat_template import TemplateTraits, study
+from greenroom.engine.adapters.checkpoints import system_end, turn_ends
 from greenroom.engine.adapters.constraints import Constraints
-from greenroom.engine.adapters.prompt import PromptWriter
-from greenroom.engine.adapters.room import (
+from greenroom.engine.adapters.context_limits import (
     RAW_MAX_TOKENS,
     refuse_absurd,
     refuse_impossible,
     refuse_unknown_tokens,
     room_left,
 )
+from greenroom.engine.adapters.prompt import PromptWriter
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.catalog.model_files import read_optional
-from greenroom.engine.chat_template import TemplateTraits, study
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.contract import Release, ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.null import NullThinkingParser

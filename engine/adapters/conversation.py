@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from greenroom.engine.adapters import turns
+from greenroom.engine.adapters.chat_template import TemplateMessage, TemplateTraits, as_parts
 from greenroom.engine.adapters.tool_prompt import write_call
-from greenroom.engine.chat_template import TemplateMessage, TemplateTraits, as_parts
 from greenroom.engine.parsers.contract import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import Marker
 from greenroom.schemas.messages import Message, TextPart, ToolCall

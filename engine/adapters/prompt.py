@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.engine.adapters.chat_template import TemplateTraits, check_options, render_conversation
 from greenroom.engine.adapters.conversation import ConversationWriter
 from greenroom.engine.adapters.tool_prompt import as_function, tool_prompt
-from greenroom.engine.chat_template import TemplateTraits, check_options, render_conversation
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import Marker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from greenroom.engine.chat_template import TemplateTraits
+from greenroom.engine.adapters.chat_template import TemplateTraits
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import invalid
 
