@@ -13,9 +13,9 @@ from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.new_rows import new_row
 from greenroom.engine.batch.row import Voice
 from greenroom.engine.batch.running_groups import RunningGroups
+from greenroom.engine.kv_cache.size_model import Footprint
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.admission import Admission
-from greenroom.engine.memory.footprint import Footprint
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefill.queue import PrefillQueue

@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch import caches
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters

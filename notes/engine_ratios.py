@@ -134,7 +134,7 @@ def piecewise(folder: Path, pairs: int) -> list[float]:
     """Prints p99 over undisturbed p99 beside; returns the prompt's time over alone."""
     import mlx.core as mx
 
-    from greenroom.engine.batch import caches
+    from greenroom.engine.kv_cache import caches
     from greenroom.engine.yardstick import load_model
 
     model = load_model(folder)

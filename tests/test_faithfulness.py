@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.batch import caches, group, running_groups
+from greenroom.engine.batch import group, running_groups
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import GroupingPolicy
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Failed, Finished, PromptProgress

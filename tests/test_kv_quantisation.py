@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.batch import caches
-from greenroom.engine.kv_quantisation.caches import BatchedQuantisedCache, QuantisedCache
-from greenroom.engine.kv_quantisation.layer import QuantisedLayer
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.quantized_caches import BatchedQuantisedCache, QuantisedCache
+from greenroom.engine.kv_cache.quantized_layer import QuantisedLayer
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache

@@ -9,7 +9,7 @@ from statistics import median
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.batch import caches
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters

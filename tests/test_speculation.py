@@ -12,7 +12,7 @@ import attrs
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.batch import caches
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.speculation.policy import SpeculationPolicy
 from greenroom.engine.speculation.speculation import LookupDrafter, Speculation

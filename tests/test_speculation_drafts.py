@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
+from greenroom.engine.kv_cache.size_model import Footprint
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.footprint import Footprint
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.loading import load_speculation
 from greenroom.engine.speculation.policy import SpeculationPolicy

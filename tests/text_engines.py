@@ -12,12 +12,12 @@ import mlx.core as mx
 
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import make_adapter
-from greenroom.engine.batch import caches
-from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.row import Detokenizer, Processor
 from greenroom.engine.catalog.detection import detect
-from greenroom.engine.kv_quantisation.model import quantise_kv
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.quantization import quantise_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefill.policy import PrefillPolicy

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 
-from greenroom.engine.batch import caches
 from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
+from greenroom.engine.kv_cache import caches
 
 
 def with_twins(ready: Iterable[Joining]) -> Iterator[Joining]:

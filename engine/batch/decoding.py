@@ -7,12 +7,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch import caches
 from greenroom.engine.batch.constrained import Refused
 from greenroom.engine.batch.drawing import Drawing, Drawn, needs_host
 from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.shared_cache import SharedCache
 from greenroom.engine.batch.unread import Unread
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.speculation.drafting import Drafting
 from greenroom.engine.speculation.speculation import Speculation
 

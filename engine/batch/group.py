@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from greenroom.engine.batch import caches
-from greenroom.engine.batch.cache_extent import CacheExtent
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.batch.constrained import Refused
 from greenroom.engine.batch.decoding import Decoding
@@ -14,7 +12,9 @@ from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.batch.shared_cache import SharedCache
-from greenroom.engine.memory.footprint import STEP, Extent, Footprint
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.size_model import STEP, Extent, Footprint
+from greenroom.engine.kv_cache.usage import CacheExtent
 from greenroom.engine.speculation.speculation import Speculation
 
 

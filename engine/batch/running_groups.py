@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from greenroom.engine.batch import caches
 from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import GroupingPolicy
@@ -13,7 +12,8 @@ from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.batch.step_timer import StepTimer
-from greenroom.engine.memory.footprint import STEP
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.size_model import STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.speculation.policy import LENGTHS
 from greenroom.engine.speculation.speculation import Speculation

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from greenroom.engine.batch import caches
 from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
+from greenroom.engine.kv_cache import caches
 
 
 class SharedCache:

@@ -8,7 +8,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import structlog
 
-from greenroom.engine.batch import caches
+from greenroom.engine.kv_cache import caches
 
 _ROWS = 7
 """Of the trial: no number of heads, which a mask of the wrong shape might match by chance."""

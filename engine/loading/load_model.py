@@ -10,8 +10,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch import caches
-from greenroom.engine.kv_quantisation.model import quantise_kv
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.quantization import quantise_kv
 from greenroom.engine.loading.batch_repairs import make_fit_for_batches
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.weight_files import check_weight_files

@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.engine.batch import caches
 from greenroom.engine.batch.choices import twins_of, with_twins
 from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.running_groups import RunningGroups
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.memory.waiting_room import Seat, WaitingRoom
 from greenroom.engine.prefill.queue import PrefillQueue

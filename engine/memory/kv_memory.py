@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.engine.batch.caches import Cache, arrange
 from greenroom.engine.batch.row import Row
+from greenroom.engine.kv_cache.caches import Cache, arrange
+from greenroom.engine.kv_cache.size_model import Footprint, with_room
 from greenroom.engine.memory.account import MemoryAccount, Share
-from greenroom.engine.memory.footprint import Footprint, with_room
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 
 _PATIENCE = 0.2

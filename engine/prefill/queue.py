@@ -7,11 +7,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch import caches
 from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.joining import Joining
 from greenroom.engine.batch.row import Row
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefill.beginnings import Beginnings
 from greenroom.engine.prefill.policy import PrefillPolicy

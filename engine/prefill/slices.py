@@ -7,10 +7,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch import caches
-from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.joining import Joining
-from greenroom.engine.memory.footprint import STEP
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.size_model import STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefill.prompt import Prompt
 from greenroom.engine.prefix_cache.recall import Recall

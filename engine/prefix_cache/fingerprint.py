@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.batch import caches
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.kept_file import VERSION
 from greenroom.schemas.settings import Settings
 

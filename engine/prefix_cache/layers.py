@@ -12,8 +12,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.caches import Cache, leaves_of
-from greenroom.engine.kv_quantisation.layer import PARTS
+from greenroom.engine.kv_cache.caches import Cache, leaves_of
+from greenroom.engine.kv_cache.quantized_layer import PARTS
 
 Arrays = tuple[mx.array | None, ...]
 """What is kept of all layers of one sort, flat."""

@@ -7,7 +7,7 @@ from functools import partial
 
 import attrs
 
-from greenroom.engine.batch.caches import Cache
+from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.prefix_cache import layers
 from greenroom.engine.prefix_cache.copying_out import LEAST
 from greenroom.engine.prefix_cache.disk_index import Found

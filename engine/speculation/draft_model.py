@@ -7,10 +7,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch import caches
-from greenroom.engine.batch.caches import Cache
 from greenroom.engine.batch.row import Row
-from greenroom.engine.memory.footprint import Footprint, with_room
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.size_model import Footprint, with_room
 from greenroom.engine.sampling import Sampler
 from greenroom.engine.speculation.policy import LENGTHS, WORTHWHILE, SpeculationPolicy
 

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import structlog
 
-from greenroom.engine.batch import caches
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.policy import SpeculationPolicy

@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.kv_quantisation.layer import Parts, QuantisedLayer, stacked
+from greenroom.engine.kv_cache.quantized_layer import Parts, QuantisedLayer, stacked
 
 
 class QuantisedCache(QuantisedLayer):

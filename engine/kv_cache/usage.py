@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from greenroom.engine.batch.caches import Cache
-from greenroom.engine.memory.footprint import Extent, Footprint
+from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.size_model import Extent, Footprint
 
 
 class CacheExtent:

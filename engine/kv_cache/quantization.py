@@ -8,9 +8,9 @@ from typing import Any
 import mlx.core as mx
 import structlog
 
-from greenroom.engine.batch import caches
-from greenroom.engine.batch.caches import Cache
-from greenroom.engine.kv_quantisation.caches import QuantisedCache
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.quantized_caches import QuantisedCache
 
 GROUP_SIZES = (64, 32)
 """Numbers that share a scale, the preferred first. MLX also has 128, which costs accuracy to save little."""

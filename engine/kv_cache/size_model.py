@@ -12,8 +12,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.batch import caches
-from greenroom.engine.batch.caches import Cache, leaves_of, slabs_of, tokens_in
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.caches import Cache, leaves_of, slabs_of, tokens_in
 
 STEP = 256
 """Tokens by which all caches grow."""
