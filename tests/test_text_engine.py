@@ -13,7 +13,7 @@ import pytest
 from greenroom.engine.batch.row import Row
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.prefill.policy import PrefillPolicy
-from greenroom.engine.row_sampling import RowSampling
+from greenroom.engine.sampling.sampling_parameters import RowSampling
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (
     Failed,

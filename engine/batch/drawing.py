@@ -8,8 +8,8 @@ import mlx.core as mx
 
 from greenroom.engine.batch.constrained import Refused, constrain
 from greenroom.engine.batch.row import Row
-from greenroom.engine.logprobs import LogprobScorer, Scored
-from greenroom.engine.sampling import Sampler
+from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
+from greenroom.engine.sampling.sampler import Sampler
 
 Drawn = tuple[mx.array, Scored | None]
 """Tokens that are being drawn, by row, and the scores of the rows that asked for them."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from greenroom.engine.batch.row import Row, Voice
 from greenroom.engine.batch.scores import AnswerScores
-from greenroom.engine.row_sampling import RowSampling
+from greenroom.engine.sampling.sampling_parameters import RowSampling
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 

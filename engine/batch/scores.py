@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.engine.logprobs import Scores
+from greenroom.engine.sampling.logprobs import Scores
 from greenroom.schemas.events import (
     Finished,
     GenerationEvent,

@@ -8,7 +8,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.batch.row import Row
-from greenroom.engine.logprobs import Scored, Scores
+from greenroom.engine.sampling.logprobs import Scored, Scores
 
 
 @attrs.define(eq=False)

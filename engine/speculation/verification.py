@@ -8,8 +8,8 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.batch.row import Row
-from greenroom.engine.logprobs import LogprobScorer, Scored
-from greenroom.engine.sampling import Sampler
+from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
+from greenroom.engine.sampling.sampler import Sampler
 
 
 @attrs.frozen(eq=False)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from greenroom.engine.row_sampling import RowSampling
+from greenroom.engine.sampling.sampling_parameters import RowSampling
 
 
 class Written(Protocol):

@@ -7,8 +7,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.exponential import log_sum_exp
-from greenroom.engine.races import largest
+from greenroom.engine.sampling.exponential import log_sum_exp
+from greenroom.engine.sampling.exponential_race import largest
 
 Scores = Sequence[float]
 """Of one token: its log-probability, those of the likeliest, and the ids of the likeliest."""

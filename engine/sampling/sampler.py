@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.adjustments import Adjustments, Written
-from greenroom.engine.draws import AHEAD, Draw, draw_class
-from greenroom.engine.races import is_small
-from greenroom.engine.row_sampling import RowSampling
+from greenroom.engine.sampling.exponential_race import is_small
+from greenroom.engine.sampling.logits_processors import Adjustments, Written
+from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.sampling.strategies import AHEAD, Draw, draw_class
 
 
 @attrs.frozen(eq=False)

@@ -15,8 +15,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.exponential import exponential, row_sums
-from greenroom.engine.races import (
+from greenroom.engine.sampling.exponential import exponential, row_sums
+from greenroom.engine.sampling.exponential_race import (
     in_blocks,
     is_small,
     largest,
@@ -26,7 +26,7 @@ from greenroom.engine.races import (
     race_length,
     races_in_blocks,
 )
-from greenroom.engine.row_sampling import RowSampling
+from greenroom.engine.sampling.sampling_parameters import RowSampling
 
 WIDTHS = (64, 256, 1024)
 """Likeliest tokens that are looked at for a small, a middling and a large top_k."""
