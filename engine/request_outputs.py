@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import structlog
 
 from greenroom.engine.batch.group import BatchGroup
-from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.memory.admission import Admission
 from greenroom.engine.prefill.queue import PrefillQueue
+from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.problems import Problem, ProblemError
 

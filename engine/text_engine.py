@@ -10,8 +10,6 @@ import mlx.core as mx
 from greenroom.engine.batch.conversation import conversation_of
 from greenroom.engine.batch.cost_model import StepCosts
 from greenroom.engine.batch.grouping import GroupingPolicy
-from greenroom.engine.batch.new_rows import new_row
-from greenroom.engine.batch.row import Voice
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.kv_cache.size_model import Footprint
 from greenroom.engine.memory.account import Share
@@ -21,6 +19,8 @@ from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefill.queue import PrefillQueue
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.request_outputs import Answers, Events
+from greenroom.engine.sequences.new_sequences import new_row
+from greenroom.engine.sequences.sequence import Voice
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, ProblemError

@@ -7,9 +7,9 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.memory.waiting_room import Seat, WaitingRoom
 from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.generation import GenerationParameters
 
 MOVES = st.lists(

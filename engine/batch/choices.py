@@ -6,8 +6,8 @@ import copy
 from collections.abc import Iterable, Iterator
 
 from greenroom.engine.batch.joining import Joining
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.sequences.sequence import Row
 
 
 def with_twins(ready: Iterable[Joining]) -> Iterator[Joining]:

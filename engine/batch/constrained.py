@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from greenroom.engine.batch.row import Row
+from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.problems import Problem
 
 Refused = list[tuple[Row, Problem]]

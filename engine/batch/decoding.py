@@ -9,10 +9,10 @@ import mlx.core as mx
 
 from greenroom.engine.batch.constrained import Refused
 from greenroom.engine.batch.drawing import Drawing, Drawn, needs_host
-from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.shared_cache import SharedCache
 from greenroom.engine.batch.unread import Unread
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.sequences.sequence import Row
 from greenroom.engine.speculation.drafting import Drafting
 from greenroom.engine.speculation.speculation import Speculation
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from greenroom.engine.batch.constrained import Refused, constrain
-from greenroom.engine.batch.row import Row
 from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling.sampler import Sampler
+from greenroom.engine.sequences.sequence import Row
 
 Drawn = tuple[mx.array, Scored | None]
 """Tokens that are being drawn, by row, and the scores of the rows that asked for them."""

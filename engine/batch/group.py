@@ -9,12 +9,12 @@ from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.batch.constrained import Refused
 from greenroom.engine.batch.decoding import Decoding
 from greenroom.engine.batch.joining import Joining
-from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.batch.shared_cache import SharedCache
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.size_model import STEP, Extent, Footprint
 from greenroom.engine.kv_cache.usage import CacheExtent
+from greenroom.engine.sequences.sequence import Row
 from greenroom.engine.speculation.speculation import Speculation
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.sequences.sequence import Row
 
 
 @attrs.frozen(eq=False)

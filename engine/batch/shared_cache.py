@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from greenroom.engine.batch.joining import Joining
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.sequences.sequence import Row
 
 
 class SharedCache:

@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.sampling.logprobs import Scored, Scores
+from greenroom.engine.sequences.sequence import Row
 
 
 @attrs.define(eq=False)

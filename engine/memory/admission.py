@@ -13,12 +13,12 @@ import attrs
 import structlog
 
 from greenroom.engine.batch.choices import twins_of, with_twins
-from greenroom.engine.batch.row import Row
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.memory.waiting_room import Seat, WaitingRoom
 from greenroom.engine.prefill.queue import PrefillQueue
+from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.problems import Problem, ProblemError
 
 MOST_RESERVED = 1024

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache.caches import Cache, arrange
 from greenroom.engine.kv_cache.size_model import Footprint, with_room
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.sequences.sequence import Row
 
 _PATIENCE = 0.2
 """Seconds that another model's prefix cache gets to give way, before rows of this one do."""

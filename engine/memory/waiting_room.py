@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
-from greenroom.engine.batch.row import Row
+from greenroom.engine.sequences.sequence import Row
 
 
 @attrs.define(eq=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefill.leading import Leading
 from greenroom.engine.prefill.prompt import Prompt
 from greenroom.engine.prefix_cache.recall import Recall
+from greenroom.engine.sequences.sequence import Row
 
 
 class Beginnings:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.prefix_cache.recall import LEAST_WHILE_RUNNING
 from greenroom.engine.prefix_cache.tree import common_length, pack
+from greenroom.engine.sequences.sequence import Row
 
 
 class Leading:

@@ -7,8 +7,8 @@ import time
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.events import PromptProgress
 
 

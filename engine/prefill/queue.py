@@ -10,7 +10,6 @@ import mlx.core as mx
 from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.joining import Joining
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefill.beginnings import Beginnings
@@ -20,6 +19,7 @@ from greenroom.engine.prefill.ready import Ready
 from greenroom.engine.prefill.slices import Slices
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.prefix_cache.recall import Recall
+from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.events import PromptProgress
 
 

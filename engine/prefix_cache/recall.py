@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.prefix_cache import layers
 from greenroom.engine.prefix_cache.prefix_cache import Known, PrefixCache
+from greenroom.engine.sequences.sequence import Row
 
 _LEAST = 32
 """New tokens that are worth a copy: fewer are computed again as fast."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.size_model import Footprint, with_room
 from greenroom.engine.sampling.sampler import Sampler
+from greenroom.engine.sequences.sequence import Row
 from greenroom.engine.speculation.policy import LENGTHS, WORTHWHILE, SpeculationPolicy
 
 _NEAR = 8

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import mlx.core as mx
 
-from greenroom.engine.batch.row import Row
+from greenroom.engine.sequences.sequence import Row
 from greenroom.engine.speculation.policy import SpeculationPolicy
 from greenroom.engine.speculation.prompt_lookup import KINDS, PromptLookup
 from greenroom.engine.speculation.verification import Drafts, can_verify

@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.batch.row import Row
 from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling.sampler import Sampler
+from greenroom.engine.sequences.sequence import Row
 
 
 @attrs.frozen(eq=False)

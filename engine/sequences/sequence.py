@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import attrs
 
-from greenroom.engine.batch.scores import AnswerScores
 from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.sequences.answer_logprobs import AnswerScores
 from greenroom.schemas.events import Finished, FinishReason, GenerationEvent, Timing, Token, Usage
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import PreparedInput

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from greenroom.engine.batch.row import Row, Voice
-from greenroom.engine.batch.scores import AnswerScores
 from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.sequences.answer_logprobs import AnswerScores
+from greenroom.engine.sequences.sequence import Row, Voice
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 
