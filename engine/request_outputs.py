@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from greenroom.engine.batch.group import BatchGroup
+from greenroom.engine.batch.batch import BatchGroup
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.memory.admission import Admission
 from greenroom.engine.prefill.queue import PrefillQueue

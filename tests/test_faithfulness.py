@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.batch import group, running_groups
+from greenroom.engine.batch import batch as group
+from greenroom.engine.batch import running_groups
+from greenroom.engine.batch.batch import BatchGroup
 from greenroom.engine.batch.compaction import CompactionPolicy
-from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefill.policy import PrefillPolicy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from greenroom.engine.batch.batch import BatchGroup
 from greenroom.engine.batch.cost_model import Slice, StepCosts
-from greenroom.engine.batch.group import BatchGroup
 from greenroom.engine.batch.grouping import GroupingPolicy
-from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.batch.step_timer import StepTimer
 from greenroom.engine.kv_cache import caches

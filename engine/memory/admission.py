@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.engine.batch.choices import twins_of, with_twins
+from greenroom.engine.batch.parallel_samples import twins_of, with_twins
 from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory

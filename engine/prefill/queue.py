@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.fair_queue import FairQueue, Waiting
-from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefill.beginnings import Beginnings

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from greenroom.engine.batch.cost_model import StepCosts
-from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefill.prompt import Prompt
 from greenroom.engine.sequences.sequence import Row

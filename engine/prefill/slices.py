@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.size_model import STEP

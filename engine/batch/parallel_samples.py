@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 
-from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.sequences.sequence import Row
 

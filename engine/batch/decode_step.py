@@ -7,13 +7,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.constrained import Refused
-from greenroom.engine.batch.drawing import Drawing, Drawn, needs_host
-from greenroom.engine.batch.shared_cache import SharedCache
-from greenroom.engine.batch.unread import Unread
+from greenroom.engine.batch.batch_cache import SharedCache
+from greenroom.engine.batch.batch_sampling import Drawing, Drawn, needs_host
+from greenroom.engine.batch.drafting import Drafting
+from greenroom.engine.batch.grammar_masks import Refused
+from greenroom.engine.batch.pending_tokens import Unread
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.sequences.sequence import Row
-from greenroom.engine.speculation.drafting import Drafting
 from greenroom.engine.speculation.speculation import Speculation
 
 _EVALUATE_STEPS = 64

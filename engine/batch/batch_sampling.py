@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from greenroom.engine.batch.constrained import Refused, constrain
+from greenroom.engine.batch.grammar_masks import Refused, constrain
 from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling.sampler import Sampler
 from greenroom.engine.sequences.sequence import Row

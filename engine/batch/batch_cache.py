@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.sequences.sequence import Row
 

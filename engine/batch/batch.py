@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from greenroom.engine.batch.batch_cache import SharedCache
 from greenroom.engine.batch.compaction import CompactionPolicy
-from greenroom.engine.batch.constrained import Refused
-from greenroom.engine.batch.decoding import Decoding
-from greenroom.engine.batch.joining import Joining
+from greenroom.engine.batch.decode_step import Decoding
+from greenroom.engine.batch.grammar_masks import Refused
+from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.batch.shared_cache import SharedCache
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.size_model import STEP, Extent, Footprint
 from greenroom.engine.kv_cache.usage import CacheExtent

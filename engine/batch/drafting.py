@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from greenroom.engine.batch.shared_cache import SharedCache
-from greenroom.engine.batch.unread import Unread
+from greenroom.engine.batch.batch_cache import SharedCache
+from greenroom.engine.batch.pending_tokens import Unread
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.speculation.verification import Drafts, Verification
