@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import structlog
 
 from greenroom.engine.batch.batch import BatchGroup
-from greenroom.engine.batch.running_groups import RunningGroups
-from greenroom.engine.memory.admission import Admission
-from greenroom.engine.prefill.queue import PrefillQueue
+from greenroom.engine.scheduler.admission import Admission
+from greenroom.engine.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.scheduler.running_batches import RunningGroups
 from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.problems import Problem, ProblemError

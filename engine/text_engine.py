@@ -7,18 +7,18 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.conversation import conversation_of
-from greenroom.engine.batch.cost_model import StepCosts
-from greenroom.engine.batch.grouping import GroupingPolicy
-from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.kv_cache.size_model import Footprint
 from greenroom.engine.memory.account import Share
-from greenroom.engine.memory.admission import Admission
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.prefill.policy import PrefillPolicy
-from greenroom.engine.prefill.queue import PrefillQueue
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.request_outputs import Answers, Events
+from greenroom.engine.scheduler.admission import Admission
+from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.conversation import conversation_of
+from greenroom.engine.scheduler.cost_model import StepCosts
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.scheduler.running_batches import RunningGroups
 from greenroom.engine.sequences.new_sequences import new_row
 from greenroom.engine.sequences.sequence import Voice
 from greenroom.engine.speculation.speculation import Speculation

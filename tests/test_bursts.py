@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.prefill.policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Finished
 from greenroom.tests.text_engines import Driver, expected
 

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.batch import batch as group
-from greenroom.engine.batch import running_groups
 from greenroom.engine.batch.batch import BatchGroup
 from greenroom.engine.batch.compaction import CompactionPolicy
-from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler import running_batches as running_groups
+from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Failed, Finished, PromptProgress
 from greenroom.tests.text_engines import Driver, expected, loaded
 from greenroom.tests.tiny_kinds import FURTHER, VOCABULARY
@@ -381,7 +381,7 @@ def folder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> I
 
 def test_a_lost_prompt_token_shows(folder: Path) -> None:
     """Planted: the slice that a prompt is computed in begins one token late."""
-    from greenroom.engine.prefill.prompt import Prompt
+    from greenroom.engine.scheduler.prompt import Prompt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Prompt, "remaining", property(lambda self: len(self.row.prompt) - 2 - self.done))

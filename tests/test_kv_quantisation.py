@@ -17,8 +17,8 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantized_caches import BatchedQuantisedCache, QuantisedCache
 from greenroom.engine.kv_cache.quantized_layer import QuantisedLayer
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.settings import Settings
 from greenroom.tests.http_servers import fetch, serving

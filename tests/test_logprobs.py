@@ -15,8 +15,8 @@ import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.tokens import GrammarTokenizer
-from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.sampling.sampling_parameters import fold_seed
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
 from greenroom.schemas.events import Finished, GenerationEvent, TextDelta, TokenLogprob
 from greenroom.schemas.generation import GenerationParameters

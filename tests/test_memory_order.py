@@ -7,8 +7,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.memory.waiting_room import Seat, WaitingRoom
 from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.scheduler.waiting_queue import Seat, WaitingRoom
 from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.generation import GenerationParameters
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import attrs
 import pytest
 
-from greenroom.engine.batch.cost_model import LinearCost, Slice, StepCosts
-from greenroom.engine.batch.fair_queue import FairQueue, Waiting
-from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.batch.step_timer import StepTimer
-from greenroom.engine.prefill.policy import PrefillPolicy
+from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.cost_model import LinearCost, Slice, StepCosts
+from greenroom.engine.scheduler.fair_queue import FairQueue, Waiting
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.step_timer import StepTimer
 
 
 @attrs.define

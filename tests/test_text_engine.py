@@ -11,8 +11,8 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.sequence import Row
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (

@@ -12,15 +12,15 @@ import mlx.core as mx
 
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.registry import make_adapter
-from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantization import quantise_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.prefill.policy import PrefillPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.sequence import Detokenizer, Processor
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine

@@ -7,18 +7,18 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.cost_model import Slice, StepCosts
-from greenroom.engine.batch.fair_queue import FairQueue, Waiting
 from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.prefill.beginnings import Beginnings
-from greenroom.engine.prefill.policy import PrefillPolicy
-from greenroom.engine.prefill.prompt import Prompt
-from greenroom.engine.prefill.ready import Ready
-from greenroom.engine.prefill.slices import Slices
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.prefix_cache.recall import Recall
+from greenroom.engine.scheduler.batching_window import Ready
+from greenroom.engine.scheduler.cost_model import Slice, StepCosts
+from greenroom.engine.scheduler.fair_queue import FairQueue, Waiting
+from greenroom.engine.scheduler.prefill_chunks import Slices
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefix_reuse import Beginnings
+from greenroom.engine.scheduler.prompt import Prompt
 from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.events import PromptProgress
 

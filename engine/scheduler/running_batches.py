@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from greenroom.engine.batch.batch import BatchGroup
-from greenroom.engine.batch.cost_model import Slice, StepCosts
-from greenroom.engine.batch.grouping import GroupingPolicy
 from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.batch.step_timer import StepTimer
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.size_model import STEP
 from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.cost_model import Slice, StepCosts
+from greenroom.engine.scheduler.step_timer import StepTimer
 from greenroom.engine.sequences.sequence import Row
 from greenroom.engine.speculation.policy import LENGTHS
 from greenroom.engine.speculation.speculation import Speculation

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.batch.cost_model import StepCosts
+from greenroom.engine.scheduler.cost_model import StepCosts
 
 _UNKNOWN = 16
 _UNKNOWN_IDLE = 256

@@ -13,11 +13,11 @@ import attrs
 import structlog
 
 from greenroom.engine.batch.parallel_samples import twins_of, with_twins
-from greenroom.engine.batch.running_groups import RunningGroups
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.memory.waiting_room import Seat, WaitingRoom
-from greenroom.engine.prefill.queue import PrefillQueue
+from greenroom.engine.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.scheduler.running_batches import RunningGroups
+from greenroom.engine.scheduler.waiting_queue import Seat, WaitingRoom
 from greenroom.engine.sequences.sequence import Row
 from greenroom.schemas.problems import Problem, ProblemError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from greenroom.engine.batch.cost_model import StepCosts
 from greenroom.engine.batch.prefilled_sequences import Joining
-from greenroom.engine.prefill.policy import PrefillPolicy
-from greenroom.engine.prefill.prompt import Prompt
+from greenroom.engine.scheduler.cost_model import StepCosts
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prompt import Prompt
 from greenroom.engine.sequences.sequence import Row
 
 

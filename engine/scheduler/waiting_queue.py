@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.batch.fair_queue import FairQueue, Waiting
+from greenroom.engine.scheduler.fair_queue import FairQueue, Waiting
 from greenroom.engine.sequences.sequence import Row
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from greenroom.engine.batch.cost_model import Slice, StepCosts
 from greenroom.engine.batch.shape import Shape
+from greenroom.engine.scheduler.cost_model import Slice, StepCosts
 
 
 class StepTimer:
