@@ -9,7 +9,7 @@ from pathlib import Path
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.device_memory import default_memory
-from greenroom.engine.prefix_cache.disk_tier import open_disk_tier
+from greenroom.engine.prefix_cache.disk.tier import open_disk_tier
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.text_engine import TextEngine

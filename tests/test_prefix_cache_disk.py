@@ -12,14 +12,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.prefix_cache.copying_out import CopyingOut, to_array
-from greenroom.engine.prefix_cache.disk_folder import OURS, DiskFolder
-from greenroom.engine.prefix_cache.disk_index import DiskIndex
-from greenroom.engine.prefix_cache.disk_tier import DiskStatistics, DiskTier
-from greenroom.engine.prefix_cache.disk_writer import DiskWriter
-from greenroom.engine.prefix_cache.fingerprint import fingerprint
-from greenroom.engine.prefix_cache.kept import Kept, Tensor, prefix_hashes
-from greenroom.engine.prefix_cache.kept_file import BadFileError, read_kept, read_tensors
+from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_kept, read_tensors
+from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
+from greenroom.engine.prefix_cache.disk.folder import OURS, DiskFolder
+from greenroom.engine.prefix_cache.disk.index import DiskIndex
+from greenroom.engine.prefix_cache.disk.offload import CopyingOut, to_array
+from greenroom.engine.prefix_cache.disk.tier import DiskStatistics, DiskTier
+from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.prefix_cache.tree import pack
 from greenroom.schemas.model_key import ModelKey

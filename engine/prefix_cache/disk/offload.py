@@ -10,9 +10,9 @@ import attrs
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.prefix_cache.disk_index import DiskIndex
-from greenroom.engine.prefix_cache.disk_writer import DiskWriter
-from greenroom.engine.prefix_cache.kept import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.disk.index import DiskIndex
+from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.layers import Arrays
 from greenroom.engine.prefix_cache.tree import Node, PrefixTree
 

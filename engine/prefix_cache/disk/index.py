@@ -8,7 +8,7 @@ from collections import Counter
 
 import attrs
 
-from greenroom.engine.prefix_cache.kept import Kept, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block import Kept, prefix_hashes
 from greenroom.engine.prefix_cache.tree import common_length
 
 

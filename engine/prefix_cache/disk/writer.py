@@ -8,9 +8,9 @@ from queue import SimpleQueue
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk_folder import DiskFolder
-from greenroom.engine.prefix_cache.disk_index import DiskIndex
-from greenroom.engine.prefix_cache.kept import Kept, Tensors
+from greenroom.engine.prefix_cache.disk.block import Kept, Tensors
+from greenroom.engine.prefix_cache.disk.folder import DiskFolder
+from greenroom.engine.prefix_cache.disk.index import DiskIndex
 
 log = structlog.get_logger()
 

@@ -8,13 +8,13 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.copying_out import CopyingOut, to_array
-from greenroom.engine.prefix_cache.disk_folder import DiskFolder
-from greenroom.engine.prefix_cache.disk_index import DiskIndex, Found, Part
-from greenroom.engine.prefix_cache.disk_writer import DiskWriter
-from greenroom.engine.prefix_cache.fingerprint import fingerprint
-from greenroom.engine.prefix_cache.kept import Kept, Tensors
-from greenroom.engine.prefix_cache.kept_file import BadFileError
+from greenroom.engine.prefix_cache.disk.block import Kept, Tensors
+from greenroom.engine.prefix_cache.disk.block_file import BadFileError
+from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
+from greenroom.engine.prefix_cache.disk.folder import DiskFolder
+from greenroom.engine.prefix_cache.disk.index import DiskIndex, Found, Part
+from greenroom.engine.prefix_cache.disk.offload import CopyingOut, to_array
+from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.layers import Arrays
 from greenroom.engine.prefix_cache.tree import PrefixTree
 from greenroom.schemas.settings import Settings

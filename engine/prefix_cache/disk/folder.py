@@ -17,8 +17,8 @@ from pathlib import Path
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.kept import NAME, Kept, Tensors
-from greenroom.engine.prefix_cache.kept_file import BadFileError, read_kept, read_tensors, write_kept
+from greenroom.engine.prefix_cache.disk.block import NAME, Kept, Tensors
+from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_kept, read_tensors, write_kept
 
 log = structlog.get_logger()
 

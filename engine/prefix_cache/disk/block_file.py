@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from greenroom.engine.prefix_cache.kept import Kept, Tensor, Tensors
+from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, Tensors
 
 VERSION = "1"
 """Of the files and of the layout of what they hold."""
