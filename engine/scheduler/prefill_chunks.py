@@ -12,7 +12,7 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.size_model import STEP
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.prefix_cache.recall import Recall
+from greenroom.engine.prefix_cache.client import Recall
 from greenroom.engine.scheduler.prompt import Prompt
 
 

@@ -10,8 +10,8 @@ import mlx.core as mx
 from greenroom.engine.batch.prefilled_sequences import Joining
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.prefix_cache.client import Recall
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.prefix_cache.recall import Recall
 from greenroom.engine.scheduler.batching_window import Ready
 from greenroom.engine.scheduler.cost_model import Slice, StepCosts
 from greenroom.engine.scheduler.fair_queue import FairQueue, Waiting

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.prefix_cache.recall import Recall
+from greenroom.engine.prefix_cache.client import Recall
 from greenroom.engine.scheduler.prefix_sharing import Leading
 from greenroom.engine.scheduler.prompt import Prompt
 from greenroom.engine.sequences.sequence import Row
