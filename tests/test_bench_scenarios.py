@@ -15,7 +15,7 @@ import attrs
 import pytest
 from PIL import Image
 
-from greenroom.engine.yardstick_process import Yardstick
+from greenroom.engine.baseline.process import Yardstick
 from greenroom.http.bench import plot
 from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Sample, summarise

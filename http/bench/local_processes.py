@@ -82,7 +82,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
 
 
 class BareLoops:
-    """mlx-lm's loops over the same prompts, without a server: speaks with `greenroom.engine.yardstick`."""
+    """mlx-lm's loops over the same prompts, without a server: speaks with `greenroom.engine.baseline.loops`."""
 
     def __init__(self, process: trio.Process) -> None:
         assert process.stdin is not None
@@ -117,7 +117,7 @@ class BareLoops:
 async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
     """The process in which the bare loops run; it computes only while `run` waits for it."""
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "greenroom.engine.yardstick_process", model],
+        [sys.executable, "-m", "greenroom.engine.baseline.process", model],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},

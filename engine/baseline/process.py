@@ -1,4 +1,4 @@
-"""The bare loops in a process of their own: `python -m greenroom.engine.yardstick_process MODEL`.
+"""The bare loops in a process of their own: `python -m greenroom.engine.baseline.process MODEL`.
 
 One order a line on stdin, one result a line on stdout, both JSON:
 
@@ -34,11 +34,11 @@ class Yardstick:
 
     def __init__(self, model: str) -> None:
         from greenroom.engine.adapters.registry import make_adapter
+        from greenroom.engine.baseline.loops import load_model
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.detection import detect
         from greenroom.engine.text_engine import TextEngine
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-        from greenroom.engine.yardstick import load_model
 
         entry = Catalog((model,)).find("default")
         if isinstance(entry, Problem):
@@ -52,7 +52,7 @@ class Yardstick:
 
     def run(self, order: dict[str, Any]) -> dict[str, float]:
         """Carry out one order; times are in seconds."""
-        from greenroom.engine import yardstick
+        from greenroom.engine.baseline import loops as yardstick
 
         loops: dict[str, Callable[..., Sequence[Sequence[int]]]] = {
             "batch_generator": partial(yardstick.batch_generator, self._model),
