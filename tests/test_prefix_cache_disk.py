@@ -20,8 +20,8 @@ from greenroom.engine.prefix_cache.disk.index import DiskIndex
 from greenroom.engine.prefix_cache.disk.offload import CopyingOut, to_array
 from greenroom.engine.prefix_cache.disk.tier import DiskStatistics, DiskTier
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
+from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.prefix_cache.tree import pack
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings import Settings
 from greenroom.tests.prompts import END, ask, reused, words

@@ -7,7 +7,7 @@ from typing import Any
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.prefix_cache import layers
+from greenroom.engine.prefix_cache.memory import layers
 from greenroom.engine.prefix_cache.prefix_cache import Known, PrefixCache
 from greenroom.engine.sequences.sequence import Row
 

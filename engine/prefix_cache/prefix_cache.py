@@ -8,12 +8,12 @@ from functools import partial
 import attrs
 
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.prefix_cache import layers
 from greenroom.engine.prefix_cache.disk.index import Found
 from greenroom.engine.prefix_cache.disk.offload import LEAST
 from greenroom.engine.prefix_cache.disk.tier import DiskTier, arrays_of
-from greenroom.engine.prefix_cache.memory_tier import MemoryTier
-from greenroom.engine.prefix_cache.tree import PrefixTree, pack
+from greenroom.engine.prefix_cache.memory import layers
+from greenroom.engine.prefix_cache.memory.tier import MemoryTier
+from greenroom.engine.prefix_cache.memory.tree import PrefixTree, pack
 from greenroom.schemas.model_key import ModelKey
 
 

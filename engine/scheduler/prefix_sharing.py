@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from greenroom.engine.prefix_cache.client import LEAST_WHILE_RUNNING
-from greenroom.engine.prefix_cache.tree import common_length, pack
+from greenroom.engine.prefix_cache.memory.tree import common_length, pack
 from greenroom.engine.sequences.sequence import Row
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 import attrs
 
 from greenroom.engine.prefix_cache.disk.block import Kept, prefix_hashes
-from greenroom.engine.prefix_cache.tree import common_length
+from greenroom.engine.prefix_cache.memory.tree import common_length
 
 
 @attrs.frozen

@@ -13,8 +13,8 @@ import numpy as np
 from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, prefix_hashes
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
-from greenroom.engine.prefix_cache.layers import Arrays
-from greenroom.engine.prefix_cache.tree import Node, PrefixTree
+from greenroom.engine.prefix_cache.memory.layers import Arrays
+from greenroom.engine.prefix_cache.memory.tree import Node, PrefixTree
 
 LEAST = 32
 """New tokens that are worth a file."""

@@ -15,8 +15,8 @@ from greenroom.engine.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex, Found, Part
 from greenroom.engine.prefix_cache.disk.offload import CopyingOut, to_array
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
-from greenroom.engine.prefix_cache.layers import Arrays
-from greenroom.engine.prefix_cache.tree import PrefixTree
+from greenroom.engine.prefix_cache.memory.layers import Arrays
+from greenroom.engine.prefix_cache.memory.tree import PrefixTree
 from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from greenroom.engine.prefix_cache.layers import Arrays, bytes_of, slice_spans
+from greenroom.engine.prefix_cache.memory.layers import Arrays, bytes_of, slice_spans
 
 _WIDTH = 4
 """Bytes of a token id."""

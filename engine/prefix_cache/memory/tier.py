@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 
-from greenroom.engine.prefix_cache import layers
-from greenroom.engine.prefix_cache.tree import Match, Node, PrefixTree
+from greenroom.engine.prefix_cache.memory import layers
+from greenroom.engine.prefix_cache.memory.tree import Match, Node, PrefixTree
 from greenroom.schemas.model_key import ModelKey
 
 
