@@ -8,8 +8,8 @@ import attrs
 import structlog
 
 from greenroom.actors.lease import Lease
-from greenroom.actors.lifecycle import Lifecycle
-from greenroom.actors.model import Model
+from greenroom.actors.model.lifecycle import Lifecycle
+from greenroom.actors.model.model import Model
 from greenroom.actors.residency import LONGEST_TURN, Resident
 from greenroom.actors.restart_intensity import RestartIntensity
 from greenroom.actors.tickets import TicketQueue

@@ -11,8 +11,8 @@ import trio
 
 from greenroom.actors.lease import Lease
 from greenroom.actors.loading import Loading
-from greenroom.actors.model import Model
-from greenroom.actors.model_control import Changed
+from greenroom.actors.model.control import Changed
+from greenroom.actors.model.model import Model
 from greenroom.actors.model_record import ModelRecord
 from greenroom.actors.model_table import ModelTable
 from greenroom.actors.ref import Control, Envelope, Inbox, Ref

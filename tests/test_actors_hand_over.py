@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from greenroom.actors.hand_over import PACE, HandOver
+from greenroom.actors.model.event_coalescer import PACE, HandOver
 from greenroom.schemas.events import (
     Finished,
     GenerationEvent,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.lifecycle import ImpossibleTransition, Lifecycle
+from greenroom.actors.model.lifecycle import ImpossibleTransition, Lifecycle
 from greenroom.actors.reply import ReplyStream
 from greenroom.actors.residency import Plan, Resident, plan
 from greenroom.actors.restart_intensity import RestartIntensity

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from greenroom.actors.model_loop import ModelLoop
+from greenroom.actors.model.model_loop import ModelLoop
+from greenroom.actors.model.running_requests import Running
 from greenroom.actors.ref import Control
-from greenroom.actors.running import Running
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
 
 if TYPE_CHECKING:
-    from greenroom.actors.model import Model
+    from greenroom.actors.model.model import Model
 
 
 @attrs.frozen(eq=False)

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 import attrs
 import structlog
 
-from greenroom.actors.hand_over import HandOver
 from greenroom.actors.loading import Engine, Loading, OpenedModel
+from greenroom.actors.model.event_coalescer import HandOver
 from greenroom.actors.worker import release_memory
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
