@@ -9,8 +9,8 @@ import attrs
 import structlog
 import trio
 
+from greenroom.actors.engines import Loading
 from greenroom.actors.lease import Lease
-from greenroom.actors.loading import Loading
 from greenroom.actors.model.control import Changed
 from greenroom.actors.model.model import Model
 from greenroom.actors.model_record import ModelRecord

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 import trio
 
-from greenroom.actors.loading import Loading
+from greenroom.actors.engines import Loading
 from greenroom.actors.pool import Pool
 from greenroom.actors.ref import ActorStopped, Ref
 from greenroom.actors.worker import Workers, WorkersStatistics

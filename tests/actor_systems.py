@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import trio
 
+from greenroom.actors.engines import Engine, Loading, OpenedModel
 from greenroom.actors.generation import Generation
-from greenroom.actors.loading import Engine, Loading, OpenedModel
 from greenroom.actors.ref import Ref
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
 from greenroom.schemas.generation import GenerationParameters

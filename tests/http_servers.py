@@ -12,7 +12,7 @@ import attrs
 import trio
 from hypercorn.typing import ASGIFramework
 
-from greenroom.actors.loading import Loading
+from greenroom.actors.engines import Loading
 from greenroom.actors.system import System, open_system
 from greenroom.http.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.app import create_app

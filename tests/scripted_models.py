@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import attrs
 
-from greenroom.actors.loading import Engine, Loading, OpenedModel
+from greenroom.actors.engines import Engine, Loading, OpenedModel
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import Finished, GenerationEvent, Usage

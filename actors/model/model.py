@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 import trio
 
-from greenroom.actors.loading import Loading, OpenedModel
+from greenroom.actors.engines import Loading, OpenedModel
 from greenroom.actors.model.control import Changed, Cut, Load, Over, Silent, Stop, Unload, watch_silence
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Cancel, Loaded, ModelLoop, Progressed, Stepped, Submit, Unloaded

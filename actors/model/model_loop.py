@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 import attrs
 import structlog
 
-from greenroom.actors.loading import Engine, Loading, OpenedModel
+from greenroom.actors.engines import Engine, Loading, OpenedModel
 from greenroom.actors.model.event_coalescer import HandOver
 from greenroom.actors.worker import release_memory
 from greenroom.schemas.events import Failed, GenerationEvent

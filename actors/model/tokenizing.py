@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import attrs
 import structlog
 
-from greenroom.actors.loading import Loading, OpenedModel
+from greenroom.actors.engines import Loading, OpenedModel
 from greenroom.actors.reply import Reply
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey
