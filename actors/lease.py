@@ -7,8 +7,8 @@ from types import TracebackType
 
 import attrs
 
-from greenroom.actors.ref import Ref
-from greenroom.actors.reply import Grant
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.core.reply import Grant
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import ModelMessage
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from greenroom.actors.core.reply import Reply
 from greenroom.actors.lease import Found, Granted, Lease
 from greenroom.actors.model.control import Changed
 from greenroom.actors.model.model import Model
 from greenroom.actors.model_record import ModelRecord
-from greenroom.actors.reply import Reply
 from greenroom.actors.residency import plan
 from greenroom.actors.tickets import Ticket
 from greenroom.schemas.lifecycle import ModelState

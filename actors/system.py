@@ -11,10 +11,10 @@ from typing import Any
 import structlog
 import trio
 
+from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.core.worker import Workers, WorkersStatistics
 from greenroom.actors.engines import Loading
 from greenroom.actors.pool import Pool
-from greenroom.actors.ref import ActorStopped, Ref
-from greenroom.actors.worker import Workers, WorkersStatistics
 from greenroom.schemas.model_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings import Settings
 

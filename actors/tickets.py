@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from greenroom.actors.reply import Reply
+from greenroom.actors.core.reply import Reply
 from greenroom.schemas.events import QueueStatus
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from greenroom.actors.ref import Ref
+from greenroom.actors.core.ref import Ref
 from greenroom.http.answering import request_id
 from greenroom.http.chat_routes import chat_routes
 from greenroom.http.commit import PATIENCE

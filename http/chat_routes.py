@@ -6,8 +6,8 @@ import time
 
 from quart import Blueprint, Response, request
 
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.actors.ref import Ref
 from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
 from greenroom.http.chat_request import chat_request
 from greenroom.http.chat_stream import ChatStream

@@ -10,8 +10,8 @@ from typing import Any
 
 from quart import Blueprint, Response, request
 
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.actors.ref import Ref
 from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
 from greenroom.http.chat_request import generation_overrides, model_name
 from greenroom.http.client_name import client_name

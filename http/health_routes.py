@@ -6,7 +6,7 @@ import os
 
 from quart import Blueprint, Response
 
-from greenroom.actors.ref import Ref
+from greenroom.actors.core.ref import Ref
 from greenroom.http.answering import json_response
 from greenroom.http.asking import ask
 from greenroom.schemas.model_protocol import DescribePool, PoolMessage, PoolStatus

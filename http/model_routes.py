@@ -7,7 +7,7 @@ from difflib import get_close_matches
 import attrs
 from quart import Blueprint, Response
 
-from greenroom.actors.ref import Ref
+from greenroom.actors.core.ref import Ref
 from greenroom.http.answering import json_response
 from greenroom.http.asking import ask
 from greenroom.schemas.model_protocol import ListModels, ModelList, PoolMessage

@@ -1,7 +1,7 @@
 """The one contract between the pool, its callers and whatever answers for a model.
 
 A model that lives on another machine, or in a cloud, is an actor that understands `ModelMessage`. Replies
-travel on the stream that accompanies a message (`greenroom.actors.ref`).
+travel on the stream that accompanies a message (`greenroom.actors.core.ref`).
 """
 
 from __future__ import annotations

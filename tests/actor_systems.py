@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import trio
 
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines import Engine, Loading, OpenedModel
 from greenroom.actors.generation import Generation
-from greenroom.actors.ref import Ref
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.lifecycle import ModelState

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.model.lifecycle import ImpossibleTransition, Lifecycle
-from greenroom.actors.reply import ReplyStream
 from greenroom.actors.residency import Plan, Resident, plan
 from greenroom.actors.restart_intensity import RestartIntensity
 from greenroom.actors.tickets import Ticket, TicketQueue

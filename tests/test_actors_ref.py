@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.ref import ActorStopped, Control, Envelope, Inbox, Ref
+from greenroom.actors.core.ref import ActorStopped, Control, Envelope, Inbox, Ref
 from greenroom.schemas.events import Failed
 from greenroom.schemas.problems import draining
 

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.pending import Pending
-from greenroom.actors.reply import Grant, ReplyStream
+from greenroom.actors.core.reply import Grant, ReplyStream
+from greenroom.actors.core.reply_buffer import Pending
 from greenroom.schemas.events import (
     Finished,
     PromptProgress,

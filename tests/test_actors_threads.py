@@ -16,8 +16,8 @@ import psutil
 import pytest
 import trio
 
+from greenroom.actors.core.worker import Purpose, Workers, WorkersStatistics
 from greenroom.actors.system import open_system
-from greenroom.actors.worker import Purpose, Workers, WorkersStatistics
 from greenroom.schemas.events import Finished
 from greenroom.schemas.settings import Settings
 from greenroom.tests.actor_systems import answer

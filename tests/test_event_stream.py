@@ -7,7 +7,7 @@ from itertools import pairwise
 import trio
 import trio.testing
 
-from greenroom.actors.reply import ReplyStream
+from greenroom.actors.core.reply import ReplyStream
 from greenroom.http.chat_stream import ChatStream
 from greenroom.http.event_stream import KEEP_ALIVE, EventStream
 from greenroom.schemas.events import Finished, GenerationEvent, PromptProgress, TextDelta, Usage

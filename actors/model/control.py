@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from greenroom.actors.core.ref import Control
 from greenroom.actors.model.model_loop import ModelLoop
 from greenroom.actors.model.running_requests import Running
-from greenroom.actors.ref import Control
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
 

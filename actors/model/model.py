@@ -8,15 +8,15 @@ from typing import Any
 import structlog
 import trio
 
+from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.core.worker import Worker, Workers
 from greenroom.actors.engines import Loading, OpenedModel
 from greenroom.actors.model.control import Changed, Cut, Load, Over, Silent, Stop, Unload, watch_silence
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Cancel, Loaded, ModelLoop, Progressed, Stepped, Submit, Unloaded
 from greenroom.actors.model.running_requests import Running, RunningRequests
 from greenroom.actors.model.tokenizing import Opened, PreparedReply, Tokenising, TokenisingEnded
-from greenroom.actors.ref import Control, Envelope, Inbox, Ref
-from greenroom.actors.reply import Reply
-from greenroom.actors.worker import Worker, Workers
 from greenroom.schemas.events import Failed
 from greenroom.schemas.generation import Overrides, resolve
 from greenroom.schemas.lifecycle import ModelState

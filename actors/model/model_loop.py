@@ -9,9 +9,9 @@ from queue import Empty, SimpleQueue
 import attrs
 import structlog
 
+from greenroom.actors.core.worker import release_memory
 from greenroom.actors.engines import Engine, Loading, OpenedModel
 from greenroom.actors.model.event_coalescer import HandOver
-from greenroom.actors.worker import release_memory
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey

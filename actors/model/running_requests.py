@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.reply import Reply
+from greenroom.actors.core.reply import Reply
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, Usage
 from greenroom.schemas.model_protocol import Generate
 from greenroom.schemas.problems import Problem

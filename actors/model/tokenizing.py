@@ -8,8 +8,8 @@ from queue import SimpleQueue
 import attrs
 import structlog
 
+from greenroom.actors.core.reply import Reply
 from greenroom.actors.engines import Loading, OpenedModel
-from greenroom.actors.reply import Reply
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import Prepare, Prepared

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 import trio
 
-from greenroom.actors.reply import Reply, ReplyStream
+from greenroom.actors.core.reply import Reply, ReplyStream
 from greenroom.schemas.events import Failed
 from greenroom.schemas.problems import Problem
 

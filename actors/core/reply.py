@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from greenroom.actors.pending import Pending
+from greenroom.actors.core.reply_buffer import Pending
 from greenroom.schemas.events import Failed
 from greenroom.schemas.problems import Problem
 
