@@ -11,7 +11,7 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.lease import Found, Granted, Lease
+from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.schemas.events import Admitted, Failed, GenerationEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (

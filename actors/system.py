@@ -14,7 +14,7 @@ import trio
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import Workers, WorkersStatistics
 from greenroom.actors.engines import Loading
-from greenroom.actors.pool import Pool
+from greenroom.actors.pool.pool import Pool
 from greenroom.schemas.model_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings import Settings
 

@@ -13,7 +13,7 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.generation import Generation
-from greenroom.actors.lease import Granted
+from greenroom.actors.pool.lease import Granted
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.lifecycle import ModelState

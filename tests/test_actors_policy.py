@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.model.lifecycle import ImpossibleTransition, Lifecycle
-from greenroom.actors.residency import Plan, Resident, plan
-from greenroom.actors.restart_intensity import RestartIntensity
-from greenroom.actors.tickets import Ticket, TicketQueue
-from greenroom.actors.waiting_time import WaitingTime
+from greenroom.actors.pool.eviction_policy import Plan, Resident, plan
+from greenroom.actors.pool.restart_intensity import RestartIntensity
+from greenroom.actors.pool.tickets import Ticket, TicketQueue
+from greenroom.actors.pool.waiting_time import WaitingTime
 from greenroom.schemas.lifecycle import TRANSITIONS, ModelState
 from greenroom.schemas.model_key import ModelKey
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.lease import Found, Granted, Lease
 from greenroom.actors.model.control import Changed
 from greenroom.actors.model.model import Model
-from greenroom.actors.model_record import ModelRecord
-from greenroom.actors.residency import plan
-from greenroom.actors.tickets import Ticket
+from greenroom.actors.pool.eviction_policy import plan
+from greenroom.actors.pool.lease import Found, Granted, Lease
+from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import ModelStatus

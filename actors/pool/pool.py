@@ -13,12 +13,12 @@ from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines import Loading
-from greenroom.actors.lease import Lease
 from greenroom.actors.model.control import Changed
 from greenroom.actors.model.model import Model
-from greenroom.actors.model_record import ModelRecord
-from greenroom.actors.model_table import ModelTable
-from greenroom.actors.tickets import Ticket
+from greenroom.actors.pool.lease import Lease
+from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.model_table import ModelTable
+from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (

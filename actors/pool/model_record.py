@@ -7,13 +7,13 @@ import math
 import attrs
 import structlog
 
-from greenroom.actors.lease import Lease
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model import Model
-from greenroom.actors.residency import LONGEST_TURN, Resident
-from greenroom.actors.restart_intensity import RestartIntensity
-from greenroom.actors.tickets import TicketQueue
-from greenroom.actors.waiting_time import WaitingTime
+from greenroom.actors.pool.eviction_policy import LONGEST_TURN, Resident
+from greenroom.actors.pool.lease import Lease
+from greenroom.actors.pool.restart_intensity import RestartIntensity
+from greenroom.actors.pool.tickets import TicketQueue
+from greenroom.actors.pool.waiting_time import WaitingTime
 from greenroom.schemas.events import QueueStatus
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
