@@ -8,12 +8,12 @@ from greenroom.schemas.generation import check
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.openai_chat import ChatRequest, Content, MessageParam, ToolParam
-from greenroom.schemas.openai_completions import CompletionRequest
-from greenroom.schemas.openai_tool_choice import wanted_choice
+from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolParam
+from greenroom.schemas.openai.completions import CompletionRequest
+from greenroom.schemas.openai.structured_output import wanted_format
+from greenroom.schemas.openai.tool_choice import wanted_choice
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, GenerationRequest
-from greenroom.schemas.structured_output import wanted_format
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 PARAMETERS = (

@@ -18,9 +18,9 @@ from greenroom.http.request_body import read_json
 from greenroom.http.request_connection import held
 from greenroom.http.whole_answer import chat_completion
 from greenroom.schemas.model_protocol import PoolMessage
-from greenroom.schemas.openai_chat import ChatRequest
+from greenroom.schemas.openai.chat import ChatRequest
+from greenroom.schemas.openai.unsupported import CHAT, refuse_unsupported
 from greenroom.schemas.openai_converter import structure
-from greenroom.schemas.openai_support import CHAT, refuse_unsupported
 
 
 def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:

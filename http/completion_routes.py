@@ -26,12 +26,12 @@ from greenroom.http.whole_answer import completion
 from greenroom.schemas.events import GenerationEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import PoolMessage
-from greenroom.schemas.openai_completions import CompletionRequest
+from greenroom.schemas.openai.completions import CompletionRequest
+from greenroom.schemas.openai.structured_output import wanted_format
+from greenroom.schemas.openai.unsupported import COMPLETIONS, refuse_unsupported
 from greenroom.schemas.openai_converter import structure
-from greenroom.schemas.openai_support import COMPLETIONS, refuse_unsupported
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import GenerationRequest, RawInput
-from greenroom.schemas.structured_output import wanted_format
 
 
 def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:

@@ -10,7 +10,7 @@ from greenroom.http.logprob_text import CompletionLogprobs, chat_logprobs
 from greenroom.http.openai_stream import finish_reason
 from greenroom.http.sse_text import system_fingerprint
 from greenroom.schemas.events import Finished
-from greenroom.schemas.openai_responses import (
+from greenroom.schemas.openai.answers import (
     ChatChoice,
     ChatCompletion,
     ChatMessage,

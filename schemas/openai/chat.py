@@ -97,7 +97,7 @@ class ChatRequest:
     """The body of the request.
 
     Generation parameters are checked against their own table (`greenroom.schemas.generation`), and
-    parameters of which only some values are supported against `greenroom.schemas.openai_support`.
+    parameters of which only some values are supported against `greenroom.schemas.openai.unsupported`.
     """
 
     model: str
