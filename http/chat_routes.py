@@ -20,7 +20,7 @@ from greenroom.http.whole_answer import chat_completion
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.unsupported import CHAT, refuse_unsupported
-from greenroom.schemas.openai_converter import structure
+from greenroom.schemas.wire import structure
 
 
 def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:

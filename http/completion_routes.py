@@ -29,9 +29,9 @@ from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.structured_output import wanted_format
 from greenroom.schemas.openai.unsupported import COMPLETIONS, refuse_unsupported
-from greenroom.schemas.openai_converter import structure
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import GenerationRequest, RawInput
+from greenroom.schemas.wire import structure
 
 
 def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:

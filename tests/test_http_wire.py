@@ -33,9 +33,9 @@ from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.unsupported import CHAT, COMPLETIONS, refuse_unsupported
-from greenroom.schemas.openai_converter import structure
 from greenroom.schemas.problems import ProblemError, model_crashed
 from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.wire import structure
 
 USER = {"role": "user", "content": "hi"}
 

@@ -7,7 +7,7 @@ from typing import Any, NewType
 
 import attrs
 
-from greenroom.schemas.openai_converter import OPENAI, WireError, one_of, wrong_type
+from greenroom.schemas.wire import OPENAI, WireError, one_of, wrong_type
 
 Role = NewType("Role", str)
 PartType = NewType("PartType", str)

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from greenroom.schemas.openai.chat import StreamOptions
-from greenroom.schemas.openai_converter import OPENAI, WireError, wrong_type
+from greenroom.schemas.wire import OPENAI, WireError, wrong_type
 
 MOST_PROMPTS = 128
 

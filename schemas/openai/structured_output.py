@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from greenroom.schemas.openai_converter import json_type
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.response_format import (
     ChoiceFormat,
@@ -16,6 +15,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ResponseFormat,
 )
+from greenroom.schemas.wire import json_type
 
 
 class AsksForFormat(Protocol):

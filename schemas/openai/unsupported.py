@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from greenroom.schemas.openai_converter import json_type
 from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.wire import json_type
 
 CHAT: Mapping[str, tuple[Any, ...]] = {
     "functions": ([],),
