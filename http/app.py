@@ -10,12 +10,12 @@ from greenroom.http.answering import request_id
 from greenroom.http.chat_routes import chat_routes
 from greenroom.http.commit import PATIENCE
 from greenroom.http.completion_routes import completion_routes
-from greenroom.http.connection import new_request_id
 from greenroom.http.gatekeeper import Gatekeeper
 from greenroom.http.health_routes import health_routes
 from greenroom.http.model_routes import model_routes
 from greenroom.http.problem_documents import answer_errors
-from greenroom.http.request_connection import RequestConnection
+from greenroom.http.transport.connection import new_request_id
+from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings

@@ -15,7 +15,7 @@ from greenroom.http.client_name import client_name
 from greenroom.http.commit import until_begun
 from greenroom.http.event_stream import EventStream
 from greenroom.http.request_body import read_json
-from greenroom.http.request_connection import held
+from greenroom.http.transport.request_connection import held
 from greenroom.http.whole_answer import chat_completion
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.chat import ChatRequest

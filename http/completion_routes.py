@@ -21,7 +21,7 @@ from greenroom.http.completion_stream import CompletionStream
 from greenroom.http.event_stream import EventStream
 from greenroom.http.parallel_generations import ParallelGenerations
 from greenroom.http.request_body import read_json
-from greenroom.http.request_connection import held
+from greenroom.http.transport.request_connection import held
 from greenroom.http.whole_answer import completion
 from greenroom.schemas.events import GenerationEvent
 from greenroom.schemas.model_key import ModelKey

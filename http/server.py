@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import trio
 
 from greenroom.actors.system import System
-from greenroom.http.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.app import create_app
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.schemas.settings import Settings
 
 

@@ -14,9 +14,9 @@ from hypercorn.typing import ASGIFramework
 
 from greenroom.actors.engines import Loading
 from greenroom.actors.system import System, open_system
-from greenroom.http.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.app import create_app
-from greenroom.http.socket_stream import STALL
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.socket_stream import STALL
 from greenroom.schemas.settings import Settings
 
 

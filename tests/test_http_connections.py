@@ -12,9 +12,9 @@ from quart import Response, request
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 
-from greenroom.http.accept_loop import AcceptLoop, open_listeners
-from greenroom.http.connection import Connection
-from greenroom.http.request_connection import RequestConnection, held
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.connection import Connection
+from greenroom.http.transport.request_connection import RequestConnection, held
 from greenroom.schemas.settings import Settings
 from greenroom.tests.http_servers import Server, connected, fetch, running
 

@@ -21,7 +21,7 @@ from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from greenroom.http.problem_documents import problem_document, problem_headers
-from greenroom.http.socket_stream import SocketStream
+from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.problems import Problem
 
 LINGER = 2.0

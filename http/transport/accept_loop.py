@@ -15,10 +15,10 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.connection import LINGER, Connection, new_request_id
 from greenroom.http.problem_documents import problem_document, problem_headers
-from greenroom.http.server_log import ServerLog
-from greenroom.http.socket_stream import STALL, SocketStream
+from greenroom.http.transport.connection import LINGER, Connection, new_request_id
+from greenroom.http.transport.server_log import ServerLog
+from greenroom.http.transport.socket_stream import STALL, SocketStream
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
 
