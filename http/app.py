@@ -10,7 +10,7 @@ from greenroom.http.answering import request_id
 from greenroom.http.chat_routes import chat_routes
 from greenroom.http.commit import PATIENCE
 from greenroom.http.completion_routes import completion_routes
-from greenroom.http.gatekeeper import Gatekeeper
+from greenroom.http.guard.host_guard import Gatekeeper
 from greenroom.http.health_routes import health_routes
 from greenroom.http.model_routes import model_routes
 from greenroom.http.problem_documents import answer_errors

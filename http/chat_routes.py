@@ -11,10 +11,10 @@ from greenroom.actors.generation import Generation
 from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
 from greenroom.http.chat_request import chat_request
 from greenroom.http.chat_stream import ChatStream
-from greenroom.http.client_name import client_name
 from greenroom.http.commit import until_begun
 from greenroom.http.event_stream import EventStream
-from greenroom.http.request_body import read_json
+from greenroom.http.guard.client_name import client_name
+from greenroom.http.guard.request_body import read_json
 from greenroom.http.transport.request_connection import held
 from greenroom.http.whole_answer import chat_completion
 from greenroom.schemas.model_protocol import PoolMessage

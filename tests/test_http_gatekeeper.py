@@ -13,8 +13,8 @@ import structlog.testing
 import trio
 from werkzeug.datastructures import Headers
 
-from greenroom.http.client_name import client_name
-from greenroom.http.gatekeeper import Gatekeeper
+from greenroom.http.guard.client_name import client_name
+from greenroom.http.guard.host_guard import Gatekeeper
 from greenroom.schemas.settings import MEGABYTE, Settings
 from greenroom.tests.http_servers import Served, connected, fetch, serving
 
