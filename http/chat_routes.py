@@ -8,11 +8,11 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.answering.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.answering.event_stream import EventStream
+from greenroom.http.answering.response_timing import until_begun
 from greenroom.http.chat_request import chat_request
 from greenroom.http.chat_stream import ChatStream
-from greenroom.http.commit import until_begun
-from greenroom.http.event_stream import EventStream
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
 from greenroom.http.transport.request_connection import held

@@ -12,15 +12,15 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.http.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.answering.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.answering.collected_answer import Choice
+from greenroom.http.answering.event_stream import EventStream
+from greenroom.http.answering.parallel_generations import ParallelGenerations
+from greenroom.http.answering.response_timing import until_admitted, until_begun
 from greenroom.http.chat_request import generation_overrides, model_name
-from greenroom.http.collected_answer import Choice
-from greenroom.http.commit import until_admitted, until_begun
 from greenroom.http.completion_stream import CompletionStream
-from greenroom.http.event_stream import EventStream
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
-from greenroom.http.parallel_generations import ParallelGenerations
 from greenroom.http.transport.request_connection import held
 from greenroom.http.whole_answer import completion
 from greenroom.schemas.events import GenerationEvent

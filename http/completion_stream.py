@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from greenroom.http.answering.sse_text import json_string, json_text
 from greenroom.http.logprob_text import CompletionLogprobs
 from greenroom.http.openai_stream import OpenAIStream
-from greenroom.http.sse_text import json_string, json_text
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
 
 

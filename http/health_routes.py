@@ -7,8 +7,8 @@ import os
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering import json_response
-from greenroom.http.asking import ask
+from greenroom.http.answering.answering import json_response
+from greenroom.http.answering.asking import ask
 from greenroom.schemas.model_protocol import DescribePool, PoolMessage, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from greenroom.http.sse_text import json_string, json_text
+from greenroom.http.answering.sse_text import json_string, json_text
 from greenroom.schemas.events import Token, TokenLogprob
 
 LEAST = -9999.0

@@ -8,8 +8,8 @@ import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering import json_response
-from greenroom.http.asking import ask
+from greenroom.http.answering.answering import json_response
+from greenroom.http.answering.asking import ask
 from greenroom.schemas.model_protocol import ListModels, ModelList, PoolMessage
 from greenroom.schemas.openai.models import Model, Models
 from greenroom.schemas.problems import ProblemError, model_not_found

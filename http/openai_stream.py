@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 
 import attrs
 
-from greenroom.http.problem_documents import openai_error
-from greenroom.http.sse_text import DONE, json_string, json_text, system_fingerprint
+from greenroom.http.answering.problem_documents import openai_error
+from greenroom.http.answering.sse_text import DONE, json_string, json_text, system_fingerprint
 from greenroom.schemas.events import Finished
 from greenroom.schemas.openai.answers import usage_body
 from greenroom.schemas.problems import Problem

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from greenroom.http.collected_answer import Choice
+from greenroom.http.answering.collected_answer import Choice
+from greenroom.http.answering.sse_text import system_fingerprint
 from greenroom.http.logprob_text import CompletionLogprobs, chat_logprobs
 from greenroom.http.openai_stream import finish_reason
-from greenroom.http.sse_text import system_fingerprint
 from greenroom.schemas.events import Finished
 from greenroom.schemas.openai.answers import (
     ChatChoice,

@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from greenroom.actors.core.reply import ReplyStream
+from greenroom.http.answering.event_stream import KEEP_ALIVE, EventStream
 from greenroom.http.chat_stream import ChatStream
-from greenroom.http.event_stream import KEEP_ALIVE, EventStream
 from greenroom.schemas.events import Finished, GenerationEvent, PromptProgress, TextDelta, Usage
 
 

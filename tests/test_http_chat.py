@@ -16,7 +16,7 @@ import pytest
 import trio
 from quart_trio import QuartTrio
 
-import greenroom.http.event_stream
+import greenroom.http.answering.event_stream
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
 from greenroom.tests.actor_systems import Faults, FaultyLoading, state, status
@@ -255,7 +255,7 @@ async def slow_to_load(settings: Settings, faults: Faults) -> AsyncIterator[Serv
 async def test_a_stream_opens_while_its_model_loads_and_is_kept_alive(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greenroom.http.event_stream, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(greenroom.http.answering.event_stream, "KEEP_ALIVE", 0.05)
     faults = Faults()
     async with slow_to_load(settings, faults) as served, connected(served.server, 30) as client:
         await client.request("POST", CHAT, json.dumps(body(stream=True)).encode())

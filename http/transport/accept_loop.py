@@ -15,7 +15,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.problem_documents import problem_document, problem_headers
+from greenroom.http.answering.problem_documents import problem_document, problem_headers
 from greenroom.http.transport.connection import LINGER, Connection, new_request_id
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import STALL, SocketStream

@@ -20,7 +20,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from greenroom.http.problem_documents import problem_document, problem_headers
+from greenroom.http.answering.problem_documents import problem_document, problem_headers
 from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.problems import Problem
 

@@ -8,9 +8,9 @@ from typing import Any
 import trio
 from quart import Response, request
 
-from greenroom.http.collected_answer import Choice
-from greenroom.http.event_stream import Events, EventStream
-from greenroom.http.sse_text import json_bytes
+from greenroom.http.answering.collected_answer import Choice
+from greenroom.http.answering.event_stream import Events, EventStream
+from greenroom.http.answering.sse_text import json_bytes
 from greenroom.schemas.events import (
     Failed,
     Finished,
