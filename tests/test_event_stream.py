@@ -9,7 +9,7 @@ import trio.testing
 
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.http.answering.event_stream import KEEP_ALIVE, EventStream
-from greenroom.http.chat_stream import ChatStream
+from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.schemas.events import Finished, GenerationEvent, PromptProgress, TextDelta, Usage
 
 

@@ -12,11 +12,11 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from greenroom.http.answering.collected_answer import Choice
 from greenroom.http.answering.sse_text import json_string
-from greenroom.http.chat_request import chat_request
-from greenroom.http.chat_stream import ChatStream
-from greenroom.http.completion_stream import CompletionStream
 from greenroom.http.guard.request_body import MAX_CONTAINERS, decode_json
-from greenroom.http.whole_answer import chat_completion, completion
+from greenroom.http.openai.chat_request import chat_request
+from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.http.openai.completion_stream import CompletionStream
+from greenroom.http.openai.whole_answers import chat_completion, completion
 from greenroom.schemas.events import (
     Admitted,
     Failed,

@@ -17,12 +17,12 @@ from greenroom.http.answering.collected_answer import Choice
 from greenroom.http.answering.event_stream import EventStream
 from greenroom.http.answering.parallel_generations import ParallelGenerations
 from greenroom.http.answering.response_timing import until_admitted, until_begun
-from greenroom.http.chat_request import generation_overrides, model_name
-from greenroom.http.completion_stream import CompletionStream
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
+from greenroom.http.openai.chat_request import generation_overrides, model_name
+from greenroom.http.openai.completion_stream import CompletionStream
+from greenroom.http.openai.whole_answers import completion
 from greenroom.http.transport.request_connection import held
-from greenroom.http.whole_answer import completion
 from greenroom.schemas.events import GenerationEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import PoolMessage

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from greenroom.http.answering.sse_text import json_string
-from greenroom.http.logprob_text import chat_logprobs
-from greenroom.http.openai_stream import OpenAIStream
+from greenroom.http.openai.logprobs import chat_logprobs
+from greenroom.http.openai.stream import OpenAIStream
 from greenroom.schemas.events import (
     Failed,
     Finished,

@@ -11,12 +11,12 @@ from greenroom.actors.generation import Generation
 from greenroom.http.answering.answering import answer_id, collect, json_response, request_id, stream_response
 from greenroom.http.answering.event_stream import EventStream
 from greenroom.http.answering.response_timing import until_begun
-from greenroom.http.chat_request import chat_request
-from greenroom.http.chat_stream import ChatStream
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
+from greenroom.http.openai.chat_request import chat_request
+from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.http.openai.whole_answers import chat_completion
 from greenroom.http.transport.request_connection import held
-from greenroom.http.whole_answer import chat_completion
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.unsupported import CHAT, refuse_unsupported
