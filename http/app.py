@@ -10,10 +10,10 @@ from greenroom.http.answering.answering import request_id
 from greenroom.http.answering.problem_documents import answer_errors
 from greenroom.http.answering.response_timing import PATIENCE
 from greenroom.http.guard.host_guard import Gatekeeper
-from greenroom.http.health_routes import health_routes
 from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
 from greenroom.http.openai.model_routes import model_routes
+from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.transport.connection import new_request_id
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.model_protocol import PoolMessage
