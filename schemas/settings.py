@@ -1,6 +1,6 @@
 """Everything an operator can set: its type, range, default and meaning, in this one place.
 
-Read from a TOML file, `GREENROOM_*` variables and command-line flags by `greenroom.http.settings_sources`,
+Read from a TOML file, `GREENROOM_*` variables and command-line flags by `greenroom.http.settings.sources`,
 which also takes the help text from here.
 """
 

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from greenroom.http.settings_sources import BadSettingError, settings_options
+from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.schemas.settings import Settings, range_of
 
 ALL = tuple(attrs.fields_dict(Settings))

@@ -7,7 +7,7 @@ import sys
 import attrs
 import click
 
-from greenroom.http.settings_sources import settings_options
+from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
@@ -44,7 +44,7 @@ def command(
       greenroom chat --url http://127.0.0.1:8000
     """
     from greenroom.http.log_configuration import configure_logging
-    from greenroom.http.start_checks import (
+    from greenroom.http.settings.start_checks import (
         check_device,
         check_models,
         check_prefix_folder,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from greenroom.http.settings_sources import settings_options
+from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
 

@@ -13,7 +13,7 @@ import attrs
 import click
 
 from greenroom.http.quick_imports import quick_imports
-from greenroom.http.settings_sources import settings_options
+from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(settings: Settings, models: tuple[str, ...]) -> None:
         shutdown = Shutdown(settings.grace)
 
         from greenroom.http.log_configuration import configure_logging
-        from greenroom.http.start_checks import (
+        from greenroom.http.settings.start_checks import (
             check_device,
             check_models,
             check_prefix_folder,

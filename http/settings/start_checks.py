@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from greenroom.http.settings_sources import BadSettingError
+from greenroom.http.settings.sources import BadSettingError
 from greenroom.schemas.settings import Settings
 
 
