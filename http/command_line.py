@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from greenroom.http.quick_imports import quick_imports
+from greenroom.http.process.quick_imports import quick_imports
 
 COMMANDS = {
     "serve": "Serve models over HTTP to any OpenAI client.",

@@ -12,7 +12,7 @@ import pytest
 BEGIN = """
 import faulthandler, logging, os, sys, threading, warnings
 import structlog
-from greenroom.http.log_configuration import configure_logging
+from greenroom.http.process.log_configuration import configure_logging
 configure_logging({format!r}, {level!r})
 log = structlog.get_logger()
 """

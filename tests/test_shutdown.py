@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import os, re, sys, time, trio
-from greenroom.http.shutdown import Shutdown
+from greenroom.http.process.shutdown import Shutdown
 shutdown = Shutdown({grace})
 
 async def main():

@@ -186,7 +186,7 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
     from rich.console import Console
 
     from greenroom.http.bench.load_client import BenchError
-    from greenroom.http.log_configuration import configure_logging
+    from greenroom.http.process.log_configuration import configure_logging
 
     configure_logging("console", "error")
     chosen = Plan(**plan)

@@ -43,7 +43,7 @@ def command(
       git diff | greenroom chat --system "Write a commit message." > message.txt
       greenroom chat --url http://127.0.0.1:8000
     """
-    from greenroom.http.log_configuration import configure_logging
+    from greenroom.http.process.log_configuration import configure_logging
     from greenroom.http.settings.start_checks import (
         check_device,
         check_models,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from greenroom.http.quick_imports import quick_imports
+from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import trio
 
     from greenroom.actors.system import System
-    from greenroom.http.shutdown import Shutdown
+    from greenroom.http.process.shutdown import Shutdown
 
 FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "models")
 
@@ -42,12 +42,12 @@ def command(settings: Settings, models: tuple[str, ...]) -> None:
     """
     settings = attrs.evolve(settings, models=models or settings.models)
     with quick_imports():
-        from greenroom.http.shutdown import Shutdown
+        from greenroom.http.process.shutdown import Shutdown
 
         # Before anything else, so that no signal is missed.
         shutdown = Shutdown(settings.grace)
 
-        from greenroom.http.log_configuration import configure_logging
+        from greenroom.http.process.log_configuration import configure_logging
         from greenroom.http.settings.start_checks import (
             check_device,
             check_models,
