@@ -63,8 +63,8 @@ def command(
     import trio
     from rich.console import Console
 
-    from greenroom.http.chat.answers import open_local, open_remote
-    from greenroom.http.chat.session import answer_once, converse
+    from greenroom.http.terminal.answers import open_local, open_remote
+    from greenroom.http.terminal.session import answer_once, converse
 
     options = {} if thinking is None else {"enable_thinking": thinking}
     overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}

@@ -13,7 +13,7 @@ import trio
 from rich.console import Console
 from rich.status import Status
 
-from greenroom.http.chat.answers import Answers
+from greenroom.http.terminal.answers import Answers
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, QueueStatus, ReasoningDelta, TextDelta
 from greenroom.schemas.messages import Message, Role, TextPart
 
