@@ -23,10 +23,10 @@ from greenroom.http.bench.load_client import LoadClient, find_target
 from greenroom.http.bench.measurement import Measurement
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.recorder import open_recorder
+from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.scenarios.conversation import Conversation
 from greenroom.http.bench.scenarios.long_prompt import LongPrompt
 from greenroom.http.bench.scenarios.mixed import Mixed, row_fields
-from greenroom.http.bench.scenarios.scenario import Scenario
 from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.schemas.settings import Settings

@@ -9,7 +9,7 @@ import attrs
 from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Result, Sample, summarise
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenarios.scenario import Scenario
+from greenroom.http.bench.scenario import Scenario
 
 
 @attrs.frozen

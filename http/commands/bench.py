@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from greenroom.http.bench.contestant import Contestant
     from greenroom.http.bench.report import Results
-    from greenroom.http.bench.scenarios.scenario import Scenario
+    from greenroom.http.bench.scenario import Scenario
 
 Command = Callable[..., None]
 SCENARIOS = ("streams", "mixed", "long-prompt", "shared-prompt", "conversation")

@@ -12,7 +12,7 @@ from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Quantity, Sample
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import Answer
-from greenroom.http.bench.scenarios.scenario import Scenario
+from greenroom.http.bench.scenario import Scenario
 
 _SYSTEM_WORDS = 256
 

@@ -15,7 +15,7 @@ from greenroom.http.bench.figures import Quantity, Sample, percentile
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import Answer, read
 from greenroom.http.bench.recorder import Recording
-from greenroom.http.bench.scenarios.scenario import Scenario
+from greenroom.http.bench.scenario import Scenario
 
 _LONGER_THAN_ANY = 8192
 """Tokens that the running streams ask for; they are hung up on when the newcomer is done."""

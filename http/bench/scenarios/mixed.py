@@ -10,7 +10,7 @@ import attrs
 from greenroom.http.bench.contestant import Contestant, Exchange, Request
 from greenroom.http.bench.figures import Quantity, Sample
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenarios.scenario import Scenario
+from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.scenarios.streams import speeds
 
 ALTERNATIVES = 5

@@ -12,7 +12,7 @@ from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Quantity, Sample
 from greenroom.http.bench.load_client import ChatMessages
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenarios.scenario import Scenario
+from greenroom.http.bench.scenario import Scenario
 
 _QUESTION_WORDS = 8
 

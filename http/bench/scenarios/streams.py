@@ -10,7 +10,7 @@ import attrs
 from greenroom.http.bench.contestant import Contestant, Exchange, Request, Spent
 from greenroom.http.bench.figures import Quantity, Sample, percentile, rate
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.scenarios.scenario import Scenario
+from greenroom.http.bench.scenario import Scenario
 
 LOOPS = {"batch_generator": "mlx-lm's BatchGenerator", "bare_loop": "the bare loop"}
 
