@@ -10,11 +10,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from greenroom.engine.sampling import exponential_race as races
+from greenroom.engine.sampling import strategies as drawing
 from greenroom.engine.sampling.exponential import exponential, log_sum_exp
 from greenroom.engine.sampling.exponential_race import largest, race_in_blocks, race_length
 from greenroom.engine.sampling.sampler import Sampler
-from greenroom.engine.sampling.sampler import exponential_race as races
-from greenroom.engine.sampling.sampler import strategies as drawing
 from greenroom.engine.sampling.sampling_parameters import RowSampling, fold_seed
 from greenroom.engine.sampling.strategies import tries, tries_at_once
 

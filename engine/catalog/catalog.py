@@ -19,7 +19,7 @@ DEFAULT_ID = "default"
 """Another name for the first model."""
 
 DEMO_ID = "greenroom-demo"
-DEMO_FOLDER = Path(__file__).parent / "demo" / "model"
+DEMO_FOLDER = Path(__file__).parents[1] / "demo" / "model"
 
 _RESCAN_SECONDS = 5.0
 
