@@ -19,7 +19,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     `tiny_model(kind, vocab_size=…)` makes one whose config.json differs in those fields.
     """
-    from greenroom.tests.tiny_models import make_tiny_model, make_tokenizer
+    from greenroom.tests.support.tiny_models import make_tiny_model, make_tokenizer
 
     home = tmp_path_factory.mktemp("models")
     made: dict[str, Path] = {}
@@ -42,8 +42,8 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     from greenroom.engine.grammar.compiler import GrammarCompiler
     from greenroom.engine.grammar.tokens import GrammarTokenizer
-    from greenroom.tests.grammar_walks import END, Grammars
-    from greenroom.tests.tiny_models import make_tokenizer
+    from greenroom.tests.support.grammar_walks import END, Grammars
+    from greenroom.tests.support.tiny_models import make_tokenizer
 
     folder = tmp_path_factory.mktemp("grammars")
     make_tokenizer(folder)

@@ -82,7 +82,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
 
 
 class BareLoops:
-    """mlx-lm's loops over the same prompts, without a server: talks to `greenroom.engine.baseline.process`."""
+    """mlx-lm's loops over the same prompts, without a server: `greenroom.engine.baseline.process`."""
 
     def __init__(self, process: trio.Process) -> None:
         assert process.stdin is not None

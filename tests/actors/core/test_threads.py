@@ -1,0 +1,218 @@
+"""Threads and memory over many loads, and how processes end that have used MLX on threads."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from greenroom.actors.core.worker import Purpose, Workers, WorkersStatistics
+from greenroom.actors.system import open_system
+from greenroom.schemas.events import Finished
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import answer
+
+TinyModel = Callable[..., Path]
+
+CYCLES = """
+import psutil, sys, trio
+from greenroom.actors.system import open_system
+from greenroom.schemas.settings import Settings
+from actor_systems import answer
+
+async def main():
+    settings = Settings(models=tuple(sys.argv[2:]), max_models=1, grace=10.0)
+    process = psutil.Process()
+    async with open_system(settings) as system:
+        for cycle in range(int(sys.argv[1])):
+            for model in ("qwen3", "llama"):
+                await answer(system.pool, model)
+            print("cycle", process.num_threads(), process.memory_info().rss, flush=True)
+    sys.exit(1 if system.hung else 0)
+
+trio.run(main)
+"""
+
+ENDS = """
+import sys, trio
+from greenroom.actors.system import open_system
+from greenroom.schemas.events import TextDelta
+from greenroom.schemas.settings import Settings
+from actor_systems import answer, generate, until
+
+async def main():
+    async with open_system(Settings(models=tuple(sys.argv[2:]), grace=10.0)) as system:
+        if sys.argv[1] == "after":
+            for model in ("qwen3", "llama"):
+                await answer(system.pool, model)
+        else:
+            with generate(system.pool, "qwen3", max_tokens=20_000) as generation:
+                await until(generation, TextDelta)
+                print("generating", flush=True)
+                async for _ in generation:
+                    pass
+
+trio.run(main)
+"""
+
+
+@pytest.fixture
+def models(tiny_model: TinyModel) -> list[str]:
+    return [str(tiny_model("qwen3")), str(tiny_model("llama"))]
+
+
+async def test_threads_are_lent_again_for_the_same_purpose() -> None:
+    workers, results = Workers(), list[str]()
+    purposes: tuple[Purpose, ...] = ("gpu", "tokenizer", "gpu")
+    for purpose in purposes:
+        done = trio.Event()
+
+        def finish(result: str, done: trio.Event = done) -> None:
+            results.append(result)
+            done.set()
+
+        lent = workers.lend(purpose, partial(str, purpose), finish)
+        results.append(lent.name)
+        await done.wait()
+    assert results == [
+        "greenroom-gpu-1",
+        "gpu",
+        "greenroom-tokenizer-2",
+        "tokenizer",
+        "greenroom-gpu-1",
+        "gpu",
+    ]
+    assert await workers.close(5.0)
+
+
+async def test_a_thread_that_does_not_end_is_told_of_and_not_waited_for() -> None:
+    workers, release = Workers(), threading.Event()
+    stuck = workers.lend("tokenizer", release.wait, lambda _: None)
+    quarantined = workers.lend("gpu", release.wait, lambda _: None)
+    workers.quarantine(quarantined)
+    assert workers.statistics() == WorkersStatistics(lent=1, idle=0, quarantined=1)
+    with trio.fail_after(5):
+        assert not await workers.close(0.1)
+    release.set()
+    with trio.fail_after(5):
+        await stuck.ended.wait()
+        await quarantined.ended.wait()
+    assert workers.statistics().idle == 1
+
+
+async def test_loads_and_unloads_make_no_new_threads(models: list[str]) -> None:
+    counts: list[int] = []
+    async with open_system(Settings(models=tuple(models), max_models=1, grace=10.0)) as system:
+        for _ in range(10):
+            for name in ("qwen3", "llama"):
+                assert isinstance((await answer(system.pool, name))[1], Finished)
+            counts.append(psutil.Process().num_threads())
+    # Threads of Trio's own cache, from lookups at the start, may have gone meanwhile.
+    assert max(counts[3:]) <= counts[2]
+
+
+def run(script: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "support")},
+    )
+
+
+@pytest.mark.parametrize("moment", ["after", "amid"])
+def test_a_process_ends_cleanly_after_and_amid_generating(models: list[str], moment: str) -> None:
+    end_cleanly(models, moment)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", ["after", "amid"])
+def test_ten_processes_end_cleanly(models: list[str], moment: str) -> None:
+    for _ in range(10):
+        end_cleanly(models, moment)
+
+
+def end_cleanly(models: list[str], moment: str) -> None:
+    with run(ENDS, moment, *models) as process:
+        assert process.stdout is not None
+        if moment == "amid":
+            while process.stdout.readline() != "generating\n":
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        # An abort would be -6 or -11; an interrupt that nobody handles is an exception like any other.
+        assert process.wait(60) == (0 if moment == "after" else 1)
+
+
+@pytest.mark.soak
+def test_a_hundred_loads_and_unloads_take_no_threads_and_no_memory(models: list[str]) -> None:
+    with run(CYCLES, "100", *models) as process:
+        assert process.stdout is not None
+        measured = [tuple(map(int, line.split()[1:])) for line in process.stdout if line.startswith("cycle ")]
+        assert process.wait(60) == 0
+    threads, memory = zip(*measured, strict=True)
+    assert len(threads) == 100
+    assert max(threads[10:]) <= max(threads[5:10])
+    assert memory[99] <= memory[49] * 1.02, memory
+
+
+@pytest.mark.soak
+async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: list[str]) -> None:
+    from greenroom.schemas.events import TextDelta
+    from greenroom.tests.support.actor_systems import generate, status, until
+
+    process = psutil.Process()
+    async with open_system(Settings(models=tuple(models), max_batch=16, grace=10.0)) as system:
+
+        async def one(number: int) -> None:
+            with generate(system.pool, "qwen3", str(number), max_tokens=40) as generation:
+                await until(generation, TextDelta if number % 2 else Finished)
+
+        async def many(count: int) -> None:
+            async with trio.open_nursery() as nursery:
+                for number in range(count):
+                    nursery.start_soon(one, number)
+
+        for _ in range(3):  # after these, what MLX keeps for reuse only goes up and down
+            await many(200)
+        gc.collect()
+        threads, memory = process.num_threads(), process.memory_info().rss
+        for _ in range(4):
+            await many(200)
+        gc.collect()
+        described = await status(system.pool, "qwen3")
+        assert (described.running, described.waiting) == (0, 0)
+        assert process.num_threads() <= threads
+        assert (process.memory_info().rss - memory) / 800 < 10_000
+
+
+IDLE = """
+import sys, trio
+from greenroom.actors.system import open_system
+from greenroom.schemas.model_protocol import ListModels, ModelList
+from greenroom.schemas.settings import Settings
+
+async def main():
+    async with open_system(Settings(models=tuple(sys.argv[1:]))) as system:
+        await system.pool.ask(ListModels(), ModelList)
+    heavy = {"mlx", "mlx_lm", "transformers", "numpy", "tokenizers", "huggingface_hub"} & set(sys.modules)
+    sys.exit(", ".join(sorted(heavy)) or 0)
+
+trio.run(main)
+"""
+
+
+def test_a_system_that_loads_nothing_imports_no_model_library(models: list[str]) -> None:
+    with run(IDLE, *models) as process:
+        assert process.wait(60) == 0

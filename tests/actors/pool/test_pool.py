@@ -1,0 +1,176 @@
+"""Queues, slots and room: several requests and several real models in one pool."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.system import System, open_system
+from greenroom.schemas.events import Admitted, Failed, Finished, QueueStatus, TextDelta
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import (
+    Faults,
+    FaultyLoading,
+    answer,
+    eventually,
+    generate,
+    state,
+    status,
+    until,
+)
+
+TinyModel = Callable[..., Path]
+
+
+@pytest.fixture
+def models(tiny_model: TinyModel) -> tuple[str, ...]:
+    return tuple(str(tiny_model(kind)) for kind in ("qwen3", "llama", "mistral"))
+
+
+async def next_position(generation: Generation) -> int:
+    event = await generation.receive()
+    while not isinstance(event, QueueStatus):
+        event = await generation.receive()
+    return event.position
+
+
+async def test_requests_beyond_the_slots_wait_in_order_and_know_their_place(models: tuple[str, ...]) -> None:
+    settings = Settings(models=models, max_batch=1, max_queue=2, grace=10.0)
+    async with open_system(settings) as system:
+        with (
+            generate(system.pool, "qwen3", "running", max_tokens=20_000) as running,
+            generate(system.pool, "qwen3", "first") as first,
+            generate(system.pool, "qwen3", "second") as second,
+        ):
+            await until(running, TextDelta)
+            assert await next_position(first) == 0
+            assert await next_position(second) == 1
+            assert (await status(system.pool, "qwen3")).waiting == 2
+            _, refused = await answer(system.pool, "qwen3", "third")
+            assert isinstance(refused, Failed)
+            assert (refused.problem.status, refused.problem.code) == (503, "queue_full")
+            assert refused.problem.retry_after
+            # Whoever leaves the queue moves the others up.
+            first.close()
+            assert await next_position(second) == 0
+            running.close()
+            assert isinstance((await until(second, Finished))[-1], Finished)
+
+
+async def test_a_queue_of_none_still_lets_a_first_request_load_its_model(models: tuple[str, ...]) -> None:
+    async with open_system(Settings(models=models, max_batch=1, max_queue=0, grace=10.0)) as system:
+        _, end = await answer(system.pool, "qwen3")
+        assert isinstance(end, Finished)
+
+
+async def test_what_is_asked_for_while_a_model_loads_is_told_so(models: tuple[str, ...]) -> None:
+    settings = Settings(models=models, grace=10.0)
+    faults = Faults(gate=threading.Event())
+    assert faults.gate is not None
+    async with open_system(settings, loading=FaultyLoading(settings, faults)) as system:
+        with generate(system.pool, "qwen3") as generation:
+            # The prompt is prepared though not a single weight is there.
+            events = await until(generation, Admitted)
+            assert events[0] == QueueStatus("loading", 0, "qwen3")
+            assert await state(system.pool, "qwen3") is ModelState.LOADING
+            faults.gate.set()
+            await until(generation, Finished)
+
+
+async def test_the_least_recently_used_model_gives_way(models: tuple[str, ...]) -> None:
+    async with open_system(Settings(models=models, max_models=2, grace=10.0)) as system:
+        for name in ("qwen3", "llama", "qwen3", "mistral"):
+            assert isinstance((await answer(system.pool, name))[1], Finished)
+        states = {name: await state(system.pool, name) for name in ("qwen3", "llama", "mistral")}
+        assert states == {
+            "qwen3": ModelState.READY,
+            "llama": ModelState.IDLE,
+            "mistral": ModelState.READY,
+        }
+
+
+async def test_a_model_that_is_held_is_never_unloaded_under_its_request(models: tuple[str, ...]) -> None:
+    async with open_system(Settings(models=models, max_models=1, grace=10.0)) as system:
+        with (
+            generate(system.pool, "qwen3", "holder", max_tokens=400) as holder,
+            generate(system.pool, "llama", "waiter") as waiter,
+        ):
+            await until(holder, TextDelta)
+            waiting = await until(waiter, Admitted)
+            assert QueueStatus("waiting_for_model", 0, "llama") in waiting
+            assert await state(system.pool, "llama") is ModelState.WAITING
+            finished = (await until(holder, Finished))[-1]
+            assert isinstance(finished, Finished)
+            assert finished.usage.generated == 400
+            assert isinstance((await until(waiter, Finished))[-1], Finished)
+
+
+async def test_a_stream_of_requests_for_one_model_does_not_starve_another(models: tuple[str, ...]) -> None:
+    async with open_system(Settings(models=models, max_models=1, max_batch=2, grace=10.0)) as system:
+        served: list[str] = []
+        over = trio.Event()
+
+        async def keep_asking(number: int) -> None:
+            while not over.is_set():
+                served.append((await ended(system, "qwen3", f"{number}-{len(served)}")).reason)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(keep_asking, number)
+            for turn in range(3):
+                goal = len(served) + 4
+
+                async def goes_on(goal: int = goal) -> bool:
+                    return len(served) >= goal
+
+                await eventually(goes_on)
+                before = len(served)
+                await ended(system, "llama", f"other-{turn}")
+                assert len(served) - before < 50
+            over.set()
+        assert set(served) == {"length"}
+
+
+async def ended(system: System, model: str, request_id: str) -> Finished:
+    _, end = await answer(system.pool, model, request_id, max_tokens=20)
+    assert isinstance(end, Finished), end
+    return end
+
+
+async def test_a_swap_within_a_second_answers_both(models: tuple[str, ...]) -> None:
+    async with open_system(Settings(models=models, max_models=1, grace=10.0)) as system:
+        ends: list[Finished] = []
+
+        async def ask(name: str) -> None:
+            ends.append(await ended(system, name, name))
+
+        async with trio.open_nursery() as nursery:
+            for name in ("qwen3", "llama", "mistral"):
+                nursery.start_soon(ask, name)
+        assert len(ends) == 3
+
+
+async def test_a_load_nobody_waits_for_goes_on_until_its_room_is_needed(models: tuple[str, ...]) -> None:
+    settings = Settings(models=models, max_models=1, grace=10.0)
+    faults = Faults(gate=threading.Event())
+    assert faults.gate is not None
+    async with open_system(settings, loading=FaultyLoading(settings, faults)) as system:
+        with generate(system.pool, "qwen3") as gone:
+            await until(gone, Admitted)
+        assert await state(system.pool, "qwen3") is ModelState.LOADING
+        with generate(system.pool, "llama") as wanted:
+            await until(wanted, Admitted)
+
+            async def abandoned() -> bool:
+                return await state(system.pool, "qwen3") is ModelState.IDLE
+
+            await eventually(abandoned)
+            faults.gate.set()
+            assert isinstance((await until(wanted, Finished))[-1], Finished)
+        assert faults.loads == ["qwen3", "llama"]

@@ -1,0 +1,265 @@
+"""Crashes, failed loads, hung workers and shutdown: each stays where it belongs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import structlog
+import trio
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.system import System, open_system
+from greenroom.schemas.events import Admitted, Failed, Finished, GenerationEvent, TextDelta
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.model_protocol import DescribePool, Drain, PoolStatus
+from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import (
+    Faults,
+    FaultyLoading,
+    answer,
+    eventually,
+    generate,
+    state,
+    status,
+    until,
+)
+
+TinyModel = Callable[..., Path]
+
+
+@pytest.fixture
+def settings(tiny_model: TinyModel) -> Settings:
+    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, grace=10.0)
+
+
+@asynccontextmanager
+async def faulty(settings: Settings, faults: Faults, silence: float = 120.0) -> AsyncIterator[System]:
+    loading = FaultyLoading(settings, faults)
+    async with open_system(settings, loading=loading, silence=silence) as system:
+        yield system
+
+
+async def rest(generation: Generation) -> list[GenerationEvent]:
+    return [event async for event in generation]
+
+
+async def test_a_crash_ends_its_models_streams_and_no_others(settings: Settings) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with faulty(settings, Faults(crash={"bad"})) as system:
+            whole, _ = await answer(system.pool, "llama", "alone", max_tokens=200)
+            with (
+                generate(system.pool, "llama", "other", max_tokens=200) as other,
+                generate(system.pool, "qwen3", "neighbour", max_tokens=20_000) as neighbour,
+                generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad,
+            ):
+                await until(other, TextDelta)
+                await until(neighbour, TextDelta)
+                failed, beside = (await rest(bad))[-1], (await rest(neighbour))[-1]
+                assert isinstance(failed, Failed)
+                assert isinstance(beside, Failed)
+                assert failed.problem.code == beside.problem.code == "model_crashed"
+            assert isinstance((await answer(system.pool, "qwen3", "next"))[1], Finished)
+            assert (await answer(system.pool, "llama", "again", max_tokens=200))[0] == whole
+    crashes = [entry for entry in logs if entry["event"] == "crashed"]
+    assert [(entry["model"], entry["exc_info"]) for entry in crashes] == [("qwen3", True)]
+    assert [entry["model"] for entry in logs if entry["event"] == "restarted"] == ["qwen3"]
+
+
+async def test_an_actor_that_fails_itself_is_supervised(settings: Settings) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with faulty(settings, Faults(garble={"bad"})) as system:
+            await answer(system.pool, "llama", "warm")
+            with generate(system.pool, "llama", "other", max_tokens=200) as other:
+                await until(other, TextDelta)
+                _, failed = await answer(system.pool, "qwen3", "bad", max_tokens=20_000)
+                assert isinstance(failed, Failed)
+                assert failed.problem.code == "model_crashed"
+                assert isinstance((await answer(system.pool, "qwen3", "next"))[1], Finished)
+                assert isinstance((await rest(other))[-1], Finished)
+    assert [entry["model"] for entry in logs if entry["event"] == "actor crashed"] == ["qwen3"]
+
+
+async def test_who_waits_for_a_model_that_crashes_is_served_after_its_restart(settings: Settings) -> None:
+    one_slot = attrs.evolve(settings, max_batch=1)
+    async with faulty(one_slot, Faults(crash={"bad"})) as system:
+        with (
+            generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad,
+            generate(system.pool, "qwen3", "patient") as patient,
+        ):
+            await until(bad, Admitted)
+            assert isinstance((await rest(bad))[-1], Failed)
+            assert isinstance((await rest(patient))[-1], Finished)
+
+
+async def test_a_crash_returns_its_thread(settings: Settings) -> None:
+    async with faulty(settings, Faults(crash={"0", "1"})) as system:
+        for number in range(2):
+            await answer(system.pool, "qwen3", str(number), max_tokens=50)
+        await answer(system.pool, "qwen3", "fine")
+        made = system.statistics()
+        # A new actor may begin while the old one's tokenizer thread is still on its way back.
+        assert made.lent + made.idle <= 3
+
+
+async def test_a_load_that_fails_says_why_and_may_be_tried_again(settings: Settings) -> None:
+    faults = Faults(load={"qwen3": ProblemError(load_failed("qwen3", "the disk is on fire."))})
+    async with faulty(settings, faults) as system:
+        _, failed = await answer(system.pool, "qwen3")
+        assert isinstance(failed, Failed)
+        assert (failed.problem.status, failed.problem.code) == (503, "load_failed")
+        assert "on fire" in failed.problem.detail
+        described = await status(system.pool, "qwen3")
+        assert described.state is ModelState.ERROR
+        assert described.problem is not None
+        assert not described.hung
+        faults.load.clear()
+        assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+
+
+async def test_an_unexpected_error_in_a_load_is_a_failed_load(settings: Settings) -> None:
+    async with faulty(settings, Faults(load={"qwen3": ValueError("weights of the wrong shape")})) as system:
+        _, failed = await answer(system.pool, "qwen3")
+        assert isinstance(failed, Failed)
+        assert failed.problem.code == "load_failed"
+
+
+async def test_a_model_that_keeps_failing_is_left_alone_for_a_while(settings: Settings) -> None:
+    faults = Faults(load={"qwen3": ProblemError(load_failed("qwen3", "no."))})
+    async with faulty(settings, faults) as system:
+        for _ in range(4):
+            await answer(system.pool, "qwen3")
+        _, failed = await answer(system.pool, "qwen3")
+        assert isinstance(failed, Failed)
+        assert faults.loads == ["qwen3"] * 3
+        assert (failed.problem.status, failed.problem.code) == (503, "load_failed")
+        assert failed.problem.retry_after is not None
+        assert 30 < failed.problem.retry_after <= 60
+        assert isinstance((await answer(system.pool, "llama"))[1], Finished)
+
+
+async def test_a_folder_without_weights_fails_before_and_after_admission(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    async with open_system(Settings(models=(str(tmp_path / "empty"),), grace=5.0)) as system:
+        _, failed = await answer(system.pool, "default")
+        assert isinstance(failed, Failed)
+        assert failed.problem.code == "load_failed"
+
+
+async def test_a_hung_worker_is_quarantined_and_the_others_go_on(settings: Settings) -> None:
+    faults = Faults(hang={"bad"})
+    # On a busy machine a step may take a second.
+    async with faulty(settings, faults, silence=3.0) as system:
+        await answer(system.pool, "llama", "warm")
+        with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
+            failed = (await rest(bad))[-1]
+        assert isinstance(failed, Failed)
+        assert (failed.problem.status, failed.problem.code) == (503, "model_hung")
+        assert system.statistics().quarantined == 1
+        described = await system.pool.ask(DescribePool(), PoolStatus)
+        assert isinstance(described, PoolStatus)
+        assert not described.ready
+        assert (await status(system.pool, "qwen3")).hung
+        _, refused = await answer(system.pool, "qwen3", "later")
+        assert isinstance(refused, Failed)
+        assert refused.problem.code == "model_hung"
+        assert isinstance((await answer(system.pool, "llama", "other"))[1], Finished)
+
+        # The thread comes back after all: the model is usable again, the thread is not.
+        faults.release.set()
+
+        async def recovered() -> bool:
+            return not (await status(system.pool, "qwen3")).hung
+
+        await eventually(recovered)
+        assert isinstance((await answer(system.pool, "qwen3", "fine"))[1], Finished)
+    assert not system.hung
+
+
+async def test_a_shutdown_with_a_hung_worker_ends_within_the_grace_time(settings: Settings) -> None:
+    faults = Faults(hang={"bad"})
+    try:
+        began = time.monotonic()
+        async with faulty(attrs.evolve(settings, grace=2.0), faults, silence=60.0) as system:
+            with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
+                await until(bad, TextDelta)
+                with trio.move_on_after(0.3):
+                    await rest(bad)
+                began = time.monotonic()
+                await system.drain()
+                assert isinstance((await rest(bad))[-1], Failed)
+        assert time.monotonic() - began < 2.6
+        assert system.hung
+    finally:
+        faults.release.set()
+        await threads_end()
+
+
+async def threads_end() -> None:
+    """Hung threads of a test must not outlive it: they hold MLX streams."""
+
+    async def ended() -> bool:
+        return not our_threads()
+
+    await eventually(ended)
+
+
+def our_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("greenroom-")]
+
+
+async def test_draining_refuses_what_is_new_and_finishes_what_was_begun(settings: Settings) -> None:
+    async with open_system(settings) as system:
+        with generate(system.pool, "qwen3", "begun", max_tokens=100) as begun:
+            await until(begun, TextDelta)
+            await system.pool.tell(Drain())
+            _, refused = await answer(system.pool, "qwen3", "late")
+            assert isinstance(refused, Failed)
+            assert (refused.problem.status, refused.problem.code) == (503, "draining")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(system.drain)
+                finished = (await rest(begun))[-1]
+            assert isinstance(finished, Finished)
+            assert finished.usage.generated == 100
+
+
+async def test_what_is_left_when_the_grace_time_is_over_is_cut_with_a_reason(settings: Settings) -> None:
+    async with open_system(attrs.evolve(settings, grace=2.0)) as system:
+        ends: list[GenerationEvent] = []
+
+        async def read(name: str) -> None:
+            with generate(system.pool, name, name, max_tokens=20_000) as generation:
+                ends.append((await rest(generation))[-1])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read, "qwen3")
+            nursery.start_soon(read, "llama")
+
+            async def both_ready() -> bool:
+                return {await state(system.pool, name) for name in ("qwen3", "llama")} == {ModelState.READY}
+
+            await eventually(both_ready)
+            began = time.monotonic()
+            await system.drain()
+        assert time.monotonic() - began < 2.0
+        assert [end.problem.code for end in ends if isinstance(end, Failed)] == ["draining", "draining"]
+
+
+async def test_leaving_in_the_middle_of_everything_leaves_no_thread(settings: Settings) -> None:
+    with contextlib.suppress(BaseExceptionGroup):
+        async with open_system(settings) as system, trio.open_nursery() as nursery:
+            for number in range(6):
+                name = ("qwen3", "llama")[number % 2]
+                nursery.start_soon(answer, system.pool, name, str(number))
+            with generate(system.pool, "qwen3", "x", max_tokens=20_000) as generation:
+                await until(generation, TextDelta)
+                raise KeyboardInterrupt
+    assert not system.hung
+    assert not our_threads()

@@ -1,0 +1,344 @@
+"""What each template can do is found by trying it, and conversations are rewritten for what it cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.engine.adapters.base import Adapter
+from greenroom.engine.adapters.chat_template import TemplateTraits
+from greenroom.engine.adapters.conversation import short_call_id
+from greenroom.engine.adapters.registry import make_adapter
+from greenroom.engine.loading.libraries import import_text_libraries
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+from greenroom.schemas.capabilities import CapabilityRecord, Family
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
+
+MakeAdapter = Callable[..., Adapter]
+FAMILIES: dict[str, Family] = {
+    "thinking": "qwen",
+    "deepseek": "default",
+    "strict_system": "default",
+    "parts": "default",
+}
+WEATHER = Tool(
+    "get_weather", "Weather of a city", {"type": "object", "properties": {"city": {"type": "string"}}}
+)
+CALL = ToolCall("call_abcdefghijklmnop", "get_weather", '{"city": "Oslo"}')
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> MakeAdapter:
+    """`adapter(name)` speaks for a model with that template; further settings as keywords."""
+    import_text_libraries()
+    home = tmp_path_factory.mktemp("tokenizers")
+    folders: dict[str, Path] = {}
+
+    def make(
+        name: str, context: int = 4096, record: dict[str, Any] | None = None, **settings: Any
+    ) -> Adapter:
+        if name not in folders:
+            folders[name] = make_chat_tokenizer(name, home / name)
+        family: Any = FAMILIES.get(name, name)
+        capabilities = CapabilityRecord("text", family, "llama", context, **(record or {}))
+        return make_adapter(capabilities, load_tokenizer(folders[name]), Settings(**settings))
+
+    return make
+
+
+def say(role: Any, text: str = "", **fields: Any) -> Message:
+    return Message(role, (TextPart(text),) if text else (), **fields)
+
+
+def request(*messages: Message, **fields: Any) -> GenerationRequest:
+    return GenerationRequest("r", ModelKey("m"), ChatInput(messages, **fields))
+
+
+def prompt(adapter: Adapter, *messages: Message, **fields: Any) -> str:
+    """What the model reads."""
+    return adapter.tokenizer.decode(adapter.prepare_input(request(*messages, **fields)).tokens)
+
+
+def result(text: str = "12 degrees", call_id: str = CALL.id) -> Message:
+    return say("tool", text, tool_call_id=call_id)
+
+
+ASKED = (say("user", "Weather?"), say("assistant", tool_calls=(CALL,)), result())
+
+TRAITS = {
+    "qwen": TemplateTraits(thinking_toggle="enable_thinking"),
+    "thinking": TemplateTraits(),
+    "llama": TemplateTraits(
+        system_alone=False, assistant_first=False, text_beside_calls=False, parallel_calls=False
+    ),
+    "mistral": TemplateTraits(
+        system_alone=False,
+        late_system=False,
+        several_systems=False,
+        repeated_roles=False,
+        assistant_first=False,
+        user_after_tool=False,
+        text_beside_calls=False,
+        short_call_ids=True,
+    ),
+    "gemma": TemplateTraits(
+        system=False,
+        system_alone=False,
+        late_system=False,
+        several_systems=False,
+        repeated_roles=False,
+        assistant_first=False,
+        tools=False,
+        tool_calls=False,
+        tool_results=False,
+    ),
+    "glm4": TemplateTraits(thinking_toggle="enable_thinking"),
+    "granite": TemplateTraits(),
+    "liquid": TemplateTraits(tool_calls=False),
+    "deepseek": TemplateTraits(
+        tools=False, arguments_as_text=True, calls_without_content=True, text_beside_calls=False
+    ),
+    "strict_system": TemplateTraits(
+        system_alone=False,
+        late_system=False,
+        several_systems=False,
+        assistant_first=False,
+        tools=False,
+        tool_calls=False,
+        tool_results=False,
+    ),
+    "parts": TemplateTraits(parts=True, tools=False, tool_calls=False, tool_results=False),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_a_template_can_do_is_found_by_trying_it(adapter: MakeAdapter, name: str) -> None:
+    traits = adapter(name).traits
+    assert traits is not None
+    expected = TRAITS[name]
+    assert attrs.asdict(traits) == attrs.asdict(expected)
+
+
+CONVERSATIONS = {
+    "plain": (say("system", "alpha"), say("user", "beta")),
+    "turns": (say("system", "alpha"), say("user", "beta"), say("assistant", "gamma"), say("user", "delta")),
+    "late system": (
+        say("user", "alpha"),
+        say("assistant", "beta"),
+        say("system", "gamma"),
+        say("user", "delta"),
+    ),
+    "system last": (
+        say("user", "alpha"),
+        say("assistant", "beta"),
+        say("user", "gamma"),
+        say("system", "delta"),
+    ),
+    "several systems": (say("system", "alpha"), say("system", "beta"), say("user", "gamma")),
+    "system alone": (say("system", "alpha"),),
+    "users in a row": (say("user", "alpha"), say("user", "beta"), say("user", "gamma")),
+    "assistants in a row": (
+        say("user", "alpha"),
+        say("assistant", "beta"),
+        say("assistant", "gamma"),
+        say("user", "delta"),
+    ),
+    "assistant first": (say("assistant", "alpha"), say("user", "beta")),
+    "system, assistant first": (say("system", "alpha"), say("assistant", "beta"), say("user", "gamma")),
+    "call and result": (*ASKED, say("assistant", "alpha"), say("user", "beta")),
+    "result last": ASKED,
+    "user after result": (*ASKED, say("user", "alpha")),
+    "call with text": (say("user", "alpha"), say("assistant", "beta", tool_calls=(CALL,)), result("gamma")),
+    "call without result": (say("user", "alpha"), say("assistant", tool_calls=(CALL,)), say("user", "beta")),
+    "system only, then call": (say("system", "alpha"), *ASKED),
+}
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_no_conversation_loses_anything(adapter: MakeAdapter, name: str, conversation: str) -> None:
+    messages = CONVERSATIONS[conversation]
+    read = prompt(adapter(name), *messages)
+    for message in messages:
+        assert message.text in read
+        for call in message.tool_calls:
+            assert call.name in read
+            assert "Oslo" in read
+    order = [read.index(message.text) for message in messages if message.text]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_two_calls_and_their_results_reach_the_model(adapter: MakeAdapter, name: str) -> None:
+    second = ToolCall("call_2", "get_weather", '{"city": "Rome"}')
+    read = prompt(
+        adapter(name),
+        say("user", "Both?"),
+        say("assistant", tool_calls=(CALL, second)),
+        result("cold"),
+        result("warm", "call_2"),
+    )
+    assert all(word in read for word in ("Oslo", "Rome", "cold", "warm"))
+    assert read.index("cold") < read.index("warm")
+
+
+def test_a_template_that_shows_one_call_a_turn_gets_one_call_a_turn(adapter: MakeAdapter) -> None:
+    second = ToolCall("call_2", "get_weather", '{"city": "Rome"}')
+    both = say("assistant", "Two calls.", tool_calls=(CALL, second))
+    read = prompt(adapter("llama"), say("user", "Both?"), both, result("cold"), result("warm", "call_2"))
+    order = [read.index(word) for word in ("Both?", "Two calls.", "Oslo", "cold", "Rome", "warm")]
+    assert order == sorted(order)
+    assert read.count("<|start_header_id|>ipython") == 2
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize(
+    "arguments", ["", "{}", "not JSON", "[1, 2]", "null", '"text"', "{" * 2000, "9" * 5000]
+)
+def test_arguments_in_the_history_may_be_anything(adapter: MakeAdapter, name: str, arguments: str) -> None:
+    call = ToolCall("c", "get_weather", arguments)
+    read = prompt(
+        adapter(name, 100_000), say("user", "Hi"), say("assistant", tool_calls=(call,)), result("zz", "c")
+    )
+    assert "get_weather" in read
+    assert "zz" in read
+
+
+def test_arguments_are_an_object_where_the_template_walks_through_them(adapter: MakeAdapter) -> None:
+    assert "<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>" in prompt(adapter("glm4"), *ASKED)
+    assert '"arguments": {"city": "Oslo"}' in prompt(adapter("qwen"), *ASKED)
+    assert 'get_weather\n{"city": "Oslo"}\n' in prompt(adapter("deepseek"), *ASKED)
+
+
+def test_call_ids_become_nine_characters_where_the_template_wants_that(adapter: MakeAdapter) -> None:
+    read = prompt(adapter("mistral"), *ASKED)
+    short = short_call_id(CALL.id)
+    assert f'"id": "{short}"' in read
+    assert f'"call_id": "{short}"' in read
+    assert len(short) == 9
+    assert short.isalnum()
+    assert short_call_id("abcDEF123") == "abcDEF123"
+    assert len({short_call_id(f"call_{n}") for n in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize("tool_call_id", ["call_unknown", None])
+def test_a_result_without_a_call_names_its_field(adapter: MakeAdapter, tool_call_id: str | None) -> None:
+    messages = (
+        say("user", "Hi"),
+        say("assistant", tool_calls=(CALL,)),
+        say("tool", "x", tool_call_id=tool_call_id),
+    )
+    with pytest.raises(ProblemError) as caught:
+        adapter("qwen").prepare_input(request(*messages))
+    assert caught.value.problem.status == 400
+    assert caught.value.problem.param == "messages[2].tool_call_id"
+
+
+def test_reasoning_in_the_history_reaches_a_template_that_shows_it(adapter: MakeAdapter) -> None:
+    thinking = say("assistant", reasoning="zqthought", tool_calls=(CALL,))
+    assert "<think>\nzqthought\n</think>" in prompt(adapter("qwen"), say("user", "Hi"), thinking, result())
+
+
+@pytest.mark.parametrize("name", ["qwen", "llama", "mistral", "glm4", "granite", "liquid"])
+def test_tools_go_through_the_template_where_it_takes_them(adapter: MakeAdapter, name: str) -> None:
+    with_tools = adapter(name, tool_injection=False).prepare_input(
+        request(say("user", "Hi"), tools=(WEATHER,))
+    )
+    assert with_tools.tools == (WEATHER,)
+    assert "get_weather" in adapter(name).tokenizer.decode(with_tools.tokens)
+
+
+@pytest.mark.parametrize("name", ["gemma", "deepseek", "strict_system", "parts"])
+def test_tools_are_described_in_the_prompt_where_the_template_cannot(adapter: MakeAdapter, name: str) -> None:
+    model = adapter(name)
+    prepared = model.prepare_input(request(say("system", "Be brief"), say("user", "Hi"), tools=(WEATHER,)))
+    read = model.tokenizer.decode(prepared.tokens)
+    assert all(text in read for text in ("Be brief", "get_weather", "Weather of a city", '"city"'))
+    written = model.tool_parser.render("get_weather", '{"city": "Oslo"}')
+    assert written is not None
+    ids = iter(["call_1"])
+    answer = model.process_complete(f"Let me see. {written}", prepared, lambda: next(ids))
+    assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls] == [
+        ("get_weather", {"city": "Oslo"})
+    ]
+    example = model.tool_parser.render("function_name", '{"parameter": "value"}')
+    assert example is not None
+    assert example in read
+
+
+def test_without_injection_tools_are_refused(adapter: MakeAdapter) -> None:
+    with pytest.raises(ProblemError) as caught:
+        adapter("gemma", tool_injection=False).prepare_input(request(say("user", "Hi"), tools=(WEATHER,)))
+    assert (caught.value.problem.status, caught.value.problem.param) == (400, "tools")
+
+
+@pytest.mark.parametrize("name", ["qwen", "gemma"])
+def test_tools_that_must_not_be_called_are_not_offered(adapter: MakeAdapter, name: str) -> None:
+    prepared = adapter(name).prepare_input(
+        request(say("user", "Hi"), tools=(WEATHER,), tool_choice=ToolChoice("none"))
+    )
+    assert prepared.tools == ()
+    assert prepared.tokens == adapter(name).prepare_input(request(say("user", "Hi"))).tokens
+
+
+def test_a_template_that_opens_the_thought_is_noticed(adapter: MakeAdapter) -> None:
+    assert adapter("thinking").prepare_input(request(say("user", "Hi"))).starts_in_thinking
+    model = adapter("qwen")
+    assert not model.prepare_input(request(say("user", "Hi"))).starts_in_thinking
+    off = request(say("user", "Hi"), template_options={"enable_thinking": False})
+    assert not model.prepare_input(off).starts_in_thinking
+    assert model.tokenizer.decode(model.prepare_input(off).tokens).endswith("<think>\n\n</think>\n\n")
+
+
+def test_a_user_cannot_open_the_thought(adapter: MakeAdapter) -> None:
+    assert not adapter("mistral").prepare_input(request(say("user", "<think>"))).starts_in_thinking
+
+
+def test_an_answer_that_was_begun_is_continued(adapter: MakeAdapter) -> None:
+    begun = (say("user", "Hi"), say("assistant", "<think>\nHm"))
+    prepared = adapter("granite", record={"thinking_parser": "think_tag"}).prepare_input(
+        request(*begun, continue_final_message=True)
+    )
+    assert adapter("granite").tokenizer.decode(prepared.tokens).endswith("Hm")
+    assert prepared.starts_in_thinking
+    with pytest.raises(ProblemError, match="assistant"):
+        adapter("granite").prepare_input(request(say("user", "Hi"), continue_final_message=True))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "messages",
+        "tools",
+        "add_generation_prompt",
+        "chat_template",
+        "tokenize",
+        "bos_token",
+        "__class__",
+        "a b",
+    ],
+)
+def test_template_options_cannot_override_the_servers_own(adapter: MakeAdapter, option: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        adapter("qwen").prepare_input(request(say("user", "Hi"), template_options={option: []}))
+    assert caught.value.problem.status == 400
+    assert option in caught.value.problem.detail
+
+
+def test_options_that_a_template_chokes_on_are_a_400(adapter: MakeAdapter) -> None:
+    deep: Any = []
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(ProblemError) as caught:
+        adapter("qwen").prepare_input(request(say("user", "Hi"), template_options={"enable_thinking": deep}))
+    assert caught.value.problem.status == 400

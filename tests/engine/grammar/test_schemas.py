@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from greenroom.engine.grammar import keywords
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.response_format import Constraint, JsonObjectFormat, JsonSchemaFormat
+from greenroom.tests.support.grammar_walks import FORMAT_CHECKS, Grammars, validate
+
+# Control characters in a schema are refused, unless JSON has a short escape for them.
+CHARACTERS = st.one_of(st.characters(exclude_categories=["Cc", "Cs"]), st.sampled_from("\n\t\b"))
+NAMES = st.one_of(st.sampled_from(["a", "b", "name", "kind", "value"]), st.text(CHARACTERS, max_size=6))
+TEXTS = st.text(CHARACTERS, max_size=8)
+
+
+def _ordered(low: int, high: int, names: tuple[str, str], top: int) -> dict[str, int]:
+    low, high = sorted((low, high))
+    return {names[0]: low, names[1]: min(high, top)} if low <= top else {names[1]: top}
+
+
+def _strings() -> st.SearchStrategy[Any]:
+    bounds = st.builds(
+        lambda low, high: _ordered(low, high, ("minLength", "maxLength"), 12),
+        st.integers(0, 6),
+        st.integers(0, 12),
+    )
+    patterns = st.sampled_from(
+        [
+            r"^[a-z]{2,5}$",
+            r"^\d{3}-\d{4}$",
+            r"^(yes|no)?$",
+            r"^[^\"\s]{1,4}$",
+            r"^\w+\s?\W$",
+            r"^\S\D.{0,3}$",
+            "^é+x{0,2}$",
+        ]
+    )
+    return st.one_of(
+        bounds.map(lambda limits: {"type": "string", **limits}),
+        patterns.map(lambda pattern: {"type": "string", "pattern": pattern, "maxLength": 20}),
+        st.sampled_from(["date", "time", "ipv4", "uuid"]).map(lambda of: {"type": "string", "format": of}),
+    )
+
+
+def _numbers() -> st.SearchStrategy[Any]:
+    whole = st.integers(-(10**6), 10**6)
+    decimals = st.decimals(-1000, 1000, places=2).map(float)
+    return st.one_of(
+        st.tuples(whole, whole).map(
+            lambda ends: {"type": "integer", "minimum": min(ends), "maximum": max(ends)}
+        ),
+        st.tuples(whole, st.integers(2, 40)).map(
+            lambda at: {
+                "type": "integer",
+                "exclusiveMinimum": at[0],
+                "exclusiveMaximum": at[0] + 2 * at[1],
+                "multipleOf": at[1],
+            }
+        ),
+        st.tuples(decimals, st.integers(1, 500)).map(
+            lambda at: {"type": "number", "minimum": at[0], "maximum": at[0] + at[1]}
+        ),
+        st.tuples(decimals, st.sampled_from([0.5, 0.25, 2, 3])).map(
+            lambda at: {"type": "number", "minimum": at[0], "maximum": at[0] + 9, "multipleOf": at[1]}
+        ),
+    )
+
+
+def _values() -> st.SearchStrategy[Any]:
+    numbers = st.one_of(st.integers(-(2**53), 2**53), st.decimals(-99, 99, places=3).map(float))
+    plain = st.one_of(st.none(), st.booleans(), numbers, TEXTS)
+    value = st.recursive(
+        plain,
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
+        max_leaves=4,
+    )
+    return st.one_of(
+        value.map(lambda fixed: {"const": fixed}),
+        st.lists(value, min_size=1, max_size=4).map(lambda options: {"enum": options}),
+    )
+
+
+def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    @st.composite
+    def closed(draw: st.DrawFn) -> Any:
+        properties = draw(st.dictionaries(NAMES, inner, max_size=4))
+        required = draw(st.lists(st.sampled_from(sorted(properties)), unique=True)) if properties else []
+        schema = {"type": "object", "properties": properties, "required": required}
+        return {**schema, "additionalProperties": False}
+
+    @st.composite
+    def open_map(draw: st.DrawFn) -> Any:
+        properties = draw(st.dictionaries(NAMES, inner, max_size=2))
+        least = draw(st.integers(0, len(properties) + 1))
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            # Keys of any length are no bound: under random weights they have hundreds of tokens.
+            "patternProperties": {"^[k-n][0-9a-f]{0,3}$": draw(inner)},
+            "additionalProperties": False,
+            "minProperties": least,
+            "maxProperties": draw(st.integers(max(least, len(properties)), len(properties) + 3)),
+        }
+
+    patterned = st.tuples(inner, inner).map(
+        lambda pair: {
+            "type": "object",
+            "properties": {"xa": {"type": ["null", "boolean"]}},
+            "patternProperties": {"^y[0-9]$": pair[0], "^z[a-c]?$": pair[1]},
+            "required": ["xa"],
+            "additionalProperties": False,
+            "maxProperties": 3,
+        }
+    )
+    return st.one_of(closed(), open_map(), patterned)
+
+
+def _arrays(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    @st.composite
+    def array(draw: st.DrawFn) -> Any:
+        limits = _ordered(draw(st.integers(0, 3)), draw(st.integers(0, 4)), ("minItems", "maxItems"), 4)
+        schema = {"type": "array", "items": draw(inner), **limits}
+        if draw(st.booleans()):
+            schema["prefixItems"] = draw(st.lists(inner, max_size=3))
+        return schema
+
+    return array()
+
+
+def _combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    tagged = st.tuples(inner, inner).map(
+        lambda pair: {
+            "oneOf": [
+                {
+                    "type": "object",
+                    "properties": {"kind": {"const": tag}, "value": part},
+                    "required": ["kind"],
+                    "additionalProperties": False,
+                }
+                for tag, part in zip("ab", pair, strict=True)
+            ]
+        }
+    )
+    both = st.integers(-50, 50).map(
+        lambda at: {"allOf": [{"type": "integer", "minimum": at}, {"maximum": at + 20}], "title": "both"}
+    )
+    narrowed = st.integers(0, 5).map(
+        lambda size: {"$ref": "#/$defs/word", "maxLength": size, "description": "short"}
+    )
+    return st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(lambda options: {"anyOf": options}),
+        tagged,
+        both,
+        narrowed,
+    )
+
+
+LEAVES = st.one_of(
+    st.sampled_from([{"type": "null"}, {"type": "boolean"}, {"$ref": "#/$defs/word"}]),
+    _strings(),
+    _numbers(),
+    _values(),
+)
+DEFINITIONS = {"word": {"type": "string", "maxLength": 6}}
+
+
+@st.composite
+def bounded_schemas(draw: st.DrawFn) -> Any:
+    """Schemas over the listed keywords that only short values satisfy."""
+    parts = st.recursive(
+        LEAVES, lambda inner: st.one_of(_objects(inner), _arrays(inner), _combined(inner)), max_leaves=8
+    )
+    return {**draw(parts), "$defs": DEFINITIONS}
+
+
+def satisfiable(grammars: Grammars, schema: Any) -> bool:
+    """Whether the schema compiles; random ones may contradict themselves, which is a 400."""
+    with contextlib.suppress(ProblemError):
+        grammars.matcher(Constraint(JsonSchemaFormat(schema)))
+        return True
+    return False
+
+
+def check_walks(grammars: Grammars, schema: Any, seed: int) -> None:
+    if not satisfiable(grammars, schema):
+        return
+    constraint = Constraint(JsonSchemaFormat(schema))
+    written = grammars.walk(constraint, seed)
+    assert written.stopped, "a bounded schema has to end"
+    validate(schema, written.text)
+    # Cut anywhere, it is the beginning of something valid: another walk can finish it.
+    cut = random.Random(seed).randrange(len(written.tokens) + 1)
+    matcher = grammars.matcher(constraint)
+    for token in written.tokens[:cut]:
+        matcher.advance(token)
+    rest = grammars.walk(matcher, seed + 1)
+    assert rest.stopped
+    validate(schema, grammars.text([*written.tokens[:cut], *rest.tokens]))
+
+
+@given(schema=bounded_schemas(), seed=st.integers(0, 2**32))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+def test_what_a_random_model_writes_under_a_bounded_schema_ends_and_validates(
+    grammars: Grammars, schema: Any, seed: int
+) -> None:
+    check_walks(grammars, schema, seed)
+
+
+@pytest.mark.soak
+@given(schema=bounded_schemas(), seed=st.integers(0, 2**32))
+@settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_thousands_of_schemas_end_and_validate(grammars: Grammars, schema: Any, seed: int) -> None:
+    check_walks(grammars, schema, seed)
+
+
+@pytest.mark.parametrize("name", keywords.FORMATS)
+def test_a_format_is_held(grammars: Grammars, name: str) -> None:
+    constraint = Constraint(JsonSchemaFormat({"type": "string", "format": name}))
+    for seed in range(40):
+        written = grammars.walk(constraint, seed)
+        if written.stopped:
+            FORMAT_CHECKS[name](json.loads(written.text))
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("2024-02-29", True),
+        ("2000-02-29", True),
+        ("0004-02-29", True),
+        ("2024-12-31", True),
+        ("2023-02-29", False),
+        ("1900-02-29", False),
+        ("0000-01-01", False),
+        ("2024-04-31", False),
+    ],
+)
+def test_only_days_of_the_calendar_are_dates(text: str, held: bool) -> None:
+    assert bool(re.search(keywords.EXACT_FORMATS["date"], text)) is held
+
+
+KEYWORD_CASES: dict[str, Any] = {
+    "type": {"type": ["boolean", "null"]},
+    "const": {"const": {"b": 1, "a": ['é\n"\\', None]}},
+    "enum": {"enum": ["x", 1.5, -7, None, [1]]},
+    "properties": {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False},
+    "required": {"type": "object", "required": ["z"], "additionalProperties": {"type": "boolean"}},
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "null"}},
+    "patternProperties": {
+        "type": "object",
+        "patternProperties": {"^a.$": {"type": "null"}},
+        "additionalProperties": False,
+    },
+    "minProperties": {"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 1},
+    "maxProperties": {"type": "object", "additionalProperties": {"type": "null"}, "maxProperties": 2},
+    "items": {"type": "array", "items": {"type": "boolean"}},
+    "prefixItems": {"type": "array", "prefixItems": [{"type": "null"}], "items": {"type": "boolean"}},
+    "minItems": {"type": "array", "items": {"type": "null"}, "minItems": 3},
+    "maxItems": {"type": "array", "items": {"type": "null"}, "maxItems": 2},
+    "minLength": {"type": "string", "minLength": 5},
+    "maxLength": {"type": "string", "maxLength": 3},
+    "pattern": {"type": "string", "pattern": r"^(\d|[a-f])+\.$"},
+    "format": {"type": "string", "format": "date"},
+    "minimum": {"type": "number", "minimum": -2.5},
+    "maximum": {"type": "integer", "maximum": 12},
+    "exclusiveMinimum": {"type": "integer", "exclusiveMinimum": 9},
+    "exclusiveMaximum": {"type": "number", "exclusiveMaximum": 0.5, "minimum": 0},
+    "multipleOf": {"type": "number", "multipleOf": 0.25, "minimum": 0, "maximum": 3},
+    "anyOf": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+    "oneOf": {"oneOf": [{"type": "null"}, {"type": "integer"}]},
+    "allOf": {"allOf": [{"type": "integer", "minimum": 3}, {"maximum": 5}]},
+    "$ref": {"$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}},
+    "$defs": {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "null"}}},
+    "definitions": {"$ref": "#/definitions/n", "definitions": {"n": {"type": "boolean"}}},
+}
+
+
+@pytest.mark.parametrize("keyword", KEYWORD_CASES)
+def test_a_keyword_is_held(grammars: Grammars, keyword: str) -> None:
+    schema = KEYWORD_CASES[keyword]
+    finished = 0
+    for seed in range(30):
+        written = grammars.walk(Constraint(JsonSchemaFormat(schema)), seed, limit=1_500)
+        if written.stopped:
+            validate(schema, written.text)
+            finished += 1
+    assert finished > 10
+
+
+def test_tuples_of_older_drafts_are_held(grammars: Grammars) -> None:
+    from jsonschema import Draft7Validator
+
+    schema = {"type": "array", "items": [{"type": "null"}, {"type": "boolean"}], "additionalItems": False}
+    for seed in range(30):
+        written = grammars.walk(Constraint(JsonSchemaFormat(schema)), seed)
+        assert written.stopped
+        Draft7Validator(schema).validate(json.loads(written.text))
+
+
+def test_every_honoured_keyword_is_tested_above() -> None:
+    assert KEYWORD_CASES.keys() | {"additionalItems"} == keywords.HONOURED
+
+
+def test_the_notes_list_exactly_what_is_honoured() -> None:
+    notes = (Path(__file__).parents[3] / "notes" / "structured-output.md").read_text()
+    for heading, expected in (
+        ("Honoured keywords", keywords.HONOURED),
+        ("Annotations", keywords.ANNOTATIONS),
+        ("Formats", set(keywords.FORMATS)),
+    ):
+        section = notes.split(f"### {heading}\n")[1].split("\n#")[0]
+        listed = [line for line in section.splitlines() if line.startswith("- ")]
+        assert {name for line in listed for name in re.findall(r"`([^`]+)`", line.split(":")[0])} == expected
+
+
+def test_a_tree_may_refer_to_itself(grammars: Grammars) -> None:
+    schema = {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {
+                    "value": {"type": "boolean"},
+                    "children": {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": 1},
+                },
+                "required": ["value"],
+                "additionalProperties": False,
+            }
+        },
+    }
+    for seed in range(20):
+        written = grammars.walk(Constraint(JsonSchemaFormat(schema)), seed)
+        assert written.stopped
+        validate(schema, written.text)
+
+
+def test_json_object_is_an_object(grammars: Grammars) -> None:
+    objects = 0
+    for seed in range(30):
+        written = grammars.walk(Constraint(JsonObjectFormat()), seed, limit=300)
+        if written.stopped:
+            assert isinstance(json.loads(written.text), dict)
+            objects += 1
+    assert objects
+
+
+def test_an_integer_without_bounds_stays_readable_for_every_client(grammars: Grammars) -> None:
+    schema = {"type": "integer"}
+    for seed in range(40):
+        assert abs(int(grammars.walk(Constraint(JsonSchemaFormat(schema)), seed).text)) < 2**63
+
+
+def test_a_key_is_not_written_in_a_second_way_that_dodges_its_schema(grammars: Grammars) -> None:
+    schema = {"properties": {"\n": {"type": "null"}}, "additionalProperties": {"type": "boolean"}}
+    matcher = grammars.matcher(Constraint(JsonSchemaFormat({"type": "object", **schema})))
+    for key in ('{"\\u000a":', '{"\\u000A":', '{"\n":'):
+        tokens = list(grammars.tokenizer.encode(key))
+        assert matcher.valid_prefix(tokens) < len(tokens)
+    for token in grammars.tokenizer.encode('{"\\n":'):
+        matcher.advance(token)
+    assert matcher.valid_prefix(list(grammars.tokenizer.encode("true"))) == 0

@@ -1,0 +1,215 @@
+"""Constrained rows in the real loop: what they write, and what they cost their neighbours."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.matcher import RowMatcher
+from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.schemas.events import Failed, Finished, TextDelta
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, RegexFormat
+from greenroom.tests.engine.grammar.test_cost import CONSTRAINT
+from greenroom.tests.engine.grammar.test_schemas import bounded_schemas
+from greenroom.tests.support.grammar_walks import large_tokenizer, validate
+from greenroom.tests.support.text_engines import Driver, loaded
+
+TinyModel = Callable[..., Path]
+PROMPT = list(range(40, 60))
+WARM = GenerationParameters(temperature=1.0)
+
+
+@cache
+def compiler(folder: Path) -> GrammarCompiler:
+    adapter = loaded(folder)[1]
+    return GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
+
+
+def matcher(folder: Path, constraint: Constraint) -> RowMatcher:
+    compiled = compiler(folder).compile(constraint)
+    assert compiled is not None
+    return compiled
+
+
+def submit(driver: Driver, held: RowMatcher | None, count: int, parameters: Any = WARM) -> str:
+    return driver.submit(PROMPT, count, parameters, stop_token_ids=frozenset({2}), matcher=held)
+
+
+def text(driver: Driver, request_id: str) -> str:
+    return "".join(event.text for event in driver.events[request_id] if isinstance(event, TextDelta))
+
+
+def end(driver: Driver, request_id: str) -> Any:
+    return driver.events[request_id][-1]
+
+
+def write(folder: Path, schemas: Sequence[Any]) -> tuple[int, int]:
+    """Let one batch write under all schemas that can be compiled; how many ended, and how many were cut."""
+    driver, ended, cut = Driver(folder), 0, 0
+    rows = {}
+    for index, schema in enumerate(schemas):
+        try:
+            held = matcher(folder, Constraint(JsonSchemaFormat(schema)))
+        except ProblemError:  # random schemas may contradict themselves
+            continue
+        warm = GenerationParameters(temperature=1.0, seed=index)
+        rows[submit(driver, held, 30 if index % 8 == 7 else 3_000, warm)] = schema
+    driver.run()
+    for request_id, schema in rows.items():
+        finished = end(driver, request_id)
+        assert isinstance(finished, Finished), finished
+        if finished.reason == "stop":
+            validate(schema, text(driver, request_id))
+            ended += 1
+        else:
+            assert finished.reason == "length"
+            tokens = driver.tokens[int(request_id)]
+            assert len(tokens) == 30
+            assert matcher(folder, Constraint(JsonSchemaFormat(schema))).valid_prefix(tokens) == 30
+            cut += 1
+    return ended, cut
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schemas=st.lists(bounded_schemas(), min_size=16, max_size=16))
+def test_bounded_schemas_end_and_validate(tiny_model: TinyModel, schemas: list[Any]) -> None:
+    write(tiny_model("qwen3"), schemas)
+
+
+@pytest.mark.soak
+def test_a_thousand_schemas_end_and_validate(tiny_model: TinyModel) -> None:
+    totals = [0, 0]
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(schemas=st.lists(bounded_schemas(), min_size=16, max_size=16))
+    def soak(schemas: list[Any]) -> None:
+        ended, cut = write(tiny_model("qwen3"), schemas)
+        totals[0] += ended
+        totals[1] += cut
+
+    soak()
+    print(f"{totals[0]} answers ended, {totals[1]} were cut")
+    assert totals[0] >= 1_000
+    assert totals[1] > 0
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "maxLength": 8},
+        "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3},
+    },
+    "required": ["name", "tags"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"min_tokens": 300},
+        {"ignore_eos": True},
+        {"repetition_penalty": 1.8, "presence_penalty": 2.0, "frequency_penalty": -2.0},
+        {"logit_bias": ((2, 100.0), (95, -100.0), (5, 100.0))},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.05},
+        {"top_k": 1, "min_p": 0.9, "temperature": 0.1},
+        {"top_p": 0.01},
+        {"logit_bias": ((0, 100.0),)},
+        {"seed": 7},
+        {"seed": 7, "n": 3},
+    ],
+    ids=lambda parameters: ",".join(parameters),
+)
+def test_no_setting_loosens_a_grammar(tiny_model: TinyModel, parameters: dict[str, Any]) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    settings = GenerationParameters(**{"temperature": 1.0, **parameters})
+    rows = [
+        submit(driver, matcher(folder, Constraint(JsonSchemaFormat(PERSON))), 600, settings) for _ in range(3)
+    ]
+    free = submit(driver, None, 40, settings)
+    driver.run()
+    for request_id in rows:
+        for choice in range(settings.n):
+            events = driver.events[request_id]
+            [finished] = [e for e in events if isinstance(e, Finished) and e.index == choice]
+            assert finished.reason == "stop", events[-1]
+            validate(
+                PERSON, "".join(e.text for e in events if isinstance(e, TextDelta) and e.index == choice)
+            )
+    assert isinstance(end(driver, free), Finished)
+
+
+def test_a_row_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    broken = matcher(folder, Constraint(RegexFormat("[a-z]{50}")))
+    alone, driver = Driver(folder), Driver(folder)
+    free = submit(alone, None, 30, GenerationParameters(temperature=0.0))
+    alone.run()
+    rows = [submit(driver, None, 30, GenerationParameters(temperature=0.0)), submit(driver, broken, 50)]
+    for _ in range(8):
+        driver.step()
+    # A token that its grammar does not allow: the matcher is in error from here on.
+    with pytest.raises(ProblemError):
+        broken.advance(driver.voice.adapter.tokenizer.vocab["9"])
+    driver.run()
+    failed = end(driver, rows[1])
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.problem, Problem)
+    assert failed.problem.code == "grammar_too_complex"
+    assert end(driver, rows[0]).reason == "length"
+    assert driver.tokens[0] == alone.tokens[0]
+    assert text(driver, rows[0]) == text(alone, free)
+    assert driver.engine.running == 0
+
+
+def step_ratio(bare: Driver, held: Driver, steps: int) -> float:
+    """How much longer a step of the second takes, by medians of steps taken in turn."""
+    spent: tuple[list[float], list[float]] = ([], [])
+    for _ in range(steps):
+        for driver, seconds in zip((bare, held), spent, strict=True):
+            began = time.perf_counter()
+            driver.step()
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(spent[1]) / statistics.median(spent[0])
+
+
+def eight_rows(folder: Path, held: RowMatcher | None) -> Driver:
+    """A batch of eight greedy rows that decode, the last of them under that grammar."""
+    driver = Driver(folder)
+    greedy = GenerationParameters(temperature=0.0)
+    for row in range(8):
+        submit(driver, held if row == 7 else None, 4_000, greedy)
+    while not all(len(tokens) > 2 for tokens in driver.tokens):
+        driver.step()
+    return driver
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("vocabulary", "steps"), [(2_048, 200), (152_000, 40)])
+def test_one_constrained_row_costs_little_of_a_step_of_eight(
+    tiny_model: TinyModel, vocabulary: int, steps: int
+) -> None:
+    large = vocabulary > 2_048
+    folder = tiny_model("qwen3", vocab_size=vocabulary) if large else tiny_model("qwen3")
+    known = compiler(folder)
+    if large:
+        known = GrammarCompiler(GrammarTokenizer(large_tokenizer(), [vocabulary - 3]))
+    ratios = []
+    for _ in range(7):
+        bare, held = eight_rows(folder, None), eight_rows(folder, known.compile(CONSTRAINT))
+        ratios.append(step_ratio(bare, held, steps))
+        assert held.engine.running == 8
+    print(f"vocabulary {vocabulary}: {[round(ratio, 3) for ratio in sorted(ratios)]}")
+    assert statistics.median(ratios) <= 1.15, ratios

@@ -1,0 +1,275 @@
+"""Too little memory for all: who gives way, and that nobody can tell by the answer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text_engine import TextEngine
+from greenroom.schemas.events import Failed, Finished, GenerationEvent, PromptProgress, TextDelta
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.response_format import Constraint, RegexFormat
+from greenroom.tests.engine.test_text_engine import Quantised
+from greenroom.tests.support.grammar_walks import Grammars
+from greenroom.tests.support.text_engines import GREEDY, Driver, expected, loaded
+
+TinyModel = Callable[..., Path]
+MEGABYTE = 1 << 20
+
+SETTINGS = (
+    GREEDY,
+    GenerationParameters(temperature=0.9, seed=5, presence_penalty=0.7, repetition_penalty=1.2),
+    GenerationParameters(temperature=1.0, seed=6, top_p=0.9, frequency_penalty=0.4),
+    GenerationParameters(temperature=0.0, logprobs=True, top_logprobs=2),
+    GenerationParameters(temperature=0.8, seed=7, n=2),
+)
+
+
+def words(seed: int, count: int = 230) -> tuple[int, ...]:
+    """A prompt; those of this length outgrow 256 tokens, by which caches grow, in a short answer."""
+    return tuple(random.Random(seed).choices(range(300, 2000), k=count))
+
+
+def tight(folder: Path, megabytes: float, reserved: int = 1) -> tuple[Driver, MemoryAccount]:
+    """An engine that admits more than it can hold, because it reserves next to nothing for answers."""
+    account = MemoryAccount(kv_limit=int(megabytes * MEGABYTE))
+    driver = Driver(folder, prefixes=PrefixCache(64 * MEGABYTE), account=account)
+    driver.engine.admission.most_reserved = reserved
+    return driver, account
+
+
+def run(driver: Driver, account: MemoryAccount) -> None:
+    """To the end, never above the limit."""
+    while driver.engine.has_work:
+        driver.step()
+        assert account.kv_limit is not None
+        assert account.statistics().peak <= account.kv_limit
+
+
+def ask(driver: Driver, count: int) -> None:
+    choose = random.Random(3)
+    for index in range(count):
+        driver.submit(words(index, choose.randrange(215, 250)), 60, SETTINGS[index % len(SETTINGS)])
+
+
+def without_times(events: Sequence[GenerationEvent]) -> list[Any]:
+    """What a client gets; texts of one choice are joined, since they may come in other pieces."""
+    said: dict[int, list[Any]] = {}
+    for event in events:
+        if isinstance(event, TextDelta):
+            scores = [s.token for s in event.logprobs]
+            said.setdefault(event.index, []).extend([event.text, *scores])
+        elif isinstance(event, Finished):
+            usage = (event.usage.prompt, event.usage.generated)
+            said.setdefault(event.index, []).append((event.reason, usage))
+        else:
+            assert isinstance(event, PromptProgress), event
+    return sorted(said.items())
+
+
+def logprobs_in(events: Sequence[GenerationEvent]) -> list[float]:
+    return [score.logprob for event in events if isinstance(event, TextDelta) for score in event.logprobs]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["qwen3", pytest.param("gemma3", marks=pytest.mark.soak), pytest.param("lfm2", marks=pytest.mark.soak)],
+)
+def test_who_was_stopped_goes_on_as_if_nothing_had_happened(tiny_model: TinyModel, kind: str) -> None:
+    folder = tiny_model(kind)
+    free = Driver(folder)
+    ask(free, 12)
+    free.run()
+    driver, account = tight(folder, 4 if kind == "qwen3" else 2.5)
+    ask(driver, 12)
+    run(driver, account)
+    statistics = driver.engine.admission.statistics
+    assert statistics.preempted > 2
+    assert statistics.cut == 0
+    assert driver.tokens == free.tokens
+    for request_id, events in free.events.items():
+        assert without_times(driver.events[request_id]) == without_times(events)
+        assert logprobs_in(driver.events[request_id]) == pytest.approx(logprobs_in(events), abs=1e-3)
+
+
+def test_the_prefix_cache_gives_way_first(tiny_model: TinyModel) -> None:
+    driver, account = tight(tiny_model("qwen3"), 5, reserved=1024)
+    for seed in range(6):
+        driver.submit(random.Random(seed).choices(range(300, 2000), k=300), 20)
+        run(driver, account)
+    prefixes = driver.engine.prefixes
+    assert prefixes is not None
+    before = prefixes.statistics()
+    assert before.nbytes > MEGABYTE
+    for seed in range(3):
+        driver.submit(random.Random(90 + seed).choices(range(300, 2000), k=200), 60)
+    run(driver, account)
+    assert prefixes.statistics().evictions > before.evictions
+    assert driver.engine.admission.statistics.preempted == 0
+
+
+def test_prompts_wait_while_those_that_run_may_need_the_memory(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver, _ = tight(folder, 4, reserved=1024)
+    for start in range(300, 305):
+        driver.submit(words(start), 60)
+    most = 0
+    while driver.engine.has_work:
+        driver.step()
+        most = max(most, sum(group.live for group in driver.engine._groups))
+    assert most == 3  # of 1 MB each, and room for the copy of a layer
+    assert driver.engine.admission.statistics.preempted == 0
+    assert driver.tokens == [expected(folder, words(seed), 60) for seed in range(300, 305)]
+
+
+def test_a_row_that_does_not_fit_alone_ends_with_length(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver, account = tight(folder, 1)
+    driver.submit(words(1), 2000)
+    run(driver, account)
+    last = driver.events["0"][-1]
+    assert isinstance(last, Finished)
+    assert last.reason == "length"
+    assert 20 < last.usage.generated < 30
+    assert driver.tokens[0] == expected(folder, words(1), last.usage.generated)
+    driver.submit(words(2), 20)
+    run(driver, account)
+    assert driver.tokens[1] == expected(folder, words(2), 20)
+
+
+def test_a_prompt_that_can_never_fit_is_refused(tiny_model: TinyModel) -> None:
+    driver, account = tight(tiny_model("qwen3"), 2)
+    driver.submit([300] * 2000, 10)
+    driver.submit([300] * 200, 10)
+    run(driver, account)
+    (event,) = driver.events["0"]
+    assert isinstance(event, Failed)
+    assert (event.problem.status, event.problem.code) == (400, "context_length_exceeded")
+    assert "kv_bytes" in event.problem.detail
+    assert isinstance(driver.events["1"][-1], Finished)
+
+
+def test_a_prompt_that_no_longer_fits_does_not_wait_for_ever(tiny_model: TinyModel) -> None:
+    account = MemoryAccount(limit=8 * MEGABYTE)
+    driver = Driver(tiny_model("qwen3"), account=account)
+    other = account.open()
+    assert other.take(15 * MEGABYTE // 2)
+    driver.submit(words(1), 20)
+    for _ in range(3):
+        driver.step()
+    assert driver.events["0"] == []
+    assert other.take(0)
+    assert other.take_weights(15 * MEGABYTE // 2) is None
+    driver.run()
+    (event,) = driver.events["0"]
+    assert isinstance(event, Failed)
+    assert (event.problem.status, event.problem.code) == (400, "context_length_exceeded")
+
+
+@pytest.mark.soak
+def test_what_is_cancelled_while_it_waits_leaves_nothing_behind(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver, account = tight(folder, 3)
+    prompts = [words(seed) for seed in range(8)]
+    for prompt in prompts:
+        driver.submit(prompt, 60)
+    admission = driver.engine.admission
+    while admission.statistics.preempted == admission.statistics.resumed:
+        driver.step()
+    stopped = max(
+        (row for row in driver.engine._answers.rows.values() if row.resumes), key=lambda row: row.serial
+    ).request_id
+    driver.engine.cancel(stopped)
+    run(driver, account)
+    last = driver.events[stopped][-1]
+    assert isinstance(last, Finished)
+    assert last.reason == "cancelled"
+    for index, prompt in enumerate(prompts):
+        if str(index) != stopped:
+            assert driver.tokens[index] == expected(folder, prompt, 60)
+    statistics = account.statistics()
+    assert statistics.running == 0
+    prefixes = driver.engine.prefixes
+    assert prefixes is not None
+    assert statistics.cached == prefixes.memory.nbytes
+
+
+@pytest.mark.soak
+def test_a_constrained_row_goes_on_within_its_grammar(tiny_model: TinyModel, grammars: Grammars) -> None:
+    def matcher() -> Any:
+        return grammars.matcher(Constraint(RegexFormat("[a-f]{300,}")))
+
+    folder = tiny_model("qwen3")
+    free = Driver(folder)
+    driver, account = tight(folder, 3)
+    for engine in (free, driver):
+        for seed in range(4):
+            engine.submit(words(seed), 60)
+        engine.submit(words(9), 60, matcher=matcher())
+    free.run()
+    run(driver, account)
+    assert driver.engine.admission.statistics.preempted > 0
+    assert driver.tokens == free.tokens
+
+
+@pytest.mark.soak
+def test_embeddings_are_computed_again_when_a_row_goes_on(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    model, _ = loaded(folder)
+    prompts = [words(seed) for seed in range(8)]
+    driver, account = tight(folder, 3)
+    import mlx.core as mx
+
+    for prompt in prompts:
+        driver.submit(prompt, 60, embeddings=model.model.embed_tokens(mx.array(prompt)))
+    run(driver, account)
+    assert driver.engine.admission.statistics.preempted > 0
+    assert driver.tokens == [expected(folder, prompt, 60) for prompt in prompts]
+
+
+@pytest.mark.soak
+def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) -> None:
+    model, _ = loaded(tiny_model("qwen3"))
+    outcomes = []
+    for limit in (None, MEGABYTE * 3 // 4):
+        account = MemoryAccount(kv_limit=limit)
+        driver = Driver(tiny_model("qwen3"))
+        driver.engine = TextEngine(Quantised(model), driver.voice, share=account.open())
+        driver.engine.admission.most_reserved = 1
+        for seed in range(6):
+            driver.submit(words(seed), 60)
+        driver.run()
+        outcomes.append((driver.tokens, driver.engine.admission.statistics.preempted > 0))
+        assert limit is None or account.statistics().peak <= limit
+    assert outcomes[0][0] == outcomes[1][0]
+    assert [stopped for _, stopped in outcomes] == [False, True]
+
+
+@pytest.mark.soak
+def test_models_share_one_account(tiny_model: TinyModel) -> None:
+    """Two engines, stepped in turns: the idle one's cache gives way, and rows of both end."""
+    account = MemoryAccount(kv_limit=4 * MEGABYTE)
+    folders = [tiny_model("qwen3"), tiny_model("llama")]
+    drivers = [Driver(folder, prefixes=PrefixCache(64 * MEGABYTE), account=account) for folder in folders]
+    drivers[0].submit(random.Random(1).choices(range(300, 2000), k=700), 5)
+    run(drivers[0], account)
+    assert account.statistics().cached > MEGABYTE
+    drivers[0].engine.when_asked(drivers[0].engine.give_way)
+    for driver in drivers:
+        driver.engine.admission.most_reserved = 1
+        for seed in range(4):
+            driver.submit(words(seed), 40)
+    while any(driver.engine.has_work for driver in drivers):
+        for driver in drivers:
+            if driver.engine.has_work:
+                driver.step()
+            assert account.statistics().peak <= 4 * MEGABYTE
+    for driver, folder, first in zip(drivers, folders, (1, 0), strict=True):
+        answers = [expected(folder, words(seed), 40) for seed in range(4)]
+        assert driver.tokens[first:] == answers

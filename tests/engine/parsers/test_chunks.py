@@ -1,0 +1,172 @@
+"""What a parser finds depends on the text alone, never on where it was cut."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenroom.engine.parsers.contract import (
+    CallArguments,
+    CallEnd,
+    CallName,
+    ParserEvent,
+    PlainText,
+    Release,
+    ThoughtText,
+    ToolCallStream,
+    collect_calls,
+)
+from greenroom.engine.parsers.json_scanner import JsonScanner
+from greenroom.engine.parsers.registry import THINKING_PARSERS, thinking_parser, tool_parser
+from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
+
+PARSERS = {parser_id: tool_parser(parser_id) for parser_id in [*WRITTEN, "null"]}
+
+
+def merged(events: list[ParserEvent]) -> list[ParserEvent]:
+    """The events with neighbouring pieces of text, or of arguments, joined."""
+    joined: list[ParserEvent] = []
+    for event in events:
+        match joined[-1:], event:
+            case [PlainText(before)], PlainText(text):
+                joined[-1] = PlainText(before + text)
+            case [CallArguments(before)], CallArguments(text):
+                joined[-1] = CallArguments(before + text)
+            case _:
+                joined.append(event)
+    return joined
+
+
+def read(stream: ToolCallStream, pieces: list[str]) -> tuple[list[ParserEvent], int]:
+    events = [event for piece in pieces for event in stream.feed(piece)]
+    return merged([*events, *stream.finish()]), stream.broken_calls
+
+
+def cut(text: str, borders: list[int]) -> list[str]:
+    at = sorted({0, len(text), *(border % (len(text) + 1) for border in borders)})
+    return [text[start:end] for start, end in pairwise(at)]
+
+
+def outputs(parser_id: str) -> st.SearchStrategy[str]:
+    """Texts that are hard for a parser: whole calls, torn ones, markers, braces, whitespace, words."""
+    written = WRITTEN.get(parser_id, "<tool_call>{}</tool_call>")
+    torn = st.integers(0, len(written)).map(lambda end: written[:end])
+    rest = st.integers(0, len(written)).map(lambda start: written[start:])
+    markers = st.sampled_from([m for pair in PARSERS[parser_id].markers for m in pair] or ["<"])
+    other = st.sampled_from(["\n", " ", "\n\n", "<", "{", '"', "\\", "}", ";", "word", "</tool_call>", "é"])
+    wrong = st.just(written.replace("get_weather", "get_whether"))
+    return st.lists(st.just(written) | torn | rest | markers | other | wrong, max_size=8).map("".join)
+
+
+BORDERS = st.lists(st.integers(0, 10_000), max_size=12)
+
+
+@pytest.mark.parametrize("release", ["validated", "immediate"])
+@pytest.mark.parametrize("parser_id", PARSERS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_calls_do_not_depend_on_borders(parser_id: str, release: Release, data: st.DataObject) -> None:
+    text = data.draw(outputs(parser_id))
+    pieces = cut(text, data.draw(BORDERS))
+    parser = PARSERS[parser_id]
+    whole = read(parser.new(TOOLS, release), [text])
+    assert read(parser.new(TOOLS, release), pieces) == whole
+    assert read(parser.new(TOOLS, release), list(text)) == whole
+    found = collect_calls(whole[0])
+    if not found.calls and release == "validated":
+        assert found.text == text
+
+
+THOUGHTS = ["<think>", "</think>", "<thi", "nk>", "</th", "\n", "\n\n", "  ", "word", "Ω", "<", "<tool_call>"]
+
+
+@pytest.mark.parametrize("starts_open", [False, True])
+@pytest.mark.parametrize("parser_id", THINKING_PARSERS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_thoughts_do_not_depend_on_borders(parser_id: str, starts_open: bool, data: st.DataObject) -> None:
+    parser = thinking_parser(parser_id)
+    ((start, end),) = parser.markers or (("<think>", "</think>"),)
+    fragments = [part.replace("<think>", start).replace("</think>", end) for part in THOUGHTS]
+    text = "".join(data.draw(st.lists(st.sampled_from(fragments), max_size=10)))
+    whole = parser.extract(text, starts_open)
+    for pieces in (cut(text, data.draw(BORDERS)), list(text)):
+        stream = parser.new(starts_open)
+        events = [event for piece in pieces for event in stream.feed(piece)] + stream.finish()
+        thought = "".join(event.text for event in events if isinstance(event, ThoughtText))
+        answer = "".join(event.text for event in events if isinstance(event, PlainText))
+        assert (thought or None, answer) == (whole.reasoning, whole.text)
+
+
+@pytest.mark.parametrize("parser_id", PARSERS)
+def test_ordinary_text_is_not_held_back(parser_id: str) -> None:
+    stream = PARSERS[parser_id].new(TOOLS)
+    for piece in ["It", " is", " 3", "<", "4", " and", " a<t", "b", " [T", "ax", " <|x", "."]:
+        begun = piece in ("<", " a<t", " [T", " <|x")
+        shown = "".join(event.text for event in stream.feed(piece) if isinstance(event, PlainText))
+        assert begun or shown.endswith(piece)
+
+
+def test_whitespace_waits_for_what_follows() -> None:
+    stream = PARSERS["hermes_json"].new(TOOLS)
+    assert stream.feed("Yes.\n") == [PlainText("Yes.")]
+    assert stream.feed("\n") == []
+    assert stream.feed("No") == [PlainText("\n\nNo")]
+    assert stream.feed(" <tool_") == []
+    assert stream.feed("box>") == [PlainText(" <tool_box>")]
+
+
+def test_a_call_is_handed_out_when_its_block_has_proved_right() -> None:
+    stream = PARSERS["hermes_json"].new(TOOLS)
+    call = WRITTEN["hermes_json"]
+    assert stream.feed(call[:-1]) == []
+    name, arguments, end = stream.feed(call[-1])
+    assert (name, end) == (CallName("get_weather"), CallEnd())
+    assert arguments == CallArguments('{"city": "Paris", "days": 2}')
+
+
+@pytest.mark.parametrize("parser_id", ["hermes_json", "glm4_xml", "llama_xml", "mistral"])
+def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
+    stream = PARSERS[parser_id].new(TOOLS, "immediate")
+    call = WRITTEN[parser_id]
+    torn = call.index("Paris")
+    begun = stream.feed("Well. " + call[:torn])
+    assert begun == [PlainText("Well."), CallName("get_weather"), CallArguments('{"city": "')]
+    rest = merged([*stream.feed(call[torn:] + "\nOk."), *stream.finish()])
+    assert rest == [CallArguments('Paris", "days": 2}'), CallEnd(), PlainText(" Ok.")]
+
+
+def test_a_call_that_is_cut_while_it_is_written_ends_there() -> None:
+    stream = PARSERS["hermes_json"].new(TOOLS, "immediate")
+    call = WRITTEN["hermes_json"]
+    stream.feed(call[: call.index("Paris")])
+    assert stream.finish() == [CallEnd()]
+
+
+def test_the_scanner_sees_escapes_across_borders() -> None:
+    text = json.dumps({"a": '"}\\', "b": {"c": ["\\"]}})
+    scanner = JsonScanner()
+    assert [scanner.feed(character) for character in text] == [-1] * (len(text) - 1) + [1]
+
+
+@given(
+    value=st.recursive(
+        st.dictionaries(st.text(), st.text(), max_size=2), lambda inner: st.dictionaries(st.text(), inner)
+    ),
+    borders=BORDERS,
+)
+def test_the_scanner_finds_the_end_of_an_object(value: dict[str, object], borders: list[int]) -> None:
+    text = json.dumps(value)
+    scanner = JsonScanner()
+    seen = 0
+    for piece in cut(text + '}"', borders):
+        end = scanner.feed(piece)
+        if end >= 0:
+            assert seen + end == len(text)
+            return
+        seen += len(piece)
+    raise AssertionError("the end was not found")

@@ -1,0 +1,372 @@
+"""Computed prompts survive a restart, in a folder that others may use, fill up and break."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_kept, read_tensors
+from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
+from greenroom.engine.prefix_cache.disk.folder import OURS, DiskFolder
+from greenroom.engine.prefix_cache.disk.index import DiskIndex
+from greenroom.engine.prefix_cache.disk.offload import CopyingOut, to_array
+from greenroom.engine.prefix_cache.disk.tier import DiskStatistics, DiskTier
+from greenroom.engine.prefix_cache.disk.writer import DiskWriter
+from greenroom.engine.prefix_cache.memory.tree import pack
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.prompts import END, ask, reused, words
+from greenroom.tests.support.text_engines import Driver, computed, expected, loaded
+from greenroom.tests.support.tiny_models import TinyModel
+
+KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
+DIGEST = "0123456789abcdef" * 2
+GENEROUS = 1 << 30
+KEY = ModelKey("tiny")
+
+
+class Life:
+    """An engine from start to end, over a folder that was there before and stays."""
+
+    def __init__(self, model: Path, root: Path, digest: str = DIGEST, limit: int = GENEROUS) -> None:
+        self.disk = DiskTier(root, digest, limit)
+        self.driver = Driver(model, prefixes=PrefixCache(GENEROUS, self.disk))
+
+    def ask(self, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
+        """The answer's tokens, and how many of the prompt's were known."""
+        return ask(self.driver, prompt, count)
+
+    def end(self) -> DiskStatistics:
+        self.driver.engine.close()
+        return self.disk.statistics()
+
+
+def files_in(root: Path) -> list[Path]:
+    return sorted(path for path in (root / OURS).rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conversation_goes_on_after_a_restart(tiny_model: TinyModel, tmp_path: Path, kind: str) -> None:
+    folder = tiny_model(kind)
+    prompt = [*words(200, 1), END]
+    first = Life(folder, tmp_path)
+    for turn in range(3):
+        prompt += [*words(40, 100 + turn), END, 300]
+        answer, _ = first.ask(prompt)
+        prompt += [*answer, END]
+    assert first.end().written >= 3
+    second = Life(folder, tmp_path)
+    fork = [*prompt[:201], *words(60, 7)]
+    answer, cached = second.ask(fork)
+    assert (answer, cached) == (expected(folder, tuple(fork), 12), 201)
+    prompt += [*words(40, 200), END, 300]
+    answer, cached = second.ask(prompt)
+    assert answer == expected(folder, tuple(prompt), 12)
+    assert cached >= len(prompt) - 60
+    statistics = second.end()
+    assert statistics.hits == 2
+    assert statistics.removed == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_a_batch_are_kept(tiny_model: TinyModel, tmp_path: Path, kind: str) -> None:
+    folder = tiny_model(kind)
+    prompts = [words(50 + 13 * i, 20 + i) for i in range(4)]
+    first = Life(folder, tmp_path)
+    for i, prompt in enumerate(prompts):
+        first.driver.submit(prompt, 40 + 3 * i)
+    first.driver.run()
+    first.end()
+    second = Life(folder, tmp_path)
+    requests = [
+        second.driver.submit([*prompt, *first.driver.tokens[i], *words(20, i)], 8)
+        for i, prompt in enumerate(prompts)
+    ]
+    second.driver.run()
+    for i, request in enumerate(requests):
+        whole = (*prompts[i], *first.driver.tokens[i], *words(20, i))
+        assert second.driver.tokens[int(request)] == expected(folder, whole, 8)
+        assert reused(second.driver, request) == len(prompts[i]) + len(first.driver.tokens[i]) - 1
+    second.end()
+
+
+def test_what_is_shared_is_written_once(tiny_model: TinyModel, tmp_path: Path) -> None:
+    life = Life(tiny_model("qwen3"), tmp_path)
+    system = words(300, 1)
+    for user in range(4):
+        life.ask(system + words(50, 10 + user), 1)
+    life.end()
+    per_token = 4 * 2 * 2 * 32 * 4
+    data = sum(path.stat().st_size for path in files_in(tmp_path))
+    assert 0.9 < data / ((300 + 4 * 50) * per_token) < 1.1
+
+
+def test_every_byte_comes_back(tiny_model: TinyModel, tmp_path: Path) -> None:
+    random_bytes = np.random.default_rng(1).integers(0, 256, 4 * 2 * 3 * 5, dtype=np.uint8)
+    for dtype, name in ((mx.bfloat16, "BF16"), (mx.float16, "F16"), (mx.float32, "F32"), (mx.uint32, "U32")):
+        shape = (1, 2, 3, 20 // dtype.size)
+        array = to_array(Tensor(name, shape, random_bytes))
+        assert (array.dtype, array.shape) == (dtype, shape)
+        assert bytes(np.array(array.view(mx.uint8)).reshape(-1)) == random_bytes.tobytes()
+        middle = to_array(Tensor(name, shape, random_bytes), 1, 2)
+        assert bytes(np.array(middle.view(mx.uint8))) == bytes(np.array(array.view(mx.uint8))[:, :, 1:2])
+
+
+def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, Kept]:
+    """A file written by hand, of 40 tokens."""
+    folder = DiskFolder(root, DIGEST, limit)
+    kept = Kept("span", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
+    data = np.random.default_rng(2).integers(0, 256, 8000, dtype=np.uint8)
+    folder.write(kept, (Tensor("F32", (1, 1, 40, 50), data), None))
+    return folder, root / OURS / DIGEST / kept.name, kept
+
+
+BREAKS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut in the length": lambda data: data[:5],
+    "cut in the header": lambda data: data[:100],
+    "cut in the data": lambda data: data[:-1],
+    "longer": lambda data: data + b"\0",
+    "no JSON": lambda data: data[:8] + b"x" * (len(data) - 8),
+    "another version": lambda data: data.replace(b'"version": "1"', b'"version": "0"'),
+    "another model": lambda data: data.replace(DIGEST.encode(), DIGEST[::-1].encode()),
+    "other tokens": lambda data: data.replace(b"AAAAAAEAAAACAAAA", b"AAAAAAEAAAADAAAA"),
+    "other shape": lambda data: data.replace(b"[1, 1, 40, 50]", b"[1, 1, 50, 40]"),
+    "endless header": lambda data: b"\xff" * 8 + data[8:],
+}
+
+
+@pytest.mark.parametrize("fault", BREAKS)
+def test_broken_files_are_removed_when_the_folder_is_read(tmp_path: Path, fault: str) -> None:
+    _, path, kept = stored(tmp_path)
+    assert read_kept(path, DIGEST) == kept
+    broken = BREAKS[fault](path.read_bytes())
+    assert broken != path.read_bytes()
+    path.write_bytes(broken)
+    again = DiskFolder(tmp_path, DIGEST, GENEROUS)
+    assert list(again.scan()) == []
+    assert not path.exists()
+    assert again.removed == 1
+
+
+def test_changed_data_are_found_when_read(tmp_path: Path) -> None:
+    folder, path, kept = stored(tmp_path)
+    whole = path.read_bytes()
+    read_tensors(path, DIGEST)
+    for place in (-1, -4000, -8000):
+        data = bytearray(whole)
+        data[place] ^= 4
+        path.write_bytes(data)
+        assert list(folder.scan()) == [kept]  # the header is as it was
+        with pytest.raises(BadFileError):
+            folder.read(kept.name)
+        assert not path.exists()
+
+
+def test_a_broken_file_costs_its_part_only(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model("qwen3")
+    system, user = words(200, 1), words(100, 2)
+    life = Life(folder, tmp_path)
+    life.ask(system, 1)
+    life.ask(system + user, 1)
+    life.end()
+    broken, intact = sorted(files_in(tmp_path), key=lambda path: path.stat().st_size)
+    data = bytearray(broken.read_bytes())
+    data[-100] ^= 1
+    broken.write_bytes(data)
+    again = Life(folder, tmp_path)
+    answer, cached = again.ask(system + user)
+    assert answer == expected(folder, tuple(system + user), 12)
+    assert cached == 200
+    assert again.end().removed == 1
+    assert intact.exists()
+
+
+def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -> None:
+    """Neither by the reading of a folder nor by making room in it."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    name = "span-" + "a" * 32 + ".safetensors"
+    root = tmp_path / "root"
+    home = root / OURS / DIGEST
+    home.mkdir(parents=True)
+    mine = [
+        tmp_path / "outside" / name,
+        root / "notes.txt",
+        root / name,
+        root / OURS / "notes.txt",
+        root / OURS / name,
+        root / OURS / "mine" / name,
+        home / "notes.txt",
+        home / "model.safetensors",
+        home / f"my {name}",
+        home / f"{name}.bak",
+        home / "deeper" / name,
+    ]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine" * 50_000)
+        os.utime(path, (0, 0))
+    (home / ("span-" + "b" * 32 + ".safetensors")).symlink_to(outside / name)
+    (home / ("span-" + "c" * 32 + ".safetensors")).mkdir()
+    (root / OURS / ("d" * 32)).symlink_to(outside, target_is_directory=True)
+    ours = home / name
+    ours.write_bytes(b"ours, but broken")
+    life = Life(tiny_model("qwen3"), root, limit=2 << 20)
+    for seed in range(8):
+        life.ask(words(200, seed), 1)
+    statistics = life.end()
+    assert statistics.evictions > 0
+    assert not ours.exists()
+    assert all(path.read_bytes() == b"mine" * 50_000 for path in mine)
+
+
+def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model("gemma3")
+    limit = 2 << 20
+    other = DiskFolder(tmp_path, DIGEST[::-1], GENEROUS)
+    kept = Kept("span", bytes(16), 0, pack(range(40)))
+    other.write(kept, (Tensor("U8", (1, 1, 1, 1 << 20), np.zeros(1 << 20, np.uint8)),))
+    life = Life(folder, tmp_path, limit=limit)
+    system = [*words(100, 1), END]
+    for seed in range(20):
+        life.ask(system + words(120, 50 + seed), 1)
+        assert sum(path.stat().st_size for path in files_in(tmp_path)) <= limit
+    statistics = life.end()
+    assert statistics.evictions > 5
+    assert statistics.nbytes > limit // 2
+    assert not (tmp_path / OURS / DIGEST[::-1]).exists()  # another model's, and older
+    answer, cached = Life(folder, tmp_path, limit=limit).ask([*system, *words(30, 9)])
+    assert answer == expected(folder, tuple(system + words(30, 9)), 12)
+    assert cached == len(system)  # what all of them begin with was used last
+
+
+def test_two_engines_share_a_folder(tiny_model: TinyModel, tmp_path: Path) -> None:
+    """Both write the same and other things, each removes what the other reads."""
+    folder = tiny_model("lfm2")
+    lives = [Life(folder, tmp_path, limit=1 << 20) for _ in range(2)]
+    for seed in range(12):
+        for index, life in enumerate(lives):
+            common, own = words(150, seed // 2), words(60, 100 * index + seed)
+            answer, _ = life.ask(common + own, 8)
+            assert answer == expected(folder, tuple(common + own), 8)
+    assert sum(life.end().removed for life in lives) == 0
+    for path in files_in(tmp_path):
+        read_tensors(path, DIGEST)
+
+
+def test_vanished_files_are_no_error(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model("gemma3")
+    prompt = words(200, 1)
+    first = Life(folder, tmp_path)
+    first.ask(prompt, 1)
+    first.end()
+    second = Life(folder, tmp_path)
+    assert second.disk.find(pack(prompt)).length == 200 - 1
+    shutil.rmtree(tmp_path / OURS)
+    assert second.ask(prompt) == (expected(folder, tuple(prompt), 12), 0)
+    assert second.end().written > 0  # the folder is made again
+
+
+def test_another_model_finds_nothing(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model("qwen3")
+    first = Life(folder, tmp_path)
+    first.ask(words(100, 1))
+    first.end()
+    second = Life(folder, tmp_path, DIGEST[::-1])
+    assert second.ask(words(100, 1))[1] == 0
+    second.end()
+
+
+def test_the_fingerprint_is_of_everything_that_matters(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("qwen3")
+    model, _ = loaded(source)
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy, copy_function=shutil.copyfile)
+    plain = fingerprint(source, Settings(), model)
+    assert fingerprint(copy, Settings(), model) == plain
+    seen = {plain, fingerprint(copy, Settings(dtype="bfloat16"), model)}
+    other_model, _ = loaded(tiny_model("lfm2"))
+    seen.add(fingerprint(copy, Settings(), other_model))
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
+        (copy / name).write_text((copy / name).read_text() + " ")
+        seen.add(fingerprint(copy, Settings(), model))
+    (copy / "chat_template.jinja").write_text("{{ messages }}")
+    seen.add(fingerprint(copy, Settings(), model))
+    weights = mx.load(str(copy / "model.safetensors"))
+    assert isinstance(weights, dict)
+    name = "model.layers.2.mlp.up_proj.weight"
+    weights[name] = weights[name] * 1.001
+    mx.save_safetensors(str(copy / "model.safetensors"), weights, metadata={"format": "mlx"})
+    seen.add(fingerprint(copy, Settings(), model))
+    assert len(seen) == 8
+
+
+class StuckFolder(DiskFolder):
+    """A disk that does not answer until told to."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, DIGEST, GENEROUS)
+        self.go_on = threading.Event()
+
+    def write(self, kept: Kept, tensors: tuple[Tensor | None, ...]) -> list[str]:
+        self.go_on.wait()
+        return super().write(kept, tensors)
+
+
+def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model("qwen3")
+    prefixes = PrefixCache(GENEROUS)
+    folder, index = StuckFolder(tmp_path), DiskIndex()
+    capacity = 1 << 20
+    writer = DiskWriter(folder, index, capacity)
+    copying = CopyingOut(index, writer)
+    for seed in range(8):
+        prompt = words(200, seed)
+        prefixes.store(KEY, prompt, computed(model, prompt), None)
+        copying.wish(prefixes.memory.tree(KEY), pack(prompt), False)
+        for _ in range(4):
+            copying.advance(float("inf"))
+    assert copying.pending
+    assert not writer.reserve(capacity // 2, 0)  # what waits fills the queue, and no more
+    assert len(index.find(pack(words(200, 0))).parts) == 0  # announced, not there
+    folder.go_on.set()
+    copying.finish(10)
+    assert writer.close(10)
+    for seed in range(8):
+        assert index.find(pack(words(200, seed))).length == 200
+
+
+def test_a_disk_that_fails_costs_nothing_but_the_files(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model("qwen3")
+    (tmp_path / OURS).write_text("a file where a folder should be")
+    life = Life(folder, tmp_path)
+    for seed in range(6):
+        assert life.ask(words(100, seed)) == (expected(folder, tuple(words(100, seed)), 12), 0)
+    statistics = life.end()
+    assert (statistics.files, statistics.written) == (0, 0)
+    assert statistics.skipped > 0
+
+
+def test_what_memory_forgets_before_it_is_written_is_not(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model("gemma3")
+    prefixes = PrefixCache(1 << 20)
+    disk = DiskTier(tmp_path, DIGEST, GENEROUS)
+    for seed in range(30):
+        prompt = words(100, seed)
+        prefixes.store(KEY, prompt, computed(model, prompt), None)
+        disk.keep(prefixes.memory.tree(KEY), pack(prompt), True)
+    disk.close(10)
+    held = [seed for seed in range(30) if prefixes.known(KEY, [*words(100, seed), 1], True).usable]
+    assert 0 < len(held) < 30
+    found = [seed for seed in range(30) if disk.find(pack(words(100, seed))).usable(True)]
+    assert found == held

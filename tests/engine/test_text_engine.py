@@ -1,0 +1,345 @@
+"""How the engine treats requests: where they end, what a cancel or a fault costs, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.text_engine import TextEngine
+from greenroom.schemas.events import (
+    Failed,
+    Finished,
+    GenerationEvent,
+    PromptProgress,
+    TextDelta,
+    ToolCallDelta,
+)
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.messages import Tool
+from greenroom.schemas.requests import PreparedInput
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.text_engines import GREEDY, Driver, expected, loaded
+
+TinyModel = Callable[..., Path]
+PROMPT = tuple(range(100, 140))
+OTHER = tuple(range(500, 520))
+
+
+def text_of(events: Sequence[GenerationEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def finished(events: Sequence[GenerationEvent]) -> Finished:
+    (last,) = [event for event in events if isinstance(event, Finished)]
+    assert events[-1] is last
+    return last
+
+
+def test_max_tokens_end_a_row_with_length(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"))
+    driver.submit(PROMPT, 5)
+    driver.run()
+    last = finished(driver.events["0"])
+    assert (last.reason, last.stop, last.usage.prompt, last.usage.generated) == ("length", None, 40, 5)
+    assert last.timing.prefill > 0
+    assert last.timing.decode > 0
+    assert not driver.engine.has_work
+    assert driver.engine.running == 0
+
+
+def test_a_stop_token_ends_a_row_and_is_no_part_of_it(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    row = expected(folder, PROMPT, 20)
+    driver = Driver(folder)
+    driver.submit(PROMPT, 20, stop_token_ids=frozenset({row[7]}))
+    driver.submit(PROMPT, 20, GenerationParameters(temperature=0.0, stop_token_ids=(row[9],)))
+    driver.run()
+    for request_id, end in (("0", 7), ("1", 9)):
+        last = finished(driver.events[request_id])
+        assert (last.reason, last.stop, last.usage.generated) == ("stop", None, end + 1)
+        assert driver.tokens[int(request_id)] == row[:end]
+
+
+def test_a_stop_string_ends_a_row_across_tokens(tiny_model: TinyModel) -> None:
+    folder = tiny_model("llama")
+    driver = Driver(folder)
+    driver.submit(PROMPT, 40)
+    driver.run()
+    text = text_of(driver.events["0"])
+    stop = text[30:37]
+    assert text.index(stop) == 30
+    driver.submit(PROMPT, 40, stop=("never there", stop))
+    driver.run()
+    last = finished(driver.events["1"])
+    assert (last.reason, last.stop) == ("stop", stop)
+    assert text_of(driver.events["1"]) == text[:30]
+    assert last.usage.generated < 40
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
+def test_text_is_what_the_tokens_spell(tiny_model: TinyModel, kind: str) -> None:
+    """Random output is full of characters that are cut in two, and of bytes that never become one."""
+    folder = tiny_model(kind)
+    driver = Driver(folder)
+    for start in range(100, 160, 10):
+        driver.submit(range(start, start + 10), 50, parse=True)
+    driver.run()
+    for events, tokens in zip(driver.events.values(), driver.tokens, strict=True):
+        whole = loaded(folder)[1].tokenizer.decode(tokens)
+        assert text_of(events) == whole.removeprefix(" ")
+
+
+def test_a_cancelled_row_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    driver.submit(PROMPT, 60)
+    driver.submit(OTHER, 60)
+    for _ in range(10):
+        driver.step()
+    driver.engine.cancel("0")
+    driver.engine.cancel("0")
+    driver.engine.cancel("unknown")
+    driver.step()
+    last = finished(driver.events["0"])
+    assert last.reason == "cancelled"
+    assert 0 < last.usage.generated < 60
+    assert driver.engine.running == 1
+    driver.run()
+    assert driver.tokens[1] == expected(folder, OTHER, 60)
+
+
+def test_a_prompt_is_cancelled_between_its_slices(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=16, most_tokens=16))
+    driver.submit(range(100, 1100), 5)
+    driver.step()
+    driver.step()
+    driver.engine.cancel("0")
+    driver.step()
+    *progress, last = driver.events["0"]
+    assert [event.processed for event in progress if isinstance(event, PromptProgress)] == [16, 32]
+    assert isinstance(last, Finished)
+    assert last.usage.generated == 0
+    assert not driver.engine.has_work
+
+
+def test_a_short_prompt_overtakes_a_long_one(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=32, most_tokens=32))
+    driver.submit([100 + i % 1000 for i in range(2000)], 3)
+    driver.step()
+    driver.submit(OTHER, 3)
+    driver.run()
+    order = [
+        request_id
+        for request_id, _ in sorted(
+            ((key, finished(events).timing.prefill) for key, events in driver.events.items()),
+            key=lambda pair: pair[1],
+        )
+    ]
+    assert order == ["1", "0"]
+    steps_of_long = [e for e in driver.events["0"] if isinstance(e, PromptProgress)]
+    assert len(steps_of_long) == 2000 // 32 + 1
+
+
+def test_an_empty_prompt_is_refused(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"))
+    driver.submit((), 5)
+    driver.run()
+    (event,) = driver.events["0"]
+    assert isinstance(event, Failed)
+    assert event.problem.status == 400
+
+
+def test_what_breaks_in_one_rows_text_costs_that_row_only(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    driver.submit(PROMPT, 30)
+    driver.submit(OTHER, 30)
+    for _ in range(6):
+        driver.step()
+    broken = driver.engine._answers.rows["0"].processor
+    broken.feed = None  # type: ignore[method-assign, assignment]
+    driver.run()
+    last = driver.events["0"][-1]
+    assert isinstance(last, Failed)
+    assert last.problem.status == 500
+    assert driver.tokens[1] == expected(folder, OTHER, 30)
+    assert driver.engine.running == 0
+
+
+class Faulty:
+    """A model that raises at one of its calls."""
+
+    def __init__(self, model: Any, calls: int) -> None:
+        self._model, self._calls = model, calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self._calls -= 1
+        if self._calls < 0:
+            raise RuntimeError("out of order")
+        return self._model(*arguments, **options)
+
+
+def test_what_breaks_in_the_model_is_raised(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"))
+    model, adapter = loaded(tiny_model("qwen3"))
+    driver.engine = TextEngine(Faulty(model, 5), adapter)
+    driver.submit(PROMPT, 30)
+    with pytest.raises(RuntimeError, match="out of order"):
+        driver.run()
+
+
+class Quantised:
+    """A model whose caches cannot share a batch: mlx-lm's quantised ones have no `merge`."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.layers = model.layers
+
+    def make_cache(self) -> list[Any]:
+        from mlx_lm.models.cache import QuantizedKVCache
+
+        return [QuantizedKVCache(group_size=32, bits=8) for _ in self.layers]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._model(*arguments, **options)
+
+
+def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyModel) -> None:
+    def tokens_of(*prompts: Sequence[int]) -> list[list[int]]:
+        driver = Driver(tiny_model("qwen3"))
+        model, _ = loaded(tiny_model("qwen3"))
+        driver.engine = TextEngine(Quantised(model), driver.voice)
+        for prompt in prompts:
+            driver.submit(prompt, 30)
+        driver.run()
+        return driver.tokens
+
+    assert tokens_of(PROMPT, OTHER) == [*tokens_of(PROMPT), *tokens_of(OTHER)]
+
+
+def test_rows_of_very_different_length_do_not_share_a_cache(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder, PrefillPolicy(least_tokens=32))  # done while the others run, whatever it costs
+    long = tuple(100 + i * 7 % 1900 for i in range(1500))
+    short = [PROMPT, OTHER] * 4
+    for prompt in short:
+        driver.submit(prompt, 250)
+    driver.submit(long, 40)
+    sizes: set[int] = set()
+    while driver.engine.has_work:
+        driver.step()
+        sizes.add(len(driver.engine._groups))
+    assert max(sizes) == 2
+    assert driver.tokens == [*(expected(folder, prompt, 250) for prompt in short), expected(folder, long, 40)]
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
+def test_a_prompt_may_come_as_embeddings(tiny_model: TinyModel, kind: str) -> None:
+    folder = tiny_model(kind)
+    model, _ = loaded(folder)
+    embeddings = model.model.embed_tokens(mx.array(PROMPT))
+    driver = Driver(folder, PrefillPolicy(least_tokens=16, most_tokens=16))
+    driver.submit(OTHER, 30)
+    driver.step()
+    driver.submit([7] * (len(PROMPT) - 1) + [PROMPT[-1]], 30, embeddings=embeddings)
+    driver.run()
+    assert driver.tokens == [expected(folder, OTHER, 30), expected(folder, PROMPT, 30)]
+
+
+def test_mixed_settings_leave_greedy_rows_as_they_are(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    settings: list[dict[str, Any]] = [{"temperature": 1.0}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}]
+    driver.submit(PROMPT, 30)
+    for setting in settings:
+        driver.submit(OTHER, 20, GenerationParameters(**setting))
+    driver.submit(OTHER, 30, GREEDY)
+    driver.run()
+    assert driver.tokens[0] == expected(folder, PROMPT, 30)
+    assert driver.tokens[-1] == expected(folder, OTHER, 30)
+    assert all(len(tokens) == 20 for tokens in driver.tokens[1:-1])
+
+
+class Scripted:
+    """A detokenizer that says the same whatever the tokens."""
+
+    def __init__(self, *pieces: str) -> None:
+        self._pieces = [*pieces]
+        self.last_segment = ""
+
+    def add_token(self, token: int) -> None:
+        self.last_segment = self._pieces.pop(0)
+
+    def finalize(self) -> None:
+        self.last_segment = ""
+
+
+@pytest.mark.parametrize(("ends", "reason"), [(True, "tool_calls"), (False, "length")])
+def test_calls_are_the_reason_unless_the_answer_was_cut(
+    tiny_model: TinyModel, ends: bool, reason: str
+) -> None:
+    adapter = loaded(tiny_model("qwen3"))[1]
+    tools = (Tool("ring", parameters={"type": "object"}),)
+    prepared = PreparedInput(PROMPT, frozenset({2}), 2, tools=tools)
+    row = Row(
+        "a",
+        PROMPT,
+        max_tokens=2,
+        stop_token_ids=frozenset({2}),
+        sampling=RowSampling(),
+        detokenizer=Scripted('<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', "x"),
+        processor=adapter.new_stream_processor(prepared, lambda: "call_1"),
+    )
+    events = [*row.take(50), *row.take(2 if ends else 51)]
+    assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["ring"]
+    assert finished(events).reason == reason
+
+
+def test_nothing_of_a_model_is_left_after_close(tiny_model: TinyModel) -> None:
+    folder = tiny_model("mistral")
+    adapter = loaded(tiny_model("qwen3"))[1]
+    gc.collect()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    for _ in range(3):
+        driver = Driver(tiny_model("qwen3"))
+        driver.engine = TextEngine(load_model(folder, Settings()), adapter)
+        driver.submit(PROMPT, 30)
+        driver.submit(OTHER, 30)
+        for _ in range(8):
+            driver.step()
+        assert mx.get_active_memory() > before + 1_000_000
+        driver.engine.close()
+        gc.collect()
+        assert mx.get_active_memory() <= before
+        assert not driver.engine.has_work
+
+
+def test_a_prompt_cancelled_when_it_is_computed_is_not_decoded(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    for prompt in (PROMPT, PROMPT[:-1], OTHER):
+        driver.submit(prompt, 20)
+    while len(driver.engine._prefill) and not driver.engine._prefill._ready:
+        driver.step()
+    driver.engine.cancel("0")
+    driver.step()
+    assert finished(driver.events["0"]).reason == "cancelled"
+    decoding = [row.request_id for group in driver.engine._groups for row in group.rows if row is not None]
+    assert "0" not in decoding
+    driver.run()
+    assert driver.tokens[0] == []
+    assert driver.tokens[1] == expected(folder, PROMPT[:-1], 20)
+    assert driver.tokens[2] == expected(folder, OTHER, 20)

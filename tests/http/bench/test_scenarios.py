@@ -1,0 +1,300 @@
+"""The scenarios of `greenroom bench`: on a real server over a tiny model, and on servers that fall short."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from PIL import Image
+
+from greenroom.engine.baseline.process import Yardstick
+from greenroom.http.bench import plot
+from greenroom.http.bench.contestant import Contestant
+from greenroom.http.bench.figures import Sample, summarise
+from greenroom.http.bench.load_client import LoadClient, find_target
+from greenroom.http.bench.measurement import Measurement
+from greenroom.http.bench.prompts import Prompts
+from greenroom.http.bench.recorder import open_recorder
+from greenroom.http.bench.scenario import Scenario
+from greenroom.http.bench.scenarios.conversation import Conversation
+from greenroom.http.bench.scenarios.long_prompt import LongPrompt
+from greenroom.http.bench.scenarios.mixed import Mixed, row_fields
+from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
+from greenroom.http.bench.scenarios.streams import Streams
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.bench_servers import chunked, delta, server, streamed
+from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.tiny_models import TinyModel
+
+LONG = LongPrompt(streams=2, prompt_tokens=200, tokens=4, undisturbed=4, stream_words=4)
+SMALL: list[Scenario] = [
+    Streams(3, 5, 8),
+    Mixed(4, 6, 8),
+    LONG,
+    SharedPrompt(150, 2, 3),
+    Conversation(2, 6, 6),
+]
+SCENARIOS = tuple(scenario.name for scenario in SMALL)
+BARE = (
+    *("of_batch_generator", "of_bare_loop", "own_over_bare", "bare", "alone_over_bare", "cold_over_bare"),
+    *("median_beyond_bare", "worst_beyond_bare"),
+)
+
+
+@asynccontextmanager
+async def contestant(address: str) -> AsyncIterator[Contestant]:
+    async with open_recorder() as recorder:
+        yield Contestant(LoadClient(await find_target(address, None, "none", {}), recorder))
+
+
+@asynccontextmanager
+async def real(folder: Path) -> AsyncIterator[Contestant]:
+    async with serving(Settings(models=(str(folder),))) as served, contestant(served.server.address) as found:
+        yield found
+
+
+async def once(scenario: Scenario, found: Contestant, number: int = 0, seed: int | None = None) -> Sample:
+    return await scenario.run(found, Prompts(seed), number)
+
+
+@pytest.mark.soak
+async def test_every_scenario_measures_what_it_names_also_the_other_way_round(tiny_model: TinyModel) -> None:
+    async with real(tiny_model("qwen3")) as found:
+        for scenario in SMALL:
+            sample = await once(scenario, found, number=1)
+            assert not sample.errors, scenario
+            assert [answer.error for answer in sample.answers if answer.error] == [], scenario
+            missing = {name for name in scenario.quantities if name not in sample.values}
+            unmeasured = {name for name in missing if name not in BARE and "cpu_beyond" not in name}
+            assert unmeasured <= {"verified"}, scenario
+
+
+async def test_mixed_rows_equal_what_they_get_alone(tiny_model: TinyModel) -> None:
+    async with real(tiny_model("qwen3")) as found:
+        sample = await once(Mixed(4, 6, 8), found)
+    assert sample.values["verified"] == 4
+    assert [answer.tokens for answer in sample.answers] == [6] * 8
+    assert [answer.alternatives for answer in sample.answers] == [(5,) * 6] * 4 + [()] * 4
+
+
+async def test_a_long_prompt_has_the_length_and_the_company_that_was_asked_for(tiny_model: TinyModel) -> None:
+    async with real(tiny_model("qwen3")) as found:
+        sample = await once(LONG, found)
+    alone, newcomer, *streams = sample.answers
+    assert 170 < alone.prompt_tokens < 230
+    assert 170 < newcomer.prompt_tokens < 230
+    assert newcomer.tokens == 4
+    assert len(streams) == 2
+    for stream in streams:
+        assert stream.arrivals[0] < newcomer.sent < newcomer.arrivals[-1]
+        assert stream.tokens >= 16
+    assert sample.values["longest"] >= sample.values["prefilling_p99"]
+    assert sample.series["seconds"][0] < 0 < sample.series["marks"][0] < sample.series["marks"][1]
+
+
+async def test_a_repeated_system_prompt_and_a_grown_conversation_are_remembered(
+    tiny_model: TinyModel,
+) -> None:
+    async with real(tiny_model("qwen3")) as found:
+        shared = await once(SharedPrompt(150, 2, 3), found)
+        conversation = await once(Conversation(3, 6, 6), found)
+    assert shared.values["cached"] > 0.5
+    first, *later = [answer.cached_tokens for answer in shared.answers]
+    assert first is not None
+    assert all(count is not None and count > first for count in later)
+    assert conversation.values["cached"] > 0.5
+    lengths = conversation.series["tokens"]
+    assert list(lengths) == sorted(set(lengths))
+    colds = [answer.prompt_tokens for answer in conversation.answers[3::3]]
+    assert all(abs(cold - length) < 0.1 * length for cold, length in zip(colds, lengths, strict=True))
+
+
+async def test_the_bare_loops_get_the_prompts_that_the_server_gets(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    async with real(folder) as found:
+        answer = (await found.ask(messages, 1)).answer
+    for loop, tokens in (("bare_prefill", 0), ("batch_generator", 3), ("bare_loop", 3), ("own_loop", 3)):
+        run = Yardstick(str(folder)).run({"loop": loop, "prompts": [messages], "tokens": [3]})
+        assert (run["prompt_tokens"], run["tokens"]) == (answer.prompt_tokens, tokens)
+
+
+async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyModel) -> None:
+    yardstick = Yardstick(str(tiny_model("qwen3")))
+    opening = [{"role": "user", "content": "hello"}]
+    longer = [*opening, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
+    whole, known, same = (
+        yardstick.run({"loop": "bare_continuation", "prompts": prompts, "tokens": []})["prompt_tokens"]
+        for prompts in ([[{"role": "user", "content": "x"}], longer], [opening, longer], [longer, longer])
+    )
+    assert whole > known > same == 1
+
+
+@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+async def test_a_seed_repeats_the_prompts(scenario: Scenario) -> None:
+    asked = []
+    with server(streamed) as (address, bodies):
+        for seed in (1, 1, 2):
+            async with contestant(address) as found:
+                await once(scenario, found, seed=seed)
+            asked.append(sorted(json.dumps(body) for body in bodies))
+            bodies.clear()
+    assert asked[0] == asked[1]
+    assert asked[0] != asked[2]
+
+
+def broken(_body: dict[str, Any]) -> Iterator[bytes]:
+    refusal = b'{"error": {"message": "out of order"}}'
+    return iter([b"HTTP/1.1 500 Oh\r\nContent-Length: %d\r\n\r\n%b" % (len(refusal), refusal)])
+
+
+@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+async def test_a_server_that_fails_is_reported(scenario: Scenario) -> None:
+    with server(broken) as (address, _):
+        async with contestant(address) as found:
+            results = await Measurement([found], Prompts(), 1).measure(scenario)
+    assert "HTTP 500: out of order" in results[0].errors
+    assert results[0].answers == 0
+
+
+def without_extras(body: dict[str, Any]) -> Iterator[bytes]:
+    """Takes OpenAI's own fields only, and counts nothing."""
+    for field in ("top_k", "min_p", "repetition_penalty", "ignore_eos"):
+        if field in body:
+            refusal = b'{"error": {"message": "unknown field"}}'
+            return iter([b"HTTP/1.1 400 No\r\nContent-Length: %d\r\n\r\n%b" % (len(refusal), refusal)])
+    return chunked(*[delta(content="hi ")] * min(body["max_tokens"], 50), b"data: [DONE]\n\n")
+
+
+async def test_a_server_without_extras_can_be_measured() -> None:
+    with server(without_extras) as (address, bodies):
+        async with contestant(address) as found:
+            for scenario in (SharedPrompt(150, 2, 3), Conversation(2, 6, 6), Streams(2, 3, 4)):
+                sample = await once(scenario, found)
+                assert sample.values
+                assert not sample.errors
+                assert not [answer for answer in sample.answers if answer.error]
+            bodies.clear()
+            mixed = await once(Mixed(2, 4, 4), found)
+    assert "the server refuses ignore_eos, min_p, repetition_penalty, top_k" in mixed.errors
+    assert "2 of 2 rows lack log-probabilities" in mixed.errors
+    assert mixed.values["of_greedy"] > 0
+    rows = [body for body in bodies if len(body["messages"][0]["content"].split()) == 4 and "seed" in body]
+    assert rows
+    assert all("top_k" not in body and "top_p" in body for body in rows)
+
+
+async def test_a_server_that_ignores_seeds_is_found_out() -> None:
+    numbers = itertools.count()
+
+    def moody(body: dict[str, Any]) -> Iterator[bytes]:
+        words = [delta(content=f"{next(numbers)} ") for _ in range(body["max_tokens"])]
+        return chunked(*words, b"data: [DONE]\n\n")
+
+    with server(moody) as (address, _):
+        async with contestant(address) as found:
+            sample = await once(Mixed(3, 4, 4), found)
+    assert sample.values["verified"] == 0
+    assert any("3 of 3 seeded rows differ from their solo runs" in error for error in sample.errors)
+
+
+async def test_streams_that_end_before_the_long_prompt_is_done_void_the_figures() -> None:
+    def short(body: dict[str, Any]) -> Iterator[bytes]:
+        return streamed({**body, "max_tokens": min(body["max_tokens"], 30)})
+
+    with server(short) as (address, _):
+        async with contestant(address) as found:
+            sample = await once(LONG, found)
+    assert sample.errors == ["2 of 2 streams ended before the long prompt's answer"]
+    assert "prefilling_p99" not in sample.values
+
+
+def test_no_two_rows_want_the_same() -> None:
+    rows = [row_fields(row, seed=row) for row in range(16)]
+    for field in ("top_p", "top_k", "seed"):
+        assert len({row[field] for row in rows}) == 16
+    assert len({json.dumps({**row, "seed": 0, "top_k": 0, "top_p": 0}) for row in rows}) == 16
+
+
+async def test_two_servers_get_the_same_prompts_in_turns() -> None:
+    order: list[tuple[str, str]] = []
+
+    def noting(name: str) -> Callable[[dict[str, Any]], Iterator[bytes]]:
+        def respond(body: dict[str, Any]) -> Iterator[bytes]:
+            order.append((name, body["messages"][0]["content"]))
+            return streamed(body)
+
+        return respond
+
+    with server(noting("a")) as (first, _), server(noting("b")) as (second, _):
+        async with contestant(first) as one, contestant(second) as other:
+            results = await Measurement([one, other], Prompts(), 2).measure(Streams(1, 2, 8))
+    assert [result.server for result in results] == [first, second]
+    assert [name for name, _ in order] == ["a", "b", "b", "a", "a", "b", "b", "a"]
+    prompts = [text for _, text in order]
+    assert prompts[0::2] == prompts[1::2]
+    assert len(set(prompts)) == 4
+
+
+def assert_picture(file: Path) -> None:
+    """A PNG with something on it."""
+    with Image.open(file) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 200
+        assert len(picture.convert("L").getcolors() or ()) > 10
+
+
+@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+def test_every_scenario_is_drawn_also_with_nothing_measured(scenario: Scenario, tmp_path: Path) -> None:
+    series = {
+        "seconds": [-1.0, 0.5, 2.0],
+        "gaps": [5.0, 9.0, 6.0],
+        "marks": [1.0, 2.0],
+        **{name: [3.0, 4.0] for name in ("tokens", "turn", "new", "cold")},
+    }
+    sample = Sample(dict.fromkeys(scenario.quantities, 2.0), [], series=series)
+    full = [
+        summarise(scenario.name, scenario.case, name, scenario.quantities, [sample, attrs.evolve(sample)])
+        for name in ("http://a", "http://b")
+    ]
+    empty = summarise(scenario.name, scenario.case, "http://c", scenario.quantities, [Sample({}, [])])
+    for name, results in (("full", full), ("mixed", [*full, empty]), ("empty", [empty])):
+        plot.draw(results, "a model", tmp_path / name)
+        assert_picture(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "scenarios", [("shared-prompt",), pytest.param(SCENARIOS, marks=pytest.mark.soak)], ids=["one", "all"]
+)
+def test_the_command_measures_a_model(
+    scenarios: Sequence[str], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    sizes = "--concurrency 2 --rows 2 --beside 2 --long-tokens 150 --turns 1 --tokens 4 --prompt-words 4"
+    asked = "all" if scenarios == SCENARIOS else scenarios[0]
+    arguments = [str(tiny_model("qwen3")), "--scenario", asked, "--repeats", "1", *sizes.split()]
+    picture = tmp_path / "figures.png"
+    command = [sys.executable, "-m", "greenroom.http.command_line", "bench", *arguments]
+    done = subprocess.run(
+        [*command, "--json", "--plot", str(picture)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["command"][1:] == [*command[3:], "--json", "--plot", str(picture)]
+    assert {"greenroom", "mlx", "mlx-lm"} <= report["versions"].keys()
+    assert all(report[field] for field in ("machine", "python", "date", "model"))
+    results = {result["scenario"]: result for result in report["results"]}
+    assert list(results) == list(scenarios)
+    for scenario in (scenario for scenario in SMALL if scenario.name in scenarios):
+        result = results[scenario.name]
+        assert result["errors"] == []
+        assert result["figures"].keys() == scenario.quantities.keys()
+        assert all(len(figure["runs"]) == 1 for figure in result["figures"].values())
+    assert_picture(picture)

@@ -1,0 +1,66 @@
+"""Too little memory, as clients see it: they wait, or are told why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import openai
+import pytest
+import trio
+
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.http_servers import Served, serving
+
+TinyModel = Callable[..., Path]
+
+
+async def answers(served: Served, count: int) -> list[str | None]:
+    """What so many clients are told that ask at once."""
+    texts: list[str | None] = [None] * count
+    async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:
+
+        async def ask(index: int) -> None:
+            answer = await client.chat.completions.create(
+                model="qwen3",
+                messages=[{"role": "user", "content": f"Story {index}, " + "please " * (3 * index)}],
+                max_tokens=30,
+                temperature=index % 2,
+                seed=index,
+                reasoning_effort="none",
+            )
+            assert answer.choices[0].finish_reason == "length"
+            texts[index] = answer.choices[0].message.content
+
+        with trio.fail_after(120):
+            async with trio.open_nursery() as nursery:
+                for index in range(count):
+                    nursery.start_soon(ask, index)
+    return texts
+
+
+async def test_answers_are_the_same_with_room_for_a_few_at_once(tiny_model: TinyModel) -> None:
+    settings = Settings(models=(str(tiny_model("qwen3")),), grace=10.0)
+    async with serving(settings) as served:
+        free = await answers(served, 16)
+    async with serving(attrs.evolve(settings, kv_bytes=2_500_000)) as served:
+        assert await answers(served, 16) == free
+    assert None not in free
+    assert len(set(free)) == 16
+
+
+async def test_a_model_that_does_not_fit_beside_another_is_a_507(tiny_model: TinyModel) -> None:
+    folders = [tiny_model("qwen3"), tiny_model("llama")]
+    weights = sum(file.stat().st_size for file in folders[0].glob("*.safetensors"))
+    settings = Settings(models=tuple(map(str, folders)), memory_bytes=weights * 3 // 2, grace=10.0)
+    async with serving(settings) as served:
+        before = await answers(served, 2)
+        async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:
+            for _ in range(3):
+                with pytest.raises(openai.APIStatusError) as refused:
+                    await client.completions.create(model="llama", prompt="Hello", max_tokens=3)
+                error = refused.value
+                assert (error.status_code, error.code) == (507, "insufficient_memory")
+                assert "memory_bytes" in str(error)
+        assert await answers(served, 2) == before

@@ -1,0 +1,176 @@
+"""Settings come from a file, the environment and flags; what is wrong is told in one line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import click
+import pytest
+from click.testing import CliRunner
+
+from greenroom.http.settings.sources import BadSettingError, settings_options
+from greenroom.schemas.settings import Settings, range_of
+
+ALL = tuple(attrs.fields_dict(Settings))
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing-here"))
+
+
+def load(*arguments: str, **variables: str) -> Settings:
+    """The settings that the command is given."""
+    loaded: list[Settings] = []
+    command = click.command()(settings_options(*ALL)(lambda settings: loaded.append(settings)))
+    environment = {f"GREENROOM_{name.upper()}": value for name, value in variables.items()}
+    result = CliRunner().invoke(command, arguments, env=environment, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return loaded[0]
+
+
+def file(folder: Path, text: str) -> str:
+    (folder / "settings.toml").write_text(text)
+    return str(folder / "settings.toml")
+
+
+def test_without_sources_the_defaults_hold() -> None:
+    assert load() == Settings()
+
+
+def test_flags_win_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
+    config = file(tmp_path, "port = 1\nmax_batch = 2\ngrace = 3\nmax-models = 4")
+    settings = load("--config", config, "--port", "11", port="12", max_batch="13")
+    assert (settings.port, settings.max_batch, settings.grace, settings.max_models) == (11, 13, 3.0, 4)
+
+
+def test_the_file_is_found_in_its_usual_place_and_through_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "greenroom").mkdir()
+    file(tmp_path / "greenroom", "port = 1")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert load().port == 1
+    assert load(config=file(tmp_path, "port = 2")).port == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("models", "a/b, ~/models/c", ("a/b", "~/models/c")),
+        ("tool_injection", "off", False),
+        ("trust_remote_code", "true", True),
+        ("max_context", "4096", 4096),
+        ("temperature", "0", 0.0),
+        ("log_format", "json", "json"),
+    ],
+)
+def test_variables_are_converted(name: str, text: str, value: object) -> None:
+    assert getattr(load(**{name: text}), name) == value
+
+
+def test_lists_in_the_file_and_repeated_flags(tmp_path: Path) -> None:
+    config = file(tmp_path, 'models = ["a", "b"]\nallowed_hosts = ["x"]')
+    settings = load("--config", config, "--allowed-hosts", "y", "--allowed-hosts", "z")
+    assert settings.models == ("a", "b")
+    assert settings.allowed_hosts == ("y", "z")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("port", "70000", "a whole number, 0 to 65535"),
+        ("port", "80.5", "a whole number"),
+        ("port", "", "a whole number"),
+        ("max_batch", "0", "at least 1"),
+        ("grace", "-1", "a number, 0 to 86400"),
+        ("grace", "nan", "a number, 0 to 86400"),
+        ("device", "tpu", "one of auto, cpu, gpu"),
+        ("dtype", "int8", "one of auto, float32, bfloat16, float16"),
+        ("max_context", "1", "at least 16"),
+        ("tool_injection", "maybe", "true or false"),
+        ("top_p", "0", "above 0 and at most 1"),
+        ("temperature", "2.5", "0 to 2"),
+    ],
+)
+def test_a_bad_variable_is_named_with_what_it_must_be(name: str, text: str, expected: str) -> None:
+    with pytest.raises(BadSettingError, match=f"GREENROOM_{name.upper()} = {text!r}: must be .*{expected}"):
+        load(**{name: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("port = 5.5", "port = 5.5: must be a whole number"),
+        ("port = true", "port = True: must be a whole number"),
+        ("host = 5", "host = 5: must be a string"),
+        ("models = [1]", r"models = \[1\]: must be a list of strings"),
+        ("prot = 5", "there is no setting 'prot' .did you mean 'port'"),
+        ("[server]\nport = 5", "there is no setting 'server'"),
+        ("port = ", "settings.toml: "),
+    ],
+)
+def test_a_bad_file_is_named_with_the_key(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(BadSettingError, match=expected):
+        load("--config", file(tmp_path, text))
+
+
+def test_a_file_that_was_asked_for_must_exist() -> None:
+    with pytest.raises(BadSettingError, match="nowhere"):
+        load("--config", "/nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    "flag", ["--port=70000", "--port=x", "--device=tpu", "--grace=-1", "--max-batch=0", "--kv-bits=5"]
+)
+def test_a_bad_flag_is_refused(flag: str) -> None:
+    with pytest.raises(click.BadParameter):
+        load(flag)
+
+
+@pytest.mark.parametrize("bad", [{"GREENROOM_PORT": "x"}, {"GREENROOM_CONFIG": "/nowhere.toml"}])
+def test_a_bad_setting_is_one_line_and_never_breaks_help(bad: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "greenroom.http.command_line", "serve"]
+    started = subprocess.run(command, env=bad, capture_output=True, text=True)
+    assert started.returncode == 2
+    assert started.stdout == ""
+    assert len(started.stderr.splitlines()) == 1
+    assert started.stderr.startswith("greenroom: ")
+    helped = subprocess.run([*command, "--help"], env=bad, capture_output=True, text=True)
+    assert helped.returncode == 0
+    assert "--max-batch" in helped.stdout
+
+
+def test_every_setting_is_explained_in_the_notes() -> None:
+    notes = (Path(__file__).parents[3] / "notes" / "configure.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", notes, re.MULTILINE)
+    assert [row[0] for row in rows] == list(ALL)
+    for name, default, values, meaning in rows:
+        field = attrs.fields_dict(Settings)[name]
+        assert default == described_default(field.default), name
+        assert values == range_of(field), name
+        assert meaning == field.metadata["typed-settings"]["help"], name
+
+
+def described_default(default: object) -> str:
+    match default:
+        case None | ():
+            return ""
+        case bool():
+            return f"`{str(default).lower()}`"
+        case str():
+            return f'`"{default}"`'
+        case _:
+            return f"`{default}`"
+
+
+def test_every_setting_but_the_models_is_a_flag_of_serve() -> None:
+    from greenroom.http.commands.serve import command
+
+    flags = {parameter.name for parameter in command.params}
+    assert flags >= set(ALL)

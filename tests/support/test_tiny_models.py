@@ -1,0 +1,21 @@
+"""The tiny models are varied enough to show a fault of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from greenroom.tests.support.tiny_models import FAMILIES
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_greedy_row_has_many_distinct_tokens(tiny_model: Callable[..., Path], kind: str) -> None:
+    from mlx_lm import load, stream_generate
+
+    model, tokenizer = load(str(tiny_model(kind)))[:2]
+    prompt = tokenizer.encode("def read(self, size=-1):")
+    row = [response.token for response in stream_generate(model, tokenizer, prompt, max_tokens=120)]
+    assert len(row) == 120
+    assert len(set(row)) >= 50

@@ -1,0 +1,83 @@
+"""The demo model takes the same road as any other: its documented prompts, put by OpenAI's own client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import trio
+
+from greenroom.engine.demo.prompts import PROMPTS, DemoPrompt
+from greenroom.engine.parsers.registry import thinking_parser, tool_parser
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.http_servers import serving
+
+Said = tuple[str, str, list[tuple[str, Any]]]
+"""Thought, text and calls of an answer."""
+
+
+def expected(prompt: DemoPrompt) -> Said:
+    """What a client is to see of the documented raw text."""
+    whole = thinking_parser("think_tag").extract(prompt.expected)
+    answer = tool_parser("hermes_json").extract(whole.text)
+    calls = [(call.name, json.loads(call.arguments)) for call in answer.calls]
+    return whole.reasoning or "", answer.text, calls
+
+
+def on_the_wire(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as OpenAI's protocol has it: arguments are JSON text."""
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def request_of(prompt: DemoPrompt) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": "default", "messages": [on_the_wire(m) for m in prompt.messages]}
+    if prompt.tools:
+        body["tools"] = list(prompt.tools)
+    return {**body, "extra_body": {"chat_template_kwargs": {"enable_thinking": prompt.thinking}}}
+
+
+def plain(client: openai.OpenAI, prompt: DemoPrompt) -> Said:
+    choice = client.chat.completions.create(**request_of(prompt)).choices[0]
+    message = choice.message
+    calls = [
+        (call.function.name, json.loads(call.function.arguments))
+        for call in message.tool_calls or ()
+        if call.type == "function"
+    ]
+    assert choice.finish_reason == ("tool_calls" if calls else "stop")
+    return getattr(message, "reasoning_content", None) or "", message.content or "", calls
+
+
+def streamed(client: openai.OpenAI, prompt: DemoPrompt) -> Said:
+    thought = text = ""
+    calls: list[list[str]] = []
+    for chunk in client.chat.completions.create(stream=True, **request_of(prompt)):
+        delta = chunk.choices[0].delta
+        thought += getattr(delta, "reasoning_content", None) or ""
+        text += delta.content or ""
+        for part in delta.tool_calls or ():
+            if part.index == len(calls):
+                assert part.function is not None
+                calls.append([part.function.name or "", ""])
+            calls[part.index][1] += (part.function and part.function.arguments) or ""
+    return thought, text, [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+def ask_all(base_url: str) -> list[tuple[DemoPrompt, Said, Said]]:
+    with openai.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        return [(prompt, plain(client, prompt), streamed(client, prompt)) for prompt in PROMPTS]
+
+
+async def test_documented_prompts_are_answered_through_the_server() -> None:
+    async with serving(Settings()) as served:
+        answers = await trio.to_thread.run_sync(ask_all, served.base_url)
+    for prompt, whole, pieces in answers:
+        assert whole == expected(prompt), prompt
+        assert pieces == whole, prompt
