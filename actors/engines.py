@@ -77,7 +77,7 @@ class OpenedModel:
     adapter: PromptAdapter
 
 
-class Loading:
+class Engines:
     """The engine's doors, for the actors of one system. Every method blocks: call them on a thread."""
 
     def __init__(self, settings: Settings) -> None:
@@ -134,11 +134,11 @@ class Loading:
         from greenroom.engine.loading.libraries import import_text_libraries
 
         import_text_libraries()
-        from greenroom.engine.open_text_engine import load_text_engine
+        from greenroom.engine.open_text_engine import open_text_engine
 
         settings = self._settings
         account = self._open_account()
-        return load_text_engine(opened.folder, opened.record, settings, progress, abandoned, account)
+        return open_text_engine(opened.folder, opened.record, settings, progress, abandoned, account)
 
     def _open_account(self) -> MemoryAccount:
         from greenroom.engine.memory.account import MemoryAccount

@@ -13,7 +13,7 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import Workers, WorkersStatistics
-from greenroom.actors.engines import Loading
+from greenroom.actors.engines import Engines
 from greenroom.actors.pool.pool import Pool
 from greenroom.schemas.model_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings import Settings
@@ -77,7 +77,7 @@ class System:
 
 @asynccontextmanager
 async def open_system(
-    settings: Settings, *, loading: Loading | None = None, silence: float = _SILENCE
+    settings: Settings, *, loading: Engines | None = None, silence: float = _SILENCE
 ) -> AsyncIterator[System]:
     """Run the actors in a nursery of one's own, with or without a server.
 
@@ -90,7 +90,7 @@ async def open_system(
         silence: Seconds without a sign of life after which a working thread counts as hung.
     """
     workers = Workers()
-    pool = Pool(settings, workers, loading or Loading(settings), silence)
+    pool = Pool(settings, workers, loading or Engines(settings), silence)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")

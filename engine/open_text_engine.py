@@ -18,7 +18,7 @@ from greenroom.schemas.problems import ProblemError, insufficient_memory
 from greenroom.schemas.settings import Settings
 
 
-def load_text_engine(
+def open_text_engine(
     folder: Path,
     record: CapabilityRecord,
     settings: Settings,

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import structlog
 
-from greenroom.engine.batch.batch import BatchGroup
+from greenroom.engine.batch.batch import Batch
 from greenroom.engine.scheduler.admission import Admission
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
-from greenroom.engine.scheduler.running_batches import RunningGroups
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -20,7 +20,7 @@ Events = list[tuple[str, GenerationEvent]]
 log = structlog.get_logger(__name__)
 
 
-class Answers:
+class RequestOutputs:
     """Each request gets its events in order, the last of which is a Failed or, by choice, a Finished.
 
     Args:
@@ -32,14 +32,14 @@ class Answers:
         events: What has happened and nobody was told.
     """
 
-    def __init__(self, admission: Admission, prefill: PrefillQueue, groups: RunningGroups) -> None:
-        self.rows: dict[str, Row] = {}
+    def __init__(self, admission: Admission, prefill: PrefillQueue, groups: RunningBatches) -> None:
+        self.rows: dict[str, Sequence] = {}
         self.events: Events = []
         self._admission = admission
         self._prefill = prefill
         self._groups = groups
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Sequence) -> None:
         """A request was taken on; its further choices are the row's twins."""
         self.rows[row.request_id] = row
 
@@ -47,7 +47,7 @@ class Answers:
         """A request was not taken on."""
         self.events.append((request_id, Failed(problem)))
 
-    def hand_over(self, row: Row, events: Iterable[GenerationEvent]) -> None:
+    def hand_over(self, row: Sequence, events: Iterable[GenerationEvent]) -> None:
         """Something happened to a row."""
         self.events += [(row.request_id, event) for event in events]
 
@@ -56,10 +56,10 @@ class Answers:
         events, self.events = self.events, []
         return events
 
-    def take(self, group: BatchGroup, row: Row, token: int) -> None:
+    def take(self, group: Batch, row: Sequence, token: int) -> None:
         """Handle one token; what a parser or a template does wrong costs its own request only."""
         try:
-            events = row.take(token)
+            events = row.append_token(token)
         except ProblemError as error:
             self.fail(row, error.problem)
             return
@@ -68,13 +68,13 @@ class Answers:
             self.fail(row, _broken())
             return
         self.hand_over(row, events)
-        if row.ended:
+        if row.finished:
             group.leave(row)
             self._ended(row)
 
-    def cut(self, row: Row) -> None:
+    def cut(self, row: Sequence) -> None:
         """There is no memory for the rest of an answer, and there never will be."""
-        self.hand_over(row, row.end("length"))
+        self.hand_over(row, row.finish("length"))
         self._ended(row)
 
     def cancel(self, request_id: str) -> None:
@@ -83,28 +83,28 @@ class Answers:
         if first is None:
             return
         for row in self._leave(first):
-            self.hand_over(row, row.end("cancelled"))
+            self.hand_over(row, row.finish("cancelled"))
 
-    def fail(self, row: Row, problem: Problem) -> None:
+    def fail(self, row: Sequence, problem: Problem) -> None:
         """End a request of which a row cannot go on; no other notices."""
         first = self.rows.pop(row.request_id, None)
         if first is not None:
             for choice in self._leave(first):
-                choice.ended = True
+                choice.finished = True
             self.hand_over(row, [Failed(problem)])
 
-    def _ended(self, row: Row) -> None:
+    def _ended(self, row: Sequence) -> None:
         """A choice has handed over its last event."""
         self._admission.leave(row)
         first = self.rows.get(row.request_id)
-        if first is not None and all(choice.ended for choice in (first, *first.twins)):
+        if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):
             del self.rows[row.request_id]
         if broken := row.processor.broken_calls:
             log.warning("broken tool calls", request_id=row.request_id, calls=broken)
 
-    def _leave(self, first: Row) -> list[Row]:
+    def _leave(self, first: Sequence) -> list[Sequence]:
         """Stop computing for a request; returns its choices that have not ended."""
-        under_way = [choice for choice in (first, *first.twins) if not choice.ended]
+        under_way = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
         for choice in under_way:
             self._prefill.cancel(choice)
             self._admission.leave(choice)

@@ -7,20 +7,20 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.kv_cache.size_model import Footprint
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.request_outputs import Answers, Events
+from greenroom.engine.request_outputs import Events, RequestOutputs
 from greenroom.engine.scheduler.admission import Admission
-from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.conversation import conversation_of
 from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
-from greenroom.engine.scheduler.running_batches import RunningGroups
-from greenroom.engine.sequences.new_sequences import new_row
-from greenroom.engine.sequences.sequence import Voice
+from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.sequences.new_sequences import new_sequence
+from greenroom.engine.sequences.sequence import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, ProblemError
@@ -48,9 +48,9 @@ class TextEngine:
     def __init__(
         self,
         model: Any,
-        voice: Voice,
+        voice: OutputProcessor,
         prefill: PrefillPolicy | None = None,
-        grouping: GroupingPolicy | None = None,
+        grouping: BatchPolicy | None = None,
         prefixes: PrefixCache | None = None,
         close_seconds: float = 10.0,
         speculation: Speculation | None = None,
@@ -60,11 +60,11 @@ class TextEngine:
         self._voice = voice
         costs = StepCosts()
         self.prefixes = prefixes
-        self._memory = KvMemory(share, Footprint.of(model), prefixes)
+        self._memory = KvMemory(share, CacheSizeModel.of(model), prefixes)
         self._prefill = PrefillQueue(model, prefill, costs, prefixes, self._memory)
-        self._groups = RunningGroups(model, costs, grouping, self._memory, speculation)
+        self._groups = RunningBatches(model, costs, grouping, self._memory, speculation)
         self.admission = Admission(self._memory, self._prefill, self._groups)
-        self._answers = Answers(self.admission, self._prefill, self._groups)
+        self._answers = RequestOutputs(self.admission, self._prefill, self._groups)
         self._steps = 0
 
     @property
@@ -99,7 +99,7 @@ class TextEngine:
             self._answers.refuse(request.id, problem)
             return
         keep, embedded = self._prefill.recall.keep_answer, embeddings is not None
-        row = new_row(request, prepared, parameters, self._voice, keep, embedded=embedded)
+        row = new_sequence(request, prepared, parameters, self._voice, keep, embedded=embedded)
         try:
             self.admission.add(row, embeddings, request.client, conversation_of(request))
         except ProblemError as error:
@@ -151,7 +151,7 @@ class TextEngine:
         progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copied_ms)
         self._groups.sliced(pieces)
         for row, event in progress:
-            if not row.resumes:
+            if not row.preempted:
                 self._answers.hand_over(row, [event])
         self._steps += 1
         if self._steps % _CLEAR_STEPS == 0:
@@ -163,7 +163,7 @@ class TextEngine:
         self._groups.clear()
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._groups)
-        self._answers = Answers(self.admission, self._prefill, self._groups)
+        self._answers = RequestOutputs(self.admission, self._prefill, self._groups)
         if self.prefixes is not None:
             self.prefixes.close(self._close_seconds)
         self._memory.clear()
@@ -173,7 +173,7 @@ class TextEngine:
     def _begin(self) -> None:
         """Let those who wait into prefill, as far as there is memory."""
         for row in self.admission.begin():
-            if row.resumes:
+            if row.preempted:
                 self._answers.cut(row)
             else:
                 self._answers.fail(row, self.admission.too_long(row))

@@ -9,7 +9,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answering import request_id
 from greenroom.http.answering.problem_documents import answer_errors
 from greenroom.http.answering.response_timing import PATIENCE
-from greenroom.http.guard.host_guard import Gatekeeper
+from greenroom.http.guard.host_guard import HostGuard
 from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
 from greenroom.http.openai.model_routes import model_routes
@@ -37,7 +37,7 @@ def create_app(pool: Ref[PoolMessage], settings: Settings, *, patience: float = 
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
     answer_errors(app, request_id)
-    _guard(app, Gatekeeper(settings))
+    _guard(app, HostGuard(settings))
     app.register_blueprint(health_routes(pool))
     app.register_blueprint(model_routes(pool))
     app.register_blueprint(chat_routes(pool, patience))
@@ -45,7 +45,7 @@ def create_app(pool: Ref[PoolMessage], settings: Settings, *, patience: float = 
     return app
 
 
-def _guard(app: QuartTrio, gatekeeper: Gatekeeper) -> None:
+def _guard(app: QuartTrio, gatekeeper: HostGuard) -> None:
     async def check() -> Response | None:
         request.scope["state"]["request_id"] = new_request_id()
         refusal = gatekeeper.refuses(request.method, request.headers)

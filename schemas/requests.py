@@ -86,5 +86,5 @@ class PreparedInput:
     tools: tuple[Tool, ...] = ()
     stop: tuple[str, ...] = ()
     parse: bool = True
-    borders: tuple[int, ...] = ()
+    checkpoints: tuple[int, ...] = ()
     matcher: Any = attrs.field(default=None, eq=False, repr=False)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from greenroom.actors.core.reply_buffer import Pending
+from greenroom.actors.core.reply_buffer import ReplyBuffer
 from greenroom.schemas.events import Failed
 from greenroom.schemas.problems import Problem
 
@@ -28,7 +28,7 @@ class Reply:
     """The sending end, held by actors. Used from the Trio thread only; `closed` may be read from any."""
 
     def __init__(self) -> None:
-        self._pending = Pending()
+        self._pending = ReplyBuffer()
         self._receivers = trio.lowlevel.ParkingLot()
         self._watchers: list[Callable[[], None]] = []
         self.closed = False

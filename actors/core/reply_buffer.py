@@ -49,7 +49,7 @@ class _Item:
         return attrs.evolve(self.event, text=text)
 
 
-class Pending:
+class ReplyBuffer:
     """Events in order, not yet taken.
 
     A delta joins the last delta of the same choice if nothing else of that choice came in between; a newer

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(eq=False)
-class Changed:
+class ModelStateChanged:
     """A model tells the pool where it stands.
 
     Args:
@@ -52,21 +52,21 @@ class Stop:
 
 
 @attrs.frozen
-class Cut:
+class FailAll:
     """Every request that is under way has to end."""
 
     problem: Problem
 
 
 @attrs.frozen(eq=False)
-class Over:
+class RequestEnded:
     """A request has ended, or its owner has left."""
 
     running: Running
 
 
 @attrs.frozen(eq=False)
-class Silent:
+class WorkerStalled:
     """A worker has given no sign of life for too long."""
 
     loop: ModelLoop
@@ -78,5 +78,5 @@ async def watch_silence(loop: ModelLoop, seconds: float, control: Control[Any]) 
         await trio.sleep(seconds / 4)
         since = loop.busy_since
         if since is not None and time.monotonic() - since > seconds:
-            control.send(Silent(loop))
+            control.send(WorkerStalled(loop))
             return

@@ -16,7 +16,7 @@ that takes the interpreter from the worker for up to a tenth of a step of 2 ms."
 _TEXT = (TextDelta, ReasoningDelta)
 
 
-class HandOver:
+class EventCoalescer:
     """Reports events in order; mere text waits until that before it is `PACE` old, anything else never does.
 
     Args:

@@ -11,12 +11,21 @@ import trio
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Worker, Workers
-from greenroom.actors.engines import Loading, OpenedModel
-from greenroom.actors.model.control import Changed, Cut, Load, Over, Silent, Stop, Unload, watch_silence
+from greenroom.actors.engines import Engines, OpenedModel
+from greenroom.actors.model.control import (
+    FailAll,
+    Load,
+    ModelStateChanged,
+    RequestEnded,
+    Stop,
+    Unload,
+    WorkerStalled,
+    watch_silence,
+)
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Cancel, Loaded, ModelLoop, Progressed, Stepped, Submit, Unloaded
 from greenroom.actors.model.running_requests import Running, RunningRequests
-from greenroom.actors.model.tokenizing import Opened, PreparedReply, Tokenising, TokenisingEnded
+from greenroom.actors.model.tokenizing import Opened, PreparedReply, Tokenizing, TokenizingEnded
 from greenroom.schemas.events import Failed
 from greenroom.schemas.generation import Overrides, resolve
 from greenroom.schemas.lifecycle import ModelState
@@ -44,9 +53,9 @@ class Model:
     def __init__(
         self,
         key: ModelKey,
-        loading: Loading,
+        loading: Engines,
         workers: Workers,
-        report: Callable[[Changed], None],
+        report: Callable[[ModelStateChanged], None],
         *,
         settings_overrides: Overrides,
         silence: float,
@@ -63,7 +72,7 @@ class Model:
         self._lifecycle = Lifecycle()
         self._running = RunningRequests()
         self._preparing: set[Reply] = set()
-        self._tokenising = Tokenising(key, loading, self._control.send_from_thread)
+        self._tokenising = Tokenizing(key, loading, self._control.send_from_thread)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
         self._loop: ModelLoop | None = None
@@ -86,7 +95,7 @@ class Model:
 
     def cut(self, problem: Problem) -> None:
         """Fail every request that is under way."""
-        self._control.send(Cut(problem))
+        self._control.send(FailAll(problem))
 
     async def run(self) -> None:
         """Receive until stopped."""
@@ -112,7 +121,7 @@ class Model:
                 case Stepped(events):
                     for over in self._running.deliver(events):
                         over.log_end(self._log)
-                case Over(running):
+                case RequestEnded(running):
                     self._cancel(running)
                 case PreparedReply(reply, answer):
                     self._deliver_prepared(reply, answer)
@@ -160,7 +169,7 @@ class Model:
         defaults = self._opened.adapter.default_overrides
         parameters = resolve(message.request.overrides, self._settings_overrides, defaults)
         self._loop.put(Submit(running.request, message.prepared, parameters))
-        reply.watch(lambda: self._control.send(Over(running)))
+        reply.watch(lambda: self._control.send(RequestEnded(running)))
         self._log.info(
             "request admitted", request_id=message.request.id, prompt_tokens=len(message.prepared.tokens)
         )
@@ -189,11 +198,11 @@ class Model:
                 self._unload()
             case Unloaded(problem, in_load):
                 self._unloaded(problem, in_load)
-            case TokenisingEnded(problem):
+            case TokenizingEnded(problem):
                 self._tokenising_ended(problem)
-            case Silent(loop):
+            case WorkerStalled(loop):
                 self._quarantine(loop)
-            case Cut(problem):
+            case FailAll(problem):
                 self._fail_all(problem)
             case _:
                 raise TypeError(f"unexpected report {report!r}")
@@ -242,7 +251,7 @@ class Model:
         self._problem = problem
         if self._lifecycle.state is ModelState.LOADING:
             self._lifecycle.to(ModelState.ERROR)
-        self._report(Changed(self, ModelState.ERROR, problem, in_load=True))
+        self._report(ModelStateChanged(self, ModelState.ERROR, problem, in_load=True))
         self._fail_preparing(problem)
 
     def _quarantine(self, loop: ModelLoop) -> None:
@@ -263,7 +272,7 @@ class Model:
     def _tell(self, *, in_load: bool = False, progress: float = 0.0) -> None:
         problem = self._problem
         state = self._lifecycle.state if problem is None else ModelState.ERROR
-        self._report(Changed(self, state, problem, in_load, self._hung, progress))
+        self._report(ModelStateChanged(self, state, problem, in_load, self._hung, progress))
 
     def _status(self) -> ModelStatus:
         return ModelStatus(

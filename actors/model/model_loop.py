@@ -10,8 +10,8 @@ import attrs
 import structlog
 
 from greenroom.actors.core.worker import release_memory
-from greenroom.actors.engines import Engine, Loading, OpenedModel
-from greenroom.actors.model.event_coalescer import HandOver
+from greenroom.actors.engines import Engine, Engines, OpenedModel
+from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.schemas.events import Failed, GenerationEvent
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
@@ -99,7 +99,7 @@ class ModelLoop:
     """
 
     def __init__(
-        self, key: ModelKey, loading: Loading, opened: OpenedModel, report: Callable[[LoopReport], None]
+        self, key: ModelKey, loading: Engines, opened: OpenedModel, report: Callable[[LoopReport], None]
     ) -> None:
         self.busy_since: float | None = time.monotonic()
         self.ended = False
@@ -107,7 +107,7 @@ class ModelLoop:
         self._loading = loading
         self._opened = opened
         self._report = report
-        self._hand_over = HandOver(lambda events: report(Stepped(events)))
+        self._hand_over = EventCoalescer(lambda events: report(Stepped(events)))
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._abandoned = False
 

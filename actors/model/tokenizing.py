@@ -9,7 +9,7 @@ import attrs
 import structlog
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.engines import Loading, OpenedModel
+from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import Prepare, Prepared
@@ -34,7 +34,7 @@ class PreparedReply:
 
 
 @attrs.frozen
-class TokenisingEnded:
+class TokenizingEnded:
     """No more prompts are prepared.
 
     Args:
@@ -47,7 +47,7 @@ class TokenisingEnded:
 TokenisingReport = Opened | PreparedReply
 
 
-class Tokenising:
+class Tokenizing:
     """Opens a model's files and prepares prompts until told to end.
 
     Everything public may be used from any thread.
@@ -59,7 +59,7 @@ class Tokenising:
     def __init__(
         self,
         key: ModelKey,
-        loading: Loading,
+        loading: Engines,
         report: Callable[[TokenisingReport], None],
     ) -> None:
         self._key = key
@@ -75,21 +75,21 @@ class Tokenising:
         """End after the prompt in hand."""
         self._prompts.put(None)
 
-    def run(self) -> TokenisingEnded:
+    def run(self) -> TokenizingEnded:
         """The job; never raises."""
         try:
             opened = self._loading.open_model(self._key.model)
         except ProblemError as error:
-            return TokenisingEnded(error.problem)
+            return TokenizingEnded(error.problem)
         except Exception as error:
             log.exception("open failed", actor="model", model=str(self._key))
-            return TokenisingEnded(load_failed(self._key.model, str(error) or type(error).__name__))
+            return TokenizingEnded(load_failed(self._key.model, str(error) or type(error).__name__))
         self._report(Opened(opened))
         while (item := self._prompts.get()) is not None:
             message, reply = item
             answer = None if reply.closed else self._prepare(opened, message)
             self._report(PreparedReply(reply, answer))
-        return TokenisingEnded()
+        return TokenizingEnded()
 
     def _prepare(self, opened: OpenedModel, message: Prepare) -> Prepared | Failed:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.model.control import Changed
+from greenroom.actors.model.control import ModelStateChanged
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.eviction_policy import plan
 from greenroom.actors.pool.lease import Found, Granted, Lease
@@ -93,7 +93,7 @@ class ModelTable:
                     ticket.told = status
                     ticket.reply.send(status)
 
-    def changed(self, report: Changed) -> None:
+    def changed(self, report: ModelStateChanged) -> None:
         record = self._records[report.model.key]
         if record.model is not report.model:
             return
@@ -108,7 +108,7 @@ class ModelTable:
             # Who had a turn waits behind those who have not, however old its own waiting requests are.
             record.waiting_since = time.monotonic()
 
-    def _failed(self, record: ModelRecord, report: Changed) -> None:
+    def _failed(self, record: ModelRecord, report: ModelStateChanged) -> None:
         now = time.monotonic()
         problem = report.problem or model_crashed(record.key.model)
         record.problem = problem
@@ -127,7 +127,7 @@ class ModelTable:
             record.model = None
             if crashed:
                 problem = model_crashed(model.key.model)
-                self._failed(record, Changed(model, ModelState.ERROR, problem, in_load=True))
+                self._failed(record, ModelStateChanged(model, ModelState.ERROR, problem, in_load=True))
 
     def lease_closed(self, record: ModelRecord, lease: Lease) -> None:
         granted = record.leases.pop(lease, None)

@@ -12,8 +12,8 @@ import trio
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
-from greenroom.actors.engines import Loading
-from greenroom.actors.model.control import Changed
+from greenroom.actors.engines import Engines
+from greenroom.actors.model.control import ModelStateChanged
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
@@ -90,7 +90,7 @@ class Pool:
         silence: Seconds without a sign of life after which a model's worker counts as hung.
     """
 
-    def __init__(self, settings: Settings, workers: Workers, loading: Loading, silence: float) -> None:
+    def __init__(self, settings: Settings, workers: Workers, loading: Engines, silence: float) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
@@ -139,7 +139,7 @@ class Pool:
                 record.tickets.remove(ticket)
             case _LeaseClosed(record, lease):
                 self._models.lease_closed(record, lease)
-            case Changed():
+            case ModelStateChanged():
                 self._models.changed(report)
             case _Exited(model, crashed):
                 self._models.exited(model, crashed)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateTraits, study
+from greenroom.engine.adapters.chat_template import TemplateTraits, probe_template
 from greenroom.engine.adapters.checkpoints import system_end, turn_ends
 from greenroom.engine.adapters.constraints import Constraints
 from greenroom.engine.adapters.context_limits import (
     RAW_MAX_TOKENS,
-    refuse_absurd,
-    refuse_impossible,
+    check_prompt_length,
+    check_text_length,
     refuse_unknown_tokens,
     room_left,
 )
@@ -36,7 +36,7 @@ from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInp
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.matcher import RowMatcher
+    from greenroom.engine.grammar.matcher import Matcher
 
 _TURN_ENDS = (
     "<|im_end|>",
@@ -104,7 +104,9 @@ class Adapter:
         self.tokenizer = tokenizer
         self.thinking_parser = thinking_parser
         self.context = min(record.context, settings.max_context or record.context)
-        self.traits: TemplateTraits | None = study(tokenizer) if tokenizer.has_chat_template else None
+        self.traits: TemplateTraits | None = (
+            probe_template(tokenizer) if tokenizer.has_chat_template else None
+        )
         seen = self.traits is not None and self.traits.tools
         self.native_tools = seen if record.native_tools is None else record.native_tools
         self.tool_parser = tool_parser = self._fit_for_tools(tool_parser, settings)
@@ -140,7 +142,7 @@ class Adapter:
         """The reader of one choice's text."""
         tools, thoughts = self.tool_parser, self.thinking_parser
         release: Release = "validated"
-        matcher: RowMatcher | None = prepared.matcher
+        matcher: Matcher | None = prepared.matcher
         if matcher is not None and matcher.holds_calls:
             release = "immediate"
         if matcher is not None and matcher.holds_answer:
@@ -185,9 +187,9 @@ class Adapter:
 
     def _prepare_chat(self, request: GenerationRequest, chat: ChatInput) -> PreparedInput:
         characters = sum(len(part.text) for message in chat.messages for part in message.content)
-        refuse_impossible(characters, self.tokenizer, self.context)
+        check_text_length(characters, self.tokenizer, self.context)
         prompt = self._prompts.write(chat)
-        refuse_absurd(prompt.text, self.tokenizer, self.context)
+        check_prompt_length(prompt.text, self.tokenizer, self.context)
         tokens = self.tokenizer.encode_rendered(prompt.text)
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
@@ -195,14 +197,14 @@ class Adapter:
         tools = chat.tool_choice.callable(prompt.tools)
         prepared = attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=tools)
         if system := system_end(self.tokenizer, self.stop_token_ids, chat, prompt.text, tokens):
-            prepared = attrs.evolve(prepared, borders=tuple(sorted({system, *prepared.borders})))
+            prepared = attrs.evolve(prepared, checkpoints=tuple(sorted({system, *prepared.checkpoints})))
         return _held(prepared, self._constraints.matcher(request, opens_thought=prompt.opens_thought))
 
     def _raw_tokens(self, raw: RawInput) -> list[int]:
         if not raw.prompt:
             raise invalid("`prompt` is empty: there is nothing to continue.", "prompt")
         if isinstance(raw.prompt, str):
-            refuse_absurd(raw.prompt, self.tokenizer, self.context)
+            check_prompt_length(raw.prompt, self.tokenizer, self.context)
             return self.tokenizer.encode_prompt(raw.prompt)
         most = self.tokenizer.vocab_size
         for index, ident in enumerate(raw.prompt):
@@ -223,7 +225,7 @@ class Adapter:
             max_tokens=min(length, room),
             stop=tuple(overrides.get("stop", ())),
             parse=parse,
-            borders=turn_ends(tokens, self.stop_token_ids),
+            checkpoints=turn_ends(tokens, self.stop_token_ids),
         )
 
     def _stop_token_ids(self) -> frozenset[int]:
@@ -232,7 +234,7 @@ class Adapter:
         return self.tokenizer.eos_token_ids | ends
 
 
-def _held(prepared: PreparedInput, matcher: RowMatcher | None) -> PreparedInput:
+def _held(prepared: PreparedInput, matcher: Matcher | None) -> PreparedInput:
     """The input with what holds its answer, which no stop string may then cut short."""
     if matcher is None:
         return prepared

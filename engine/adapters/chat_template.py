@@ -129,7 +129,7 @@ def check_options(options: Mapping[str, Any], field: str = "chat_template_kwargs
             raise invalid(f"`{field}.{name}` is not an option that a request may set.", f"{field}.{name}")
 
 
-def study(tokenizer: ChatTokenizer) -> TemplateTraits:
+def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
     """Try the template on small conversations and note what it does with them."""
     probe = _Probe(tokenizer, parts=False)
     if not probe.shows([_user()], "zquser"):

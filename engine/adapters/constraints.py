@@ -14,7 +14,7 @@ from greenroom.schemas.response_format import CallConstraint, Constraint, Though
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.compiler import GrammarCompiler
-    from greenroom.engine.grammar.matcher import RowMatcher
+    from greenroom.engine.grammar.matcher import Matcher
 
 
 class Constraints:
@@ -39,7 +39,7 @@ class Constraints:
         self._thinking = thinking_parser
         self._compiler: GrammarCompiler | None = None
 
-    def matcher(self, request: GenerationRequest, *, opens_thought: bool = False) -> RowMatcher | None:
+    def matcher(self, request: GenerationRequest, *, opens_thought: bool = False) -> Matcher | None:
         """What holds the answer to the request's constraints; None if it has none.
 
         Args:

@@ -19,7 +19,7 @@ _USUAL_CHARACTERS = 16
 _SAMPLE = 65_536
 
 
-def refuse_impossible(characters: int, tokenizer: ChatTokenizer, context: int) -> None:
+def check_text_length(characters: int, tokenizer: ChatTokenizer, context: int) -> None:
     """Refuse a text whose length alone shows that it cannot fit.
 
     Raises:
@@ -30,13 +30,13 @@ def refuse_impossible(characters: int, tokenizer: ChatTokenizer, context: int) -
         raise ProblemError(context_length_exceeded(least, context))
 
 
-def refuse_absurd(text: str, tokenizer: ChatTokenizer, context: int) -> None:
+def check_prompt_length(text: str, tokenizer: ChatTokenizer, context: int) -> None:
     """Refuse a text that does not nearly fit, at the price of tokenising no more than what does.
 
     Raises:
         ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
     """
-    refuse_impossible(len(text), tokenizer, context)
+    check_text_length(len(text), tokenizer, context)
     if len(text) <= max(_ALWAYS_TOKENISED, context * _USUAL_CHARACTERS):
         return
     counted = 0

@@ -25,7 +25,7 @@ from greenroom.schemas.requests import ChatInput, GenerationRequest
 from greenroom.schemas.settings import Settings
 
 
-class Yardstick:
+class Baseline:
     """A model as the bare loops see it.
 
     Args:
@@ -89,7 +89,7 @@ def main() -> None:
     """Answer orders until stdin ends."""
     results = _keep_for_results()
     try:
-        yardstick = Yardstick(sys.argv[1])
+        yardstick = Baseline(sys.argv[1])
         for line in sys.stdin:
             _answer(results, yardstick.run(json.loads(line)))
     except ProblemError as problem:

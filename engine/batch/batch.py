@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as GenericSequence
 from typing import Any
 
-from greenroom.engine.batch.batch_cache import SharedCache
+from greenroom.engine.batch.batch_cache import BatchCache
 from greenroom.engine.batch.compaction import CompactionPolicy
-from greenroom.engine.batch.decode_step import Decoding
+from greenroom.engine.batch.decode_step import DecodeStep
 from greenroom.engine.batch.grammar_masks import Refused
-from greenroom.engine.batch.prefilled_sequences import Joining
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.size_model import STEP, Extent, Footprint
-from greenroom.engine.kv_cache.usage import CacheExtent
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.kv_cache.size_model import GROWTH_STEP, CacheSizeModel, CacheUsage
+from greenroom.engine.kv_cache.usage import CacheUsageTracker
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
 
 
-class BatchGroup:
+class Batch:
     """Rows over one cache; one that has left stays as None until the group is compacted.
 
     A step of the engine is `tidy`, `launch`, `read`, `sample`: the forward pass of the next token is under
@@ -28,17 +29,17 @@ class BatchGroup:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
     """
 
-    def __init__(self, model: Any, joining: Joining) -> None:
+    def __init__(self, model: Any, joining: PrefilledSequences) -> None:
         self.batchable = joining.batchable
         self._model = model
-        self._shared = SharedCache(joining)
-        self._decoding = Decoding(model, self._shared)
-        self._extent = CacheExtent()
+        self._shared = BatchCache(joining)
+        self._decoding = DecodeStep(model, self._shared)
+        self._extent = CacheUsageTracker()
         self._compaction = CompactionPolicy()
-        self._heirs: list[BatchGroup] = []
+        self._heirs: list[Batch] = []
 
     @property
-    def rows(self) -> list[Row | None]:
+    def rows(self) -> list[Sequence | None]:
         """In the order of the cache."""
         return self._shared.rows
 
@@ -72,25 +73,25 @@ class BatchGroup:
         """Whether the step that was launched is one over drafted tokens."""
         return self._decoding.verifies
 
-    def extent(self, footprint: Footprint) -> Extent:
+    def extent(self, footprint: CacheSizeModel) -> CacheUsage:
         """What its cache takes."""
         return self._extent.of(self._shared.layers, len(self._shared.rows), footprint)
 
-    def grows(self, footprint: Footprint, ahead: int = 0) -> bool:
+    def grows(self, footprint: CacheSizeModel, ahead: int = 0) -> bool:
         """Whether the next step makes its cache larger, with so many drafted tokens."""
         shared = self._shared
         return self._extent.grows(shared.layers, len(shared.rows), footprint, ahead) and shared.live > 0
 
     def grow(self, ahead: int = 0) -> None:
         """Make room for the next steps, layer by layer, which takes less memory meanwhile than a step."""
-        caches.grow(self._shared.layers, STEP, ahead)
+        caches.grow(self._shared.layers, GROWTH_STEP, ahead)
         self._extent.changed()
 
     def take_copied(self) -> int:
         """Bytes of caches that were copied since the last call."""
         return self._shared.take_copied()
 
-    def join(self, arrivals: Sequence[Joining], *, thrifty: bool = False) -> None:
+    def join(self, arrivals: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
         """Take in new rows, all in one copy of the cache.
 
         Args:
@@ -101,7 +102,7 @@ class BatchGroup:
         self._shared.add(arrivals, thrifty=thrifty)
         self._changed()
 
-    def absorb(self, other: BatchGroup) -> None:
+    def absorb(self, other: Batch) -> None:
         """Take in all rows of another group, which is left with what it has yet to hand over."""
         other._settle()
         other.compact()
@@ -109,15 +110,15 @@ class BatchGroup:
         other._changed()
         other._heirs = [self]
 
-    def split(self, longest: int) -> BatchGroup:
+    def split(self, longest: int) -> Batch:
         """Move the rows up to that length, some but not all, to a group of their own."""
         self.compact()
-        group = BatchGroup(self._model, self._shared.take_out(longest))
+        group = Batch(self._model, self._shared.take_out(longest))
         self.compact()
         self._heirs = [group]
         return group
 
-    def leave(self, row: Row) -> None:
+    def leave(self, row: Sequence) -> None:
         """Stop computing for a row; a token of it that is under way is dropped."""
         self._settle()
         for index, member in enumerate(self.rows):
@@ -126,7 +127,7 @@ class BatchGroup:
         for heir in self._heirs:
             heir.leave(row)
 
-    def drop(self, row: Row) -> bool:
+    def drop(self, row: Sequence) -> bool:
         """Stop computing for a row that will begin anew, and forget the token of it that is under way."""
         self._settle()
         if row not in self.rows:
@@ -161,7 +162,7 @@ class BatchGroup:
         self._settle()
         self._extent.stepped(self._decoding.launch(speculation))
 
-    def read(self) -> Iterator[tuple[Row, int]]:
+    def read(self) -> Iterator[tuple[Sequence, int]]:
         """Tokens that the last step drew, with their rows: the only wait of a step."""
         return self._decoding.read()
 

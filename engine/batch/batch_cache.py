@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as GenericSequence
 
 import mlx.core as mx
 
-from greenroom.engine.batch.prefilled_sequences import Joining
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
-class SharedCache:
+class BatchCache:
     """The cache of some rows; one that has left stays as None until the others are copied without it.
 
     Attributes:
@@ -20,8 +20,8 @@ class SharedCache:
         inputs: The token of each row that is to be computed next, `[rows]` (uint32), perhaps under way.
     """
 
-    def __init__(self, first: Joining) -> None:
-        self.rows: list[Row | None] = list(first.rows)
+    def __init__(self, first: PrefilledSequences) -> None:
+        self.rows: list[Sequence | None] = list(first.rows)
         self.layers = first.cache
         self.inputs = first.inputs
         self._copied = 0
@@ -46,7 +46,7 @@ class SharedCache:
         copied, self._copied = self._copied, 0
         return copied
 
-    def add(self, arrivals: Sequence[Joining], *, thrifty: bool = False) -> None:
+    def add(self, arrivals: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
         """Take in rows, all in one copy; nobody who has left may be in it."""
         plain = [arrival for arrival in arrivals if len(arrival.rows) == 1]
         batched = [arrival for arrival in arrivals if len(arrival.rows) > 1]
@@ -76,7 +76,7 @@ class SharedCache:
         self.rows = [self.rows[index] for index in keep]
         return True
 
-    def take_out(self, longest: int) -> Joining:
+    def take_out(self, longest: int) -> PrefilledSequences:
         """Copy the rows up to that length to a cache of their own; here they have left."""
         moving = {i: row for i, row in enumerate(self.rows) if row is not None and row.length <= longest}
         plain = [caches.extract(self.layers, index) for index in moving]
@@ -84,22 +84,24 @@ class SharedCache:
         self._copied += caches.size_in_bytes(cache)
         for index in moving:
             self.rows[index] = None
-        return Joining(tuple(moving.values()), cache, self.inputs[mx.array(list(moving))])
+        return PrefilledSequences(tuple(moving.values()), cache, self.inputs[mx.array(list(moving))])
 
-    def give_up(self) -> Joining:
+    def give_up(self) -> PrefilledSequences:
         """The rows that go on, with the cache itself; nobody who has left may be in it."""
-        everything = Joining(tuple(row for row in self.rows if row is not None), self.layers, self.inputs)
+        everything = PrefilledSequences(
+            tuple(row for row in self.rows if row is not None), self.layers, self.inputs
+        )
         self.rows, self.layers = [None] * len(self.rows), []
         return everything
 
     def let_go(self, index: int) -> None:
         """A row leaves; the cache holds its prompt and what was read of its answer."""
         row = self.rows[index]
-        if row is not None and row.on_leave is not None:
-            row.on_leave(row, self.layers, None if len(self.rows) == 1 else index)
+        if row is not None and row.on_remove is not None:
+            row.on_remove(row, self.layers, None if len(self.rows) == 1 else index)
         self.rows[index] = None
 
-    def forget(self, row: Row) -> None:
+    def forget(self, row: Sequence) -> None:
         """A row leaves of which nothing will be read any more."""
         self.rows[self.rows.index(row)] = None
         if self.live == 0:

@@ -7,20 +7,20 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.batch_cache import SharedCache
-from greenroom.engine.batch.batch_sampling import Drawing, Drawn, needs_host
+from greenroom.engine.batch.batch_cache import BatchCache
+from greenroom.engine.batch.batch_sampling import BatchSampling, Sampled, needs_host
 from greenroom.engine.batch.drafting import Drafting
 from greenroom.engine.batch.grammar_masks import Refused
-from greenroom.engine.batch.pending_tokens import Unread
+from greenroom.engine.batch.pending_tokens import PendingTokens
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
 
 _EVALUATE_STEPS = 64
 """Steps after which counters that no layer reads are evaluated, so that they do not pile up as a graph."""
 
 
-class Decoding:
+class DecodeStep:
     """Launches steps, reads the tokens of the one before and has the next ones drawn.
 
     Args:
@@ -28,14 +28,14 @@ class Decoding:
         shared: Others may add rows to it and take them out, between `settle` and `launch`.
     """
 
-    def __init__(self, model: Any, shared: SharedCache) -> None:
+    def __init__(self, model: Any, shared: BatchCache) -> None:
         self._model = model
         self._shared = shared
-        self._drawing = Drawing()
+        self._drawing = BatchSampling()
         self._drafting = Drafting(shared)
         self._logits: mx.array | None = None
-        self._drawn: Drawn | None = None
-        self._unread: Unread | None = None
+        self._drawn: Sampled | None = None
+        self._unread: PendingTokens | None = None
         self._steps = 0
 
     @property
@@ -64,7 +64,7 @@ class Decoding:
         """Rows have come, or been cut out."""
         self._drawing.rows_changed()
 
-    def forget(self, row: Row) -> None:
+    def forget(self, row: Sequence) -> None:
         """Do not hand out the token of a row that will begin anew."""
         if self._unread is not None:
             self._unread.forget(row)
@@ -95,7 +95,7 @@ class Decoding:
             mx.async_eval(caches.arrays_of(shared.layers))
         return inputs.shape[1]
 
-    def read(self) -> Iterator[tuple[Row, int]]:
+    def read(self) -> Iterator[tuple[Sequence, int]]:
         """Tokens that the last step drew, with their rows: the only wait of a step."""
         unread, self._unread = self._unread, None
         if unread is None:
@@ -103,9 +103,9 @@ class Decoding:
         tokens = self._drafting.wait(unread)
         scores = unread.scores()
         for index, (row, token) in enumerate(zip(unread.rows, tokens, strict=True)):
-            if row is not None and not row.ended:
-                if row.scores is not None and index in scores:
-                    row.scores.read(scores[index])
+            if row is not None and not row.finished:
+                if row.logprobs is not None and index in scores:
+                    row.logprobs.read(scores[index])
                 row.accepted += index < unread.accepted
                 if index and index == len(tokens) - 1 and row is self._shared.rows[0] and self._is_drawn():
                     self._shared.let_go(0)
@@ -131,7 +131,7 @@ class Decoding:
         if drawn is None:
             drawn, refused = self._drawing.draw(logits, shared.rows)
         shared.inputs, scored = drawn
-        self._unread = Unread(shared.inputs, tuple(shared.rows), scored)
+        self._unread = PendingTokens(shared.inputs, tuple(shared.rows), scored)
         for index, row in enumerate(shared.rows):
             if row is not None:
                 row.sampled += 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from greenroom.engine.batch.batch_cache import SharedCache
-from greenroom.engine.batch.pending_tokens import Unread
+from greenroom.engine.batch.batch_cache import BatchCache
+from greenroom.engine.batch.pending_tokens import PendingTokens
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.speculation.verification import Drafts, Verification
@@ -18,7 +18,7 @@ class Drafting:
         shared: Where the row is; it may have others beside it while nothing is drafted.
     """
 
-    def __init__(self, shared: SharedCache) -> None:
+    def __init__(self, shared: BatchCache) -> None:
         self._shared = shared
         self._speculation: Speculation | None = None
         self._drafts: Drafts | None = None
@@ -29,7 +29,7 @@ class Drafting:
         """Whether the step that was launched is one over drafted tokens."""
         return self._drafts is not None
 
-    def draft(self, speculation: Speculation | None, unread: Unread | None) -> mx.array | None:
+    def draft(self, speculation: Speculation | None, unread: PendingTokens | None) -> mx.array | None:
         """What may follow the row's next input: `[drafted]` (uint32); None for a step without drafts.
 
         Args:
@@ -46,7 +46,7 @@ class Drafting:
         self._drafts = speculation.drafts(row, lambda: self.wait(unread), waiting)
         return None if self._drafts is None else self._drafts.tokens
 
-    def wait(self, unread: Unread | None) -> list[int]:
+    def wait(self, unread: PendingTokens | None) -> list[int]:
         """Those tokens on the host; when they come tells what a step takes."""
         if unread is None:
             return []
@@ -67,7 +67,7 @@ class Drafting:
         if row is not None and drafts is not None:
             self._verification = Verification(row, drafts, logits)
 
-    def settle(self) -> Unread | None:
+    def settle(self) -> PendingTokens | None:
         """Wait for what `verify` started, and have the cache forget what was wrong of the drafts.
 
         Returns:
@@ -84,4 +84,4 @@ class Drafting:
         row.sampled += len(tokens)
         caches.trim(self._shared.layers, drafts.count - accepted)
         self._shared.inputs = mx.array(tokens[-1:], dtype=mx.uint32)
-        return Unread(tokens, (row,) * len(tokens), verification.scores, accepted)
+        return PendingTokens(tokens, (row,) * len(tokens), verification.scores, accepted)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as GenericSequence
 
 import mlx.core as mx
 
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem
 
-Refused = list[tuple[Row, Problem]]
+Refused = list[tuple[Sequence, Problem]]
 """Rows whose grammar cannot go on, and why."""
 
 
-def constrain(logits: mx.array, rows: Sequence[Row | None]) -> tuple[mx.array, Refused]:
+def constrain(logits: mx.array, rows: GenericSequence[Sequence | None]) -> tuple[mx.array, Refused]:
     """Logits `[rows, vocabulary]` in which no grammar's forbidden token can be drawn.
 
     The masks are computed here, on the host, while the forward pass that gives the logits is under way.

@@ -5,31 +5,31 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 
-from greenroom.engine.batch.prefilled_sequences import Joining
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
-def with_twins(ready: Iterable[Joining]) -> Iterator[Joining]:
+def with_parallel_samples(ready: Iterable[PrefilledSequences]) -> Iterator[PrefilledSequences]:
     """The rows that can decode, and behind each the further choices of its request."""
     for joining in ready:
-        rows = [twin for row in joining.rows for twin in (row, *twins_of(row))]
+        rows = [twin for row in joining.rows for twin in (row, *parallel_samples_of(row))]
         for row in joining.rows:
-            for twin in twins_of(row):
+            for twin in parallel_samples_of(row):
                 twin.started = row.started
         if len(rows) == len(joining.rows):
             yield joining
         elif joining.batchable:
-            places = [i for i, row in enumerate(joining.rows) for _ in (row, *twins_of(row))]
+            places = [i for i, row in enumerate(joining.rows) for _ in (row, *parallel_samples_of(row))]
             cache = caches.merge([joining.cache]) if len(joining.rows) == 1 else joining.cache
             caches.keep_rows(cache, places)
-            yield Joining(tuple(rows), cache)
+            yield PrefilledSequences(tuple(rows), cache)
         else:
             for row in rows[1:]:
-                yield Joining((row,), copy.deepcopy(joining.cache))
+                yield PrefilledSequences((row,), copy.deepcopy(joining.cache))
             yield joining
 
 
-def twins_of(row: Row) -> tuple[Row, ...]:
+def parallel_samples_of(row: Sequence) -> tuple[Sequence, ...]:
     """The choices that begin with a row, once its prompt is computed."""
-    return () if row.apart else tuple(twin for twin in row.twins if not twin.apart)
+    return () if row.on_its_own else tuple(twin for twin in row.parallel_samples if not twin.on_its_own)

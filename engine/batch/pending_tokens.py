@@ -8,11 +8,11 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.sampling.logprobs import Scored, Scores
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
 @attrs.define(eq=False)
-class Unread:
+class PendingTokens:
     """One token for each row of a batch, or several of a lone row.
 
     Args:
@@ -23,7 +23,7 @@ class Unread:
     """
 
     tokens: mx.array | list[int]
-    rows: tuple[Row | None, ...]
+    rows: tuple[Sequence | None, ...]
     scored: Scored | None = None
     accepted: int = 0
 
@@ -46,6 +46,6 @@ class Unread:
         scorer, scores = self.scored
         return scorer.by_row(scores)
 
-    def forget(self, row: Row) -> None:
+    def forget(self, row: Sequence) -> None:
         """A row will have its token drawn anew."""
         self.rows = tuple(None if member is row else member for member in self.rows)

@@ -7,11 +7,11 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
 @attrs.frozen(eq=False)
-class Joining:
+class PrefilledSequences:
     """Rows of which all is in the cache but for their last tokens, which are their first inputs.
 
     Args:
@@ -19,7 +19,7 @@ class Joining:
         inputs: Those tokens, `[rows]` (uint32), which may be under way; by default what the prompts end with.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[Sequence, ...]
     cache: Cache
     inputs: mx.array = attrs.field()
 
@@ -32,7 +32,7 @@ class Joining:
         """Whether these rows can share a cache with others."""
         return len(self.rows) > 1 or caches.can_batch(self.cache)
 
-    def without(self, row: Row) -> Joining | None:
+    def without(self, row: Sequence) -> PrefilledSequences | None:
         """What is left if a row does not come; None if it is nothing."""
         keep = [index for index, member in enumerate(self.rows) if member is not row]
         if len(keep) == len(self.rows):
@@ -41,6 +41,6 @@ class Joining:
             return None
         rows, inputs = tuple(self.rows[index] for index in keep), self.inputs[mx.array(keep)]
         if len(keep) == 1:
-            return Joining(rows, caches.extract(self.cache, keep[0]), inputs)
+            return PrefilledSequences(rows, caches.extract(self.cache, keep[0]), inputs)
         caches.keep_rows(self.cache, keep)
-        return Joining(rows, self.cache, inputs)
+        return PrefilledSequences(rows, self.cache, inputs)

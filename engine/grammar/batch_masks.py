@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from greenroom.engine.grammar.matcher import RowMatcher
+from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.token_mask import TokenMask
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -21,7 +21,7 @@ def _executor() -> Any:
     return LLExecutor()
 
 
-def mask_rows(matchers: Mapping[int, RowMatcher]) -> dict[int, TokenMask | Problem]:
+def mask_rows(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
     """The masks of the rows that need one. Releases the GIL while it computes.
 
     Args:
@@ -33,7 +33,7 @@ def mask_rows(matchers: Mapping[int, RowMatcher]) -> dict[int, TokenMask | Probl
     import numpy as np
 
     masks: dict[int, TokenMask | Problem] = {}
-    asked: list[tuple[int, RowMatcher]] = []
+    asked: list[tuple[int, Matcher]] = []
     for row, matcher in matchers.items():
         if matcher.needs_mask is not None:
             asked.append((row, matcher))

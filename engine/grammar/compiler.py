@@ -11,9 +11,9 @@ import attrs
 from greenroom.engine.grammar.call_formats import CallGrammar, call_grammar
 from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText, answer_rule
 from greenroom.engine.grammar.limits import parser_limits
-from greenroom.engine.grammar.marker_gate import MarkerGate
-from greenroom.engine.grammar.matcher import Plan, RowMatcher
+from greenroom.engine.grammar.matcher import CompiledConstraint, Matcher
 from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, ThoughtConstraint
 
@@ -29,10 +29,10 @@ class GrammarCompiler:
     def __init__(self, tokenizer: GrammarTokenizer, capacity: int = 64) -> None:
         self._tokenizer = tokenizer
         self._capacity = capacity
-        self._plans: OrderedDict[bytes, Plan] = OrderedDict()
-        self._gates: dict[tuple[tuple[str, ...], bool], MarkerGate] = {}
+        self._plans: OrderedDict[bytes, CompiledConstraint] = OrderedDict()
+        self._gates: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
 
-    def compile(self, constraint: Constraint) -> RowMatcher | None:
+    def compile(self, constraint: Constraint) -> Matcher | None:
         """A matcher at the beginning of an answer; None if nothing is constrained.
 
         Raises:
@@ -44,9 +44,9 @@ class GrammarCompiler:
             asked = constraint.response_format
             param = asked.param if isinstance(asked, JsonSchemaFormat) else "tools"
             raise invalid("The schema, or a value in it, is nested too deep", param) from None
-        return RowMatcher(plan) if plan.constrains else None
+        return Matcher(plan) if plan.constrains else None
 
-    def _known_plan(self, constraint: Constraint) -> Plan:
+    def _known_plan(self, constraint: Constraint) -> CompiledConstraint:
         key = hashlib.sha256(repr(constraint).encode()).digest()
         plan = self._plans.get(key)
         if plan is None:
@@ -57,12 +57,12 @@ class GrammarCompiler:
         self._plans.move_to_end(key)
         return plan
 
-    def _plan(self, constraint: Constraint) -> Plan:
+    def _plan(self, constraint: Constraint) -> CompiledConstraint:
         thought = constraint.thought
         alone = constraint.response_format is None
         calls = None if constraint.calls is None else call_grammar(constraint.calls, alone)
         lazy = calls is not None and calls.lazy and alone
-        plan = Plan(self._tokenizer, thought=thought)
+        plan = CompiledConstraint(self._tokenizer, thought=thought)
         if calls is not None and lazy:
             bodies = tuple(self._prototype(body, "tools") for body in calls.bodies())
             plan = attrs.evolve(plan, calls=bodies, repeats=calls.repeats)
@@ -70,7 +70,9 @@ class GrammarCompiler:
             plan = self._whole_answer(plan, constraint, calls)
         return self._with_gates(plan, calls.triggers if calls is not None and lazy else ())
 
-    def _whole_answer(self, plan: Plan, constraint: Constraint, calls: CallGrammar | None) -> Plan:
+    def _whole_answer(
+        self, plan: CompiledConstraint, constraint: Constraint, calls: CallGrammar | None
+    ) -> CompiledConstraint:
         def answer(text: GrammarText) -> str:
             options = [] if calls is None else [calls.whole(text)]
             if constraint.response_format is not None and (calls is None or not calls.needed):
@@ -91,18 +93,18 @@ class GrammarCompiler:
         first = None if thought.opened or thought.budget == 0 else self._prototype(opening, param)
         return attrs.evolve(plan, answer=self._prototype(after, param), opening=first)
 
-    def _with_gates(self, plan: Plan, triggers: tuple[str, ...]) -> Plan:
+    def _with_gates(self, plan: CompiledConstraint, triggers: tuple[str, ...]) -> CompiledConstraint:
         free = self._gate(triggers, ended=False) if triggers else None
         if plan.thought is None:
             return attrs.evolve(plan, free=free)
         inside = self._gate((plan.thought.end,), ended=plan.answer is not None)
         return attrs.evolve(plan, free=free, inside=inside, closing=self._closing(plan.thought))
 
-    def _gate(self, markers: tuple[str, ...], *, ended: bool) -> MarkerGate:
+    def _gate(self, markers: tuple[str, ...], *, ended: bool) -> TriggerMatcher:
         key = (markers, ended)
         if key not in self._gates:
             forbidden = self._tokenizer.stop_token_ids if ended else ()
-            self._gates[key] = MarkerGate(self._tokenizer, markers, forbidden)
+            self._gates[key] = TriggerMatcher(self._tokenizer, markers, forbidden)
         return self._gates[key]
 
     def _closing(self, thought: ThoughtConstraint) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.grammar.marker_gate import MarkerGate, Position, ends_inside_character
 from greenroom.engine.grammar.token_mask import TokenMask, only
 from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.engine.grammar.trigger_matcher import Position, TriggerMatcher, ends_inside_character
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import ThoughtConstraint
 
@@ -37,7 +37,7 @@ class Phase(Enum):
 
 
 @attrs.frozen(eq=False)
-class Plan:
+class CompiledConstraint:
     """A compiled constraint: what a row goes through. Immutable and shared.
 
     Args:
@@ -56,8 +56,8 @@ class Plan:
     opening: Any = None
     calls: tuple[Any, ...] = ()
     repeats: bool = True
-    free: MarkerGate | None = None
-    inside: MarkerGate | None = None
+    free: TriggerMatcher | None = None
+    inside: TriggerMatcher | None = None
     closing: tuple[int, ...] = ()
     ended: TokenMask = attrs.field(init=False)
 
@@ -75,7 +75,7 @@ class Plan:
 @attrs.frozen(eq=False)
 class _State:
     phase: Phase
-    gate: MarkerGate | None = None
+    gate: TriggerMatcher | None = None
     position: Position = ()
     matcher: Any = None
     spent: int = 0
@@ -92,14 +92,14 @@ _KEPT = 64
 """Tokens that can be taken back; more than any draft is long."""
 
 
-class RowMatcher:
+class Matcher:
     """Says which tokens may come next in one row. Belongs to one thread at a time.
 
     The batch loop asks for a mask while the forward pass runs, samples under it, and tells the matcher
     which token it took.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CompiledConstraint) -> None:
         self._plan = plan
         self._state = self._begin()
         self._history: list[tuple[_State, bool]] = []
@@ -249,9 +249,9 @@ class RowMatcher:
         self.rollback(taken)
         return taken
 
-    def clone(self) -> RowMatcher:
+    def clone(self) -> Matcher:
         """A matcher that goes on from here by itself, for n > 1. It takes nothing back from before."""
-        twin = RowMatcher.__new__(RowMatcher)
+        twin = Matcher.__new__(Matcher)
         matcher = self._state.matcher
         twin._plan = self._plan
         twin._state = attrs.evolve(self._state, matcher=None if matcher is None else matcher.deep_copy())

@@ -10,7 +10,7 @@ import structlog
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.quantized_caches import QuantisedCache
+from greenroom.engine.kv_cache.quantized_caches import QuantizedCache
 
 GROUP_SIZES = (64, 32)
 """Numbers that share a scale, the preferred first. MLX also has 128, which costs accuracy to save little."""
@@ -18,7 +18,7 @@ GROUP_SIZES = (64, 32)
 log = structlog.get_logger(__name__)
 
 
-class QuantisingModel:
+class QuantizingModel:
     """Behaves as the model that it holds, but for the caches that it makes.
 
     Args:
@@ -42,7 +42,7 @@ class QuantisingModel:
         return _quantised(caches.new_cache(self._model), self.kv_bits, iter(self.group_sizes))
 
 
-def quantise_kv(model: Any, kv_bits: int | None) -> Any:
+def quantize_kv(model: Any, kv_bits: int | None) -> Any:
     """The model, with caches that keep keys and values of full attention in so few bits, if that can be.
 
     Sliding windows and recurrent states stay as they are: they do not grow. What a model's attention takes
@@ -57,7 +57,7 @@ def quantise_kv(model: Any, kv_bits: int | None) -> Any:
     if not any(group_sizes):
         log.warning("kv cache stays unquantised", reason="no layer's cache can be quantised in groups")
         return model
-    quantising = QuantisingModel(model, kv_bits, group_sizes)
+    quantising = QuantizingModel(model, kv_bits, group_sizes)
     try:
         _try(quantising)
     except Exception as error:  # whatever an architecture makes of what it does not expect
@@ -83,7 +83,7 @@ def _group_size(leaf: Any) -> int | None:
     return next(fitting, None)
 
 
-def _try(model: QuantisingModel) -> None:
+def _try(model: QuantizingModel) -> None:
     """A slice alone and a step in a batch with padding: all that attention is ever asked for."""
     rows = [caches.new_cache(model) for _ in range(2)]
     for length, cache in enumerate(rows, 2):
@@ -101,5 +101,5 @@ def _quantised(layers: Iterable[Any], kv_bits: int, group_sizes: Iterator[int | 
             made.append(layer)
         else:
             size = next(group_sizes)
-            made.append(layer if size is None else QuantisedCache(kv_bits, size))
+            made.append(layer if size is None else QuantizedCache(kv_bits, size))
     return made

@@ -7,10 +7,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.kv_cache.quantized_layer import Parts, QuantisedLayer, stacked
+from greenroom.engine.kv_cache.quantized_layer import Parts, QuantizedLayer, stacked
 
 
-class QuantisedCache(QuantisedLayer):
+class QuantizedCache(QuantizedLayer):
     """One sequence; duck-typed as mlx-lm's `KVCache`."""
 
     @property
@@ -31,17 +31,17 @@ class QuantisedCache(QuantisedLayer):
         self.parts, self.used = parts, tokens
 
     @staticmethod
-    def merge(caches: Sequence[QuantisedCache]) -> BatchedQuantisedCache:
+    def merge(caches: Sequence[QuantizedCache]) -> BatchedQuantizedCache:
         """Sequences as the rows of a batch, in that order."""
         longest = max(cache.used for cache in caches)
         padding = [longest - cache.used for cache in caches]
-        batched = BatchedQuantisedCache(caches[0].bits, caches[0].group_size, padding)
+        batched = BatchedQuantizedCache(caches[0].bits, caches[0].group_size, padding)
         batched.parts = stacked(caches, [1] * len(caches))
         batched.used = longest
         return batched
 
 
-class BatchedQuantisedCache(QuantisedLayer):
+class BatchedQuantizedCache(QuantizedLayer):
     """Rows that are padded on the left; duck-typed as mlx-lm's `BatchKVCache`.
 
     The padding is known to the host, so that nothing waits for the device to tell it.
@@ -113,7 +113,7 @@ class BatchedQuantisedCache(QuantisedLayer):
             self.used -= needless
         self.padding = [left - needless for left in padding]
 
-    def extend(self, other: BatchedQuantisedCache) -> None:
+    def extend(self, other: BatchedQuantizedCache) -> None:
         """Append another batch's rows."""
         longest = max(self.used, other.used)
         self.parts = stacked([self, other], [len(self._padding), len(other.padding)])
@@ -123,9 +123,9 @@ class BatchedQuantisedCache(QuantisedLayer):
         ]
         self.used = longest
 
-    def extract(self, row: int) -> QuantisedCache:
+    def extract(self, row: int) -> QuantizedCache:
         """One row as a sequence of its own."""
-        plain = QuantisedCache(self.bits, self.group_size)
+        plain = QuantizedCache(self.bits, self.group_size)
         if self.parts is not None:
             seen = slice(self._padding[row], self.used)
             parts = [mx.contiguous(part[row : row + 1, :, seen]) for part in self.parts]

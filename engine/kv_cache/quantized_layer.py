@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-STEP = 256
+GROWTH_STEP = 256
 """Tokens for which room is made at once, as mlx-lm does: growing copies everything."""
 
 Parts = list[mx.array]
@@ -18,7 +18,7 @@ Packed = tuple[mx.array, ...]
 """Packed numbers, scales and biases, as `mx.quantized_matmul` takes them."""
 
 
-class QuantisedLayer:
+class QuantizedLayer:
     """Numbers are quantised as soon as they are stored, each token by itself, in groups along a head.
 
     So what is kept of a token depends neither on the slice that it came in nor on its neighbours. mlx-lm's
@@ -92,10 +92,10 @@ class QuantisedLayer:
 
 def with_room(tokens: int) -> int:
     """Tokens to make room for where so many are stored."""
-    return -(-tokens // STEP) * STEP
+    return -(-tokens // GROWTH_STEP) * GROWTH_STEP
 
 
-def stacked(layers: Sequence[QuantisedLayer], rows: Sequence[int]) -> Parts | None:
+def stacked(layers: Sequence[QuantizedLayer], rows: Sequence[int]) -> Parts | None:
     """The rows of several layers under each other, each pushed to the right as far as the longest reaches.
 
     Args:

@@ -15,14 +15,14 @@ import attrs
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache, leaves_of, slabs_of, tokens_in
 
-STEP = 256
+GROWTH_STEP = 256
 """Tokens by which all caches grow."""
 
 NEVER = 1 << 60
 
 
 @attrs.frozen
-class Slab:
+class KVTensor:
     """One array of a layer that grows: `[rows, heads, tokens, width]`."""
 
     heads: int
@@ -41,7 +41,7 @@ class Layer:
         fixed: Bytes that it takes however many tokens there are.
     """
 
-    slabs: tuple[Slab, ...] = ()
+    slabs: tuple[KVTensor, ...] = ()
     window: int | None = None
     fixed: int = 0
 
@@ -58,7 +58,7 @@ class Layer:
 
 
 @attrs.frozen
-class Footprint:
+class CacheSizeModel:
     """What a model's caches take.
 
     Args:
@@ -68,7 +68,7 @@ class Footprint:
     layers: tuple[Layer, ...]
 
     @classmethod
-    def of(cls, model: Any) -> Footprint:
+    def of(cls, model: Any) -> CacheSizeModel:
         """By the shapes that one token leaves; nothing is computed."""
         import mlx.core as mx
 
@@ -92,7 +92,7 @@ class Footprint:
 
 
 @attrs.frozen
-class Extent:
+class CacheUsage:
     """One cache now, and at the step at which it grows.
 
     Args:
@@ -110,7 +110,7 @@ class Extent:
     largest: int
 
     @classmethod
-    def of(cls, cache: Cache, rows: int, footprint: Footprint) -> Extent:
+    def of(cls, cache: Cache, rows: int, footprint: CacheSizeModel) -> CacheUsage:
         """Measure a plain or batched cache by its shapes; nothing is evaluated."""
         if not cache:
             return cls(0, NEVER, 0, 0, 0)
@@ -128,7 +128,7 @@ class Extent:
 
 def with_room(tokens: int) -> int:
     """Tokens that a span has room for when it holds these."""
-    return -(-tokens // STEP) * STEP
+    return -(-tokens // GROWTH_STEP) * GROWTH_STEP
 
 
 def _measure(leaf: Any, layer: Layer, rows: int) -> tuple[int, int, int]:
@@ -141,7 +141,7 @@ def _measure(leaf: Any, layer: Layer, rows: int) -> tuple[int, int, int]:
         size = leaf.nbytes
         return size, (NEVER if size else 0), (0 if size else rows * layer.fixed)
     capacity = slabs[0].shape[2]
-    more = STEP if layer.window is None else max(0, min(STEP, layer.window - capacity))
+    more = GROWTH_STEP if layer.window is None else max(0, min(GROWTH_STEP, layer.window - capacity))
     if not more:
         return size, NEVER, 0
     return size, max(0, capacity - tokens_in(leaf)), size // capacity * more
@@ -149,7 +149,7 @@ def _measure(leaf: Any, layer: Layer, rows: int) -> tuple[int, int, int]:
 
 def _layer(leaf: Any) -> Layer:
     slabs = [
-        Slab(slab.shape[1], slab.shape[3], slab.dtype, slab.nbytes // (slab.shape[0] * slab.shape[2]))
+        KVTensor(slab.shape[1], slab.shape[3], slab.dtype, slab.nbytes // (slab.shape[0] * slab.shape[2]))
         for slab in slabs_of(leaf)
     ]
     if slabs:

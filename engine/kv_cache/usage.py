@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.size_model import Extent, Footprint
+from greenroom.engine.kv_cache.size_model import CacheSizeModel, CacheUsage
 
 
-class CacheExtent:
+class CacheUsageTracker:
     """Remembers what a cache takes until a change, or until steps have filled the room in it."""
 
     def __init__(self) -> None:
-        self._extent: Extent | None = None
+        self._extent: CacheUsage | None = None
         self._since = 0
 
-    def of(self, cache: Cache, rows: int, footprint: Footprint) -> Extent:
+    def of(self, cache: Cache, rows: int, footprint: CacheSizeModel) -> CacheUsage:
         """What a cache of so many rows takes; measured anew when something has changed it."""
         if self._extent is None:
-            self._extent, self._since = Extent.of(cache, rows, footprint), 0
+            self._extent, self._since = CacheUsage.of(cache, rows, footprint), 0
         return self._extent
 
-    def grows(self, cache: Cache, rows: int, footprint: Footprint, ahead: int) -> bool:
+    def grows(self, cache: Cache, rows: int, footprint: CacheSizeModel, ahead: int) -> bool:
         """Whether the next step makes it larger, with so many drafted tokens."""
         return self.of(cache, rows, footprint).room <= self._since + ahead
 

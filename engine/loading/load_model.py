@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.quantization import quantise_kv
+from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batch_repairs import make_fit_for_batches
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.weight_files import check_weight_files
@@ -55,7 +55,7 @@ def load_model(
         _read_weights(model, progress, abandoned)
         _prove(model)
         make_fit_for_batches(model)
-        return quantise_kv(model, settings.kv_bits)
+        return quantize_kv(model, settings.kv_bits)
     except (ProblemError, LoadAbandonedError):
         raise
     except Exception as error:  # anything may come out of a foreign folder

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as GenericSequence
 
 from greenroom.engine.kv_cache.caches import Cache, arrange
-from greenroom.engine.kv_cache.size_model import Footprint, with_room
+from greenroom.engine.kv_cache.size_model import CacheSizeModel, with_room
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 _PATIENCE = 0.2
 """Seconds that another model's prefix cache gets to give way, before rows of this one do."""
@@ -24,7 +25,7 @@ class KvMemory:
         prefixes: Gives way first.
     """
 
-    def __init__(self, share: Share | None, footprint: Footprint, prefixes: PrefixCache | None) -> None:
+    def __init__(self, share: Share | None, footprint: CacheSizeModel, prefixes: PrefixCache | None) -> None:
         self.share = share or MemoryAccount().open()
         self.footprint = footprint
         self.margin = 0
@@ -61,7 +62,7 @@ class KvMemory:
         """As `lend`, with the prefix caches giving way: this model's, then those of the others."""
         return self._with_caches_giving_way(nbytes, lambda: self.lend(nbytes))
 
-    def promise(self, row: Row, tokens: int, slice_tokens: int) -> bool:
+    def promise(self, row: Sequence, tokens: int, slice_tokens: int) -> bool:
         """Keep room for a prompt that is about to be computed, if it is there or can be made."""
         nbytes = self.footprint.nbytes(1, tokens, slice_tokens)
         before = self._groups + self._promises + self._lent
@@ -76,7 +77,7 @@ class KvMemory:
         self._promises += nbytes
         return True
 
-    def widen(self, rows: Sequence[Row], nbytes: int) -> bool:
+    def widen(self, rows: GenericSequence[Sequence], nbytes: int) -> bool:
         """Have the promises to these rows come to so many bytes together, if that can be."""
         missing = nbytes - sum(self._promised.get(row.serial, 0) for row in rows)
         if missing > 0:
@@ -90,7 +91,7 @@ class KvMemory:
         """Give a prompt's cache all its room at once: growing step by step copies it at each of them."""
         arrange(cache, self._shapes, with_room(tokens))
 
-    def release(self, row: Row) -> None:
+    def release(self, row: Sequence) -> None:
         """A promise is kept by now, or not needed any more; counts from the next `settle`."""
         self._promises -= self._promised.pop(row.serial, 0)
 

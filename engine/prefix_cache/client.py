@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence as GenericSequence
 from typing import Any
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.prefix_cache.memory import layers
-from greenroom.engine.prefix_cache.prefix_cache import Known, PrefixCache
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.prefix_cache.prefix_cache import CachedPrefix, PrefixCache
+from greenroom.engine.sequences.sequence import Sequence
 
 _LEAST = 32
 """New tokens that are worth a copy: fewer are computed again as fast."""
@@ -21,7 +22,7 @@ _STRIDE = 512
 """Tokens between two places within a prompt where a state is kept, but for the first and the last."""
 
 
-class Recall:
+class PrefixCacheClient:
     """The prefix cache as one model's rows see it.
 
     Args:
@@ -39,24 +40,24 @@ class Recall:
         """Changes whenever `known` might answer otherwise."""
         return self._cache.memory.version if self._cache else 0
 
-    def known(self, row: Row) -> Known:
+    def known(self, row: Sequence) -> CachedPrefix:
         """How much of a row's prompt need not be computed."""
         if self._cache is None or row.key is None:
-            return Known(0, 0)
+            return CachedPrefix(0, 0)
         return self._cache.known(row.key, row.inputs, self._states)
 
-    def begin(self, row: Row) -> tuple[Cache, int]:
+    def begin(self, row: Sequence) -> tuple[Cache, int]:
         """A plain cache for a row, filled as far as its prompt is known, and how far that is."""
         cache = caches.new_cache(self._model)
         if self._cache is None or row.key is None:
             return cache, 0
         return cache, self._cache.restore(row.key, row.inputs, cache)
 
-    def remembers(self, row: Row) -> bool:
+    def remembers(self, row: Sequence) -> bool:
         """Whether what is computed of a row's prompt is kept for others."""
         return self._cache is not None and row.key is not None
 
-    def stops(self, row: Row, done: int, shared: Iterable[int]) -> tuple[int, ...]:
+    def stops(self, row: Sequence, done: int, shared: Iterable[int]) -> tuple[int, ...]:
         """Where to pause within the rest of a prompt, because what was computed so far is to be kept.
 
         Nothing where any part of what is kept can be used. Where it cannot: where earlier prompts went
@@ -68,7 +69,7 @@ class Recall:
         end = len(row.inputs) - 1
         if self._cache is None or row.key is None or not self._states:
             return ()
-        inner = [border for border in row.borders if done < border < end]
+        inner = [border for border in row.checkpoints if done < border < end]
         wanted = {*inner[:1], *inner[-1:]}
         last = done
         for border in inner:
@@ -82,15 +83,17 @@ class Recall:
                 chosen.append(stop)
         return tuple(chosen)
 
-    def keep_prompt(self, row: Row, cache: Cache, index: int | None, length: int) -> None:
+    def keep_prompt(self, row: Sequence, cache: Cache, index: int | None, length: int) -> None:
         """Keep a prompt that is computed up to `length`, while its row goes on."""
         least = _LEAST if self._states else LEAST_WHILE_RUNNING
         self._store(row, row.inputs[:length], cache, index, least)
 
-    def keep_answer(self, row: Row, cache: Cache, index: int | None) -> None:
+    def keep_answer(self, row: Sequence, cache: Cache, index: int | None) -> None:
         """Keep a prompt with as much of its answer as was read, when its row leaves."""
         self._store(row, (*row.prompt, *row.answer), cache, index, _LEAST)
 
-    def _store(self, row: Row, tokens: Sequence[int], cache: Cache, index: int | None, least: int) -> None:
+    def _store(
+        self, row: Sequence, tokens: GenericSequence[int], cache: Cache, index: int | None, least: int
+    ) -> None:
         if self._cache is not None and row.key is not None:
             self._cache.store(row.key, tokens, cache, index, least)

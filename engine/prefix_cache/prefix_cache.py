@@ -18,7 +18,7 @@ from greenroom.schemas.model_key import ModelKey
 
 
 @attrs.frozen
-class Known:
+class CachedPrefix:
     """What is known of a prompt.
 
     Args:
@@ -62,7 +62,7 @@ class PrefixCache:
         memory = self.memory
         return PrefixCacheStatistics(memory.nbytes, memory.nodes, self._hits, self._misses, memory.evictions)
 
-    def known(self, key: ModelKey, tokens: Sequence[int], states: bool) -> Known:
+    def known(self, key: ModelKey, tokens: Sequence[int], states: bool) -> CachedPrefix:
         """How much of a prompt need not be computed; its last token always is.
 
         Args:
@@ -72,7 +72,7 @@ class PrefixCache:
         match = self.memory.match(key, packed)
         usable = match.usable(states).length
         found = self._on_disk(key, packed, usable) or Found()
-        return Known(max(usable, found.usable(states)), max(match.length, found.length))
+        return CachedPrefix(max(usable, found.usable(states)), max(match.length, found.length))
 
     def restore(self, key: ModelKey, tokens: Sequence[int], cache: Cache) -> int:
         """Fill an empty plain cache with the longest known beginning; returns its tokens."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 
 
 class Written(Protocol):
@@ -20,7 +20,7 @@ class Written(Protocol):
     def answer(self) -> Sequence[int]: ...
 
 
-class Adjustments:
+class LogitsProcessors:
     """Changes logits `[rows, vocabulary]` of a fixed set of rows.
 
     What is added to the logits, and by what they are divided, is held in arrays to which every step adds the
@@ -34,7 +34,7 @@ class Adjustments:
 
     def __init__(
         self,
-        rows: Sequence[RowSampling],
+        rows: Sequence[SamplingParameters],
         positions: Sequence[int],
         written: Sequence[Written | None],
         vocabulary: int,

@@ -15,9 +15,9 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.sampling.exponential_race import is_small
-from greenroom.engine.sampling.logits_processors import Adjustments, Written
-from greenroom.engine.sampling.sampling_parameters import RowSampling
-from greenroom.engine.sampling.strategies import AHEAD, Draw, draw_class
+from greenroom.engine.sampling.logits_processors import LogitsProcessors, Written
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+from greenroom.engine.sampling.strategies import AHEAD, SamplingStrategy, draw_class
 
 
 @attrs.frozen(eq=False)
@@ -29,8 +29,8 @@ class _Class:
     """
 
     rows: mx.array | None
-    draw: Draw
-    adjust: Adjustments | None
+    draw: SamplingStrategy
+    adjust: LogitsProcessors | None
 
     def __call__(self, logits: mx.array) -> mx.array:
         chosen = logits if self.rows is None else logits[self.rows]
@@ -47,12 +47,12 @@ class Sampler:
         ahead: Steps for which random numbers are drawn at once.
     """
 
-    IDLE = RowSampling(seed=0)
+    IDLE = SamplingParameters(seed=0)
     """Settings of a row whose token nobody will read."""
 
     def __init__(
         self,
-        rows: Sequence[RowSampling],
+        rows: Sequence[SamplingParameters],
         positions: Sequence[int],
         written: Sequence[Written | None] = (),
         ahead: int = AHEAD,
@@ -62,7 +62,7 @@ class Sampler:
         self._positions = list(positions)
         self._written = written or [None] * len(rows)
         self._classes: list[_Class] = []
-        self._adjust: Adjustments | None = None
+        self._adjust: LogitsProcessors | None = None
         self._order: mx.array | None = None
         self._greedy = all(row.temperature == 0 and not row.adjusts for row in rows)
         waiting = [row.min_tokens - at for row, at in zip(rows, positions, strict=True)]
@@ -91,18 +91,18 @@ class Sampler:
 
     def _classify(self, vocabulary: int) -> None:
         """Sort the rows into classes of work."""
-        members: dict[tuple[type[Draw], int, bool], list[int]] = {}
+        members: dict[tuple[type[SamplingStrategy], int, bool], list[int]] = {}
         for index, row in enumerate(self._rows):
             members.setdefault(draw_class(row, vocabulary), []).append(index)
         # One more pass over a small vocabulary costs less than the same operations for several classes.
         together = is_small(vocabulary)
         if together and any(row.adjusts for row in self._rows):
-            self._adjust = Adjustments(self._rows, self._positions, self._written, vocabulary)
+            self._adjust = LogitsProcessors(self._rows, self._positions, self._written, vocabulary)
         for (kind, width, _), rows in members.items():
             settings, positions = [self._rows[i] for i in rows], [self._positions[i] for i in rows]
             adjust = None
             if not together and any(row.adjusts for row in settings):
-                adjust = Adjustments(settings, positions, [self._written[i] for i in rows], vocabulary)
+                adjust = LogitsProcessors(settings, positions, [self._written[i] for i in rows], vocabulary)
             indices = mx.array(rows) if len(members) > 1 else None
             self._classes.append(_Class(indices, kind(settings, positions, width, self._ahead), adjust))
         if len(members) > 1:

@@ -12,7 +12,7 @@ from greenroom.schemas.generation import GenerationParameters
 
 
 @attrs.frozen
-class RowSampling:
+class SamplingParameters:
     """How the tokens of one row are drawn.
 
     Args:
@@ -48,7 +48,7 @@ class RowSampling:
     @classmethod
     def of(
         cls, parameters: GenerationParameters, end_tokens: Iterable[int] = (), choice: int = 0
-    ) -> RowSampling:
+    ) -> SamplingParameters:
         """The settings of one choice of a request; without a seed, nobody can repeat its draws."""
         seed = parameters.seed
         return cls(

@@ -26,7 +26,7 @@ from greenroom.engine.sampling.exponential_race import (
     race_length,
     races_in_blocks,
 )
-from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 
 WIDTHS = (64, 256, 1024)
 """Likeliest tokens that are looked at for a small, a middling and a large top_k."""
@@ -45,14 +45,14 @@ AHEAD = 8
 """Steps for which random numbers are drawn at once: many small arrays cost more than one large one."""
 
 
-def draw_class(row: RowSampling, vocabulary: int) -> tuple[type[Draw], int, bool]:
+def draw_class(row: SamplingParameters, vocabulary: int) -> tuple[type[SamplingStrategy], int, bool]:
     """The class of work for a row, the `width` of it, and whether the row stands apart.
 
     In a large vocabulary a pass over all tokens is dear, so rows that need more of them stand apart.
     """
     apart = not is_small(vocabulary) and (row.adjusts or row.xtc_probability > 0)
     if row.temperature == 0:
-        return Draw, 0, apart
+        return SamplingStrategy, 0, apart
     if 0 < row.top_k < vocabulary:
         width = next((width for width in WIDTHS if row.top_k <= width), 0)
         return (TopDraw, min(width, vocabulary), False) if width else (SortedDraw, 0, False)
@@ -85,7 +85,7 @@ def tries_at_once(top_p: float) -> int:
     return math.ceil(math.log(_RARE) / math.log1p(-min(top_p, 0.999)))
 
 
-class Draw:
+class SamplingStrategy:
     """The likeliest token.
 
     Args:
@@ -96,7 +96,7 @@ class Draw:
     """
 
     def __init__(
-        self, settings: Sequence[RowSampling], positions: Sequence[int], width: int, ahead: int = AHEAD
+        self, settings: Sequence[SamplingParameters], positions: Sequence[int], width: int, ahead: int = AHEAD
     ) -> None:
         self._ahead = ahead
         self._width = width
@@ -147,7 +147,7 @@ class Draw:
         return mx.where(times > self._spared, least, mx.inf)
 
 
-class FullDraw(Draw):
+class FullDraw(SamplingStrategy):
     """From the whole vocabulary, but for what min_p and xtc leave out: no sort."""
 
     def draw(self, logits: mx.array) -> mx.array:
@@ -161,7 +161,7 @@ class FullDraw(Draw):
         return race_in_blocks(weights, times[:, 1:])[:, 0]
 
 
-class TopDraw(Draw):
+class TopDraw(SamplingStrategy):
     """From the k likeliest."""
 
     def draw(self, logits: mx.array) -> mx.array:
@@ -190,7 +190,7 @@ class SortedDraw(TopDraw):
     """From very many of the likeliest: the only class that sorts the whole vocabulary."""
 
     def __init__(
-        self, settings: Sequence[RowSampling], positions: Sequence[int], width: int, ahead: int = AHEAD
+        self, settings: Sequence[SamplingParameters], positions: Sequence[int], width: int, ahead: int = AHEAD
     ) -> None:
         super().__init__(settings, positions, width, ahead)
         self._has_top_k = True
@@ -203,7 +203,7 @@ class SortedDraw(TopDraw):
         return mx.take_along_axis(candidates, picked, axis=-1)[:, 0]
 
 
-class TriedDraw(Draw):
+class TriedDraw(SamplingStrategy):
     """From the nucleus of a small vocabulary, where operations are dearer than passes: no candidates.
 
     Several tokens are drawn from all, and the first that is inside the nucleus counts: the tokens above it
@@ -227,7 +227,7 @@ class TriedDraw(Draw):
         return mx.where(found[:, 0], token[:, 0], mx.argmax(logits, axis=-1))
 
 
-class NucleusDraw(Draw):
+class NucleusDraw(SamplingStrategy):
     """From a nucleus, without sorting the vocabulary.
 
     A nucleus that fits into the likeliest tokens is drawn from directly. From a larger one, of a nearly flat
@@ -240,7 +240,7 @@ class NucleusDraw(Draw):
     _extra_races = 0
 
     def __init__(
-        self, settings: Sequence[RowSampling], positions: Sequence[int], width: int, ahead: int = AHEAD
+        self, settings: Sequence[SamplingParameters], positions: Sequence[int], width: int, ahead: int = AHEAD
     ) -> None:
         super().__init__(settings, positions, width, ahead)
         self._tries = [tries(row.top_p) for row in settings]

@@ -12,13 +12,13 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.engine.batch.parallel_samples import twins_of, with_twins
+from greenroom.engine.batch.parallel_samples import parallel_samples_of, with_parallel_samples
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
-from greenroom.engine.scheduler.running_batches import RunningGroups
-from greenroom.engine.scheduler.waiting_queue import Seat, WaitingRoom
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.scheduler.waiting_queue import QueueEntry, WaitingQueue
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem, ProblemError
 
 MOST_RESERVED = 1024
@@ -58,20 +58,20 @@ class Admission:
         most_reserved: Tokens of an answer for which room is reserved at most.
     """
 
-    def __init__(self, memory: KvMemory, prefill: PrefillQueue, groups: RunningGroups) -> None:
+    def __init__(self, memory: KvMemory, prefill: PrefillQueue, groups: RunningBatches) -> None:
         self.statistics = AdmissionStatistics()
         self.most_reserved = MOST_RESERVED
         self._memory = memory
         self._prefill = prefill
         self._groups = groups
-        self._waiting = WaitingRoom()
-        self._seats: dict[int, Seat] = {}
+        self._waiting = WaitingQueue()
+        self._seats: dict[int, QueueEntry] = {}
         self._serial = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, row: Row, embeddings: Any, client: str, conversation: str) -> None:
+    def add(self, row: Sequence, embeddings: Any, client: str, conversation: str) -> None:
         """Take on a request.
 
         Raises:
@@ -79,12 +79,14 @@ class Admission:
         """
         if not self._fits_alone(row):
             raise ProblemError(self.too_long(row))
-        for choice in (row, *row.twins):
+        for choice in (row, *row.parallel_samples):
             choice.serial = self._serial = self._serial + 1
         tokens = len(row.prompt) + min(row.max_tokens, self.most_reserved)
-        self._waiting.add(Seat(row, embeddings, client, conversation, tokens, 1 + len(row.twins)))
+        self._waiting.add(
+            QueueEntry(row, embeddings, client, conversation, tokens, 1 + len(row.parallel_samples))
+        )
 
-    def too_long(self, row: Row) -> Problem:
+    def too_long(self, row: Sequence) -> Problem:
         """Why a prompt can never be computed."""
         room = (self._memory.share.room_alone() or 0) >> 20
         detail = (
@@ -93,18 +95,18 @@ class Admission:
         )
         return Problem(400, "context_length_exceeded", detail, "messages")
 
-    def leave(self, row: Row) -> None:
+    def leave(self, row: Sequence) -> None:
         """A row has ended, wherever it stands."""
         self._seats.pop(row.serial, None)
         self._memory.release(row)
         if len(self._waiting):
             self._waiting.leave(row)
 
-    def begin(self) -> list[Row]:
+    def begin(self) -> list[Sequence]:
         """Let those who wait begin, as far as there is room; returns rows for which there never will be."""
         if not len(self._waiting):
             return []
-        hopeless: list[Row] = []
+        hopeless: list[Sequence] = []
         reserved = sum(map(self._reserved, self._seats.values()))
         scarce = not self._fits(reserved + sum(map(self._reserved, self._waiting)))
         while (seat := self._waiting.first(fairly=scarce)) is not None:
@@ -128,12 +130,12 @@ class Admission:
             for row in joining.rows:
                 self._make_room_for_twins(row, caches.size_in_bytes(joining.cache) // len(joining.rows))
         rows = [row for joining in ready for row in joining.rows]
-        self._groups.admit(with_twins(ready))
+        self._groups.admit(with_parallel_samples(ready))
         for row in rows:
             self._memory.release(row)
         self._groups.settle()
 
-    def make_room(self) -> list[Row]:
+    def make_room(self) -> list[Sequence]:
         """See to it that the next step fits; returns rows that have to end now because it never would."""
         while growing := self._groups.growing():
             extents = [group.extent(self._memory.footprint) for group in growing]
@@ -150,7 +152,7 @@ class Admission:
                 return cut
         return []
 
-    def _reserved(self, seat: Seat) -> int:
+    def _reserved(self, seat: QueueEntry) -> int:
         tokens = max(seat.tokens, seat.row.length + 1)
         return seat.choices * self._memory.footprint.nbytes(1, tokens)
 
@@ -159,7 +161,7 @@ class Admission:
         room = self._memory.share.room_for_running()
         return room is None or nbytes * (1 + self._memory.footprint.layers_share) <= room
 
-    def _begin(self, seat: Seat, wanted: int) -> bool:
+    def _begin(self, seat: QueueEntry, wanted: int) -> bool:
         row, memory = seat.row, self._memory
         if self._seats and not self._fits(wanted):
             return False
@@ -171,15 +173,15 @@ class Admission:
             return False
         self._waiting.admit(seat)
         self._seats[row.serial] = seat
-        if row.resumes:
+        if row.preempted:
             self.statistics.resumed += 1
             log.info("resumed", request_id=row.request_id, tokens=row.generated)
         self._prefill.add(row, seat.embeddings, seat.client, seat.conversation)
         return True
 
-    def _make_room_for_twins(self, row: Row, nbytes: int) -> None:
+    def _make_room_for_twins(self, row: Sequence, nbytes: int) -> None:
         """Those further choices of a request that do not fit beside it begin on their own, later."""
-        twins = twins_of(row)
+        twins = parallel_samples_of(row)
         if not twins:
             return
         seat = self._seats[row.serial]
@@ -190,16 +192,16 @@ class Admission:
             if fits:
                 self._seats[twin.serial] = mine
             else:
-                twin.apart = True
+                twin.on_its_own = True
                 twin.started = row.started
                 self._stop(mine)
 
-    def _stop_youngest(self) -> list[Row]:
+    def _stop_youngest(self) -> list[Sequence]:
         """Stop the youngest row, or end the only one if it would never fit; returns a row to end."""
         seat = self._seats[max(self._seats)]
         row = seat.row
         if len(self._seats) > 1 or self._memory.share.others_run():
-            row.apart = row.apart or row.sampled > 0 or not self._prefill.withdraw(row)
+            row.on_its_own = row.on_its_own or row.sampled > 0 or not self._prefill.withdraw(row)
             self._groups.drop(row)
             self._memory.release(row)
             del self._seats[row.serial]
@@ -214,15 +216,15 @@ class Admission:
         row.max_tokens = row.sampled
         return [row] if row.sampled == row.generated else []
 
-    def _stop(self, seat: Seat) -> None:
+    def _stop(self, seat: QueueEntry) -> None:
         row = seat.row
-        row.set_aside()
+        row.preempt()
         seat.tokens = len(row.inputs) + min(row.max_tokens - row.generated, self.most_reserved)
         self.statistics.preempted += 1
         log.info("preempted", request_id=row.request_id, choice=row.index, tokens=row.generated)
         self._waiting.add(seat)
 
-    def _fits_alone(self, row: Row) -> bool:
+    def _fits_alone(self, row: Sequence) -> bool:
         room = self._memory.share.room_alone()
         if room is None:
             return True

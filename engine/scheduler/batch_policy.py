@@ -10,7 +10,7 @@ from greenroom.engine.batch.shape import Shape
 
 
 @attrs.frozen
-class GroupingPolicy:
+class BatchPolicy:
     """Weighs padding against one more pass over the weights.
 
     Args:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence as GenericSequence
 
-from greenroom.engine.batch.prefilled_sequences import Joining
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prompt import Prompt
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
-class Ready:
+class BatchingWindow:
     """Rows that can decode, until somebody takes them.
 
     Args:
@@ -23,32 +24,32 @@ class Ready:
     def __init__(self, policy: PrefillPolicy, costs: StepCosts) -> None:
         self._policy = policy
         self._costs = costs
-        self._joining: list[Joining] = []
+        self._joining: list[PrefilledSequences] = []
         self._since = 0.0
 
     def __len__(self) -> int:
         return len(self._joining)
 
-    def __iter__(self) -> Iterator[Joining]:
+    def __iter__(self) -> Iterator[PrefilledSequences]:
         return iter(self._joining)
 
-    def add(self, joining: Joining) -> None:
+    def add(self, joining: PrefilledSequences) -> None:
         """Prompts were computed."""
         if not self._joining:
             self._since = time.perf_counter()
         self._joining.append(joining)
 
-    def take(self) -> list[Joining]:
+    def take(self) -> list[PrefilledSequences]:
         """All of them, which are not here any more."""
         taken, self._joining = self._joining, []
         return taken
 
-    def cancel(self, row: Row) -> None:
+    def cancel(self, row: Sequence) -> None:
         """Nobody wants a row any more, if it is here."""
         left = [joining.without(row) for joining in self._joining]
         self._joining = [joining for joining in left if joining is not None]
 
-    def wait_for(self, following: Prompt, prompts: Sequence[Prompt]) -> bool:
+    def wait_for(self, following: Prompt, prompts: GenericSequence[Prompt]) -> bool:
         """Whether those who are here wait for the prompts like theirs, of which one comes next.
 
         Args:

@@ -101,7 +101,7 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
     return solution
 
 
-Slice = tuple[int, int, int]
+PrefillChunk = tuple[int, int, int]
 """Rows of a slice of prefill, tokens of each, and tokens that their caches hold already."""
 
 _EVERY = 8
@@ -134,7 +134,7 @@ class StepCosts:
         """Of one step of these groups."""
         return self._slowness * self.decode.predict(_decode_counts(groups))
 
-    def slices_ms(self, pieces: Sequence[Slice]) -> float:
+    def slices_ms(self, pieces: Sequence[PrefillChunk]) -> float:
         """Of some slices."""
         return self.prefill.predict(_slice_counts(pieces))
 
@@ -156,7 +156,7 @@ class StepCosts:
         low, high = _PADDING_PER_PASS
         return min(max(weights / token, low), high) if token > 0 else high
 
-    def observe(self, groups: Sequence[Shape], pieces: Sequence[Slice], milliseconds: float) -> None:
+    def observe(self, groups: Sequence[Shape], pieces: Sequence[PrefillChunk], milliseconds: float) -> None:
         """What was computed in a stretch of time, and how long it took.
 
         Args:
@@ -195,7 +195,7 @@ def _decode_counts(groups: Sequence[Shape]) -> list[float]:
     return [len(groups), rows, sum(rows * length for rows, length in groups)]
 
 
-def _slice_counts(pieces: Sequence[Slice]) -> list[float]:
+def _slice_counts(pieces: Sequence[PrefillChunk]) -> list[float]:
     tokens = sum(rows * tokens for rows, tokens, _ in pieces)
     pairs = sum(rows * tokens * (context + tokens / 2) for rows, tokens, context in pieces)
     return [tokens, pairs]

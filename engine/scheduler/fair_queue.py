@@ -8,7 +8,7 @@ import attrs
 
 
 @attrs.frozen
-class Waiting:
+class WaitingPrompt:
     """A prompt that waits to be computed.
 
     Args:
@@ -34,7 +34,7 @@ class FairQueue:
         self._now = 0.0
         self._turn = 0
 
-    def choose(self, waiting: Sequence[Waiting]) -> int:
+    def choose(self, waiting: Sequence[WaitingPrompt]) -> int:
         """Index of the prompt whose turn it is.
 
         Of one client, every second slice goes to the shortest prompt and the others to the oldest, so that

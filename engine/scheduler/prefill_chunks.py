@@ -7,16 +7,16 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.prefilled_sequences import Joining
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.size_model import STEP
+from greenroom.engine.kv_cache.size_model import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.prefix_cache.client import Recall
+from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.scheduler.prompt import Prompt
 
 
-class Slices:
+class PrefillChunks:
     """Computes what it is told of prompts that have begun, and keeps it for others.
 
     Args:
@@ -25,13 +25,13 @@ class Slices:
         memory: What the caches may take; None is unlimited.
     """
 
-    def __init__(self, model: Any, recall: Recall, memory: KvMemory | None) -> None:
+    def __init__(self, model: Any, recall: PrefixCacheClient, memory: KvMemory | None) -> None:
         self._model = model
         self._recall = recall
         self._memory = memory
         self._under_way: list[Cache] = []
 
-    def compute(self, prompt: Prompt, tokens: int) -> Joining | None:
+    def compute(self, prompt: Prompt, tokens: int) -> PrefilledSequences | None:
         """Start to compute the next so many tokens of a prompt; its row if that is all of it."""
         cache = prompt.cache
         assert cache is not None
@@ -48,9 +48,9 @@ class Slices:
         prompt.done += tokens
         if prompt.remaining == 0 or prompt.done in prompt.stops:
             self._recall.keep_prompt(prompt.row, cache, None, prompt.done)
-        return None if prompt.remaining else Joining((prompt.row,), cache)
+        return None if prompt.remaining else PrefilledSequences((prompt.row,), cache)
 
-    def compute_together(self, prompts: Sequence[Prompt]) -> Joining:
+    def compute_together(self, prompts: Sequence[Prompt]) -> PrefilledSequences:
         """Start to compute all that remains of several prompts in one pass."""
         cache = caches.merge([prompt.cache for prompt in prompts if prompt.cache is not None])
         lengths = [prompt.remaining for prompt in prompts]
@@ -69,7 +69,7 @@ class Slices:
         for index, prompt in enumerate(prompts):
             prompt.done += prompt.remaining
             self._recall.keep_prompt(prompt.row, cache, index, prompt.done)
-        return Joining(tuple(prompt.row for prompt in prompts), cache)
+        return PrefilledSequences(tuple(prompt.row for prompt in prompts), cache)
 
     def wait(self) -> None:
         """Wait for everything that was started."""
@@ -84,7 +84,7 @@ class Slices:
         footprint = self._memory.footprint
         longest = max(len(prompt.row.inputs) for prompt in prompts)
         known = sum(footprint.nbytes(1, prompt.done) for prompt in prompts if prompt.done)
-        joined = footprint.nbytes(len(prompts), longest + STEP, longest)
+        joined = footprint.nbytes(len(prompts), longest + GROWTH_STEP, longest)
         return self._memory.widen([prompt.row for prompt in prompts], joined + known)
 
     def _launch(self, cache: Cache) -> None:

@@ -7,19 +7,19 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.batch.prefilled_sequences import Joining
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.prefix_cache.client import Recall
+from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.batching_window import Ready
-from greenroom.engine.scheduler.cost_model import Slice, StepCosts
-from greenroom.engine.scheduler.fair_queue import FairQueue, Waiting
-from greenroom.engine.scheduler.prefill_chunks import Slices
+from greenroom.engine.scheduler.batching_window import BatchingWindow
+from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
+from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.scheduler.prefill_chunks import PrefillChunks
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prefix_reuse import Beginnings
+from greenroom.engine.scheduler.prefix_reuse import PrefixReuse
 from greenroom.engine.scheduler.prompt import Prompt
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import PromptProgress
 
 
@@ -42,15 +42,15 @@ class PrefillQueue:
         prefixes: PrefixCache | None = None,
         memory: KvMemory | None = None,
     ) -> None:
-        self.recall = Recall(model, prefixes)
+        self.recall = PrefixCacheClient(model, prefixes)
         self._policy = policy or PrefillPolicy()
         self._costs = costs or StepCosts()
         self._fair = FairQueue()
-        self._beginnings = Beginnings(model, self.recall)
-        self._slices = Slices(model, self.recall, memory)
+        self._beginnings = PrefixReuse(model, self.recall)
+        self._slices = PrefillChunks(model, self.recall, memory)
         self._prompts: list[Prompt] = []
-        self._ready = Ready(self._policy, self._costs)
-        self._launched: tuple[float, list[Slice]] | None = None
+        self._ready = BatchingWindow(self._policy, self._costs)
+        self._launched: tuple[float, list[PrefillChunk]] | None = None
         self._beside = 0
         self._last = 0
 
@@ -58,20 +58,20 @@ class PrefillQueue:
         return len(self._prompts) + len(self._ready)
 
     def add(
-        self, row: Row, embeddings: mx.array | None = None, client: str = "", conversation: str = ""
+        self, row: Sequence, embeddings: mx.array | None = None, client: str = "", conversation: str = ""
     ) -> None:
         """Queue a row's prompt."""
         prompt = Prompt(row, embeddings, client=client, conversation=conversation or row.request_id)
         self._prompts.append(prompt)
         self._beginnings.arrives(prompt, self._prompts)
 
-    def cancel(self, row: Row) -> None:
+    def cancel(self, row: Sequence) -> None:
         """Forget a prompt; a slice of it that is under way is wasted."""
         self._prompts = [prompt for prompt in self._prompts if prompt.row is not row]
         self._ready.cancel(row)
         self._beginnings.ends(row)
 
-    def withdraw(self, row: Row) -> bool:
+    def withdraw(self, row: Sequence) -> bool:
         """Forget a prompt that will begin anew, and have its memory back; whether it was here."""
         found = any(prompt.row is row for prompt in self._prompts)
         if found:
@@ -79,7 +79,7 @@ class PrefillQueue:
             self.cancel(row)
         return found
 
-    def take_ready(self) -> list[Joining]:
+    def take_ready(self) -> list[PrefilledSequences]:
         """Rows that can decode; their caches may still be under way, which no caller needs to wait for."""
         burst = self._prompts and not self._beside and self._ready
         if burst and self._ready.wait_for(self._next(), self._prompts):
@@ -88,7 +88,7 @@ class PrefillQueue:
 
     def advance(
         self, decode_ms: float, copied_ms: float = 0.0
-    ) -> tuple[list[tuple[Row, PromptProgress]], list[Slice]]:
+    ) -> tuple[list[tuple[Sequence, PromptProgress]], list[PrefillChunk]]:
         """Start the next slice, once the one before it is done.
 
         Args:
@@ -125,10 +125,10 @@ class PrefillQueue:
             self._costs.observe([], pieces, (time.perf_counter() - began) * 1e3)
         self._launched = None
 
-    def _fill(self, left: float, idle: bool) -> tuple[list[Prompt], list[Slice]]:
+    def _fill(self, left: float, idle: bool) -> tuple[list[Prompt], list[PrefillChunk]]:
         """Compute prompts for so many milliseconds: the next one as soon as one is done."""
         reached: list[Prompt] = []
-        pieces: list[Slice] = []
+        pieces: list[PrefillChunk] = []
         while self._prompts:
             self._beginnings.look_up(self._prompts)
             first = self._next()
@@ -148,7 +148,7 @@ class PrefillQueue:
 
     def _next(self) -> Prompt:
         able = [prompt for prompt in self._prompts if not self._beginnings.waits(prompt)]
-        waiting = [Waiting(prompt.client, prompt.conversation, prompt.remaining) for prompt in able]
+        waiting = [WaitingPrompt(prompt.client, prompt.conversation, prompt.remaining) for prompt in able]
         return able[self._fair.choose(waiting)]
 
     def _together(self, first: Prompt, tokens: int) -> list[Prompt]:
@@ -173,14 +173,14 @@ class PrefillQueue:
             not prompt.done or len(prompt.row.inputs) <= longest
         )
 
-    def _compute(self, chosen: list[Prompt], tokens: int) -> list[Slice]:
+    def _compute(self, chosen: list[Prompt], tokens: int) -> list[PrefillChunk]:
         """Start a slice, of so many tokens if it is one prompt's; nothing if all of it was known."""
         now = time.perf_counter()
         for prompt in chosen:
             prompt.row.started = prompt.row.started or now
             self._beginnings.begin(prompt, self._prompts)
         first, context = chosen[0], chosen[0].done
-        joining: Joining | None
+        joining: PrefilledSequences | None
         if len(chosen) > 1:
             width = max(prompt.remaining for prompt in chosen)
             joining = self._slices.compute_together(chosen)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence as GenericSequence
 from typing import Any
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.prefix_cache.client import Recall
-from greenroom.engine.scheduler.prefix_sharing import Leading
+from greenroom.engine.prefix_cache.client import PrefixCacheClient
+from greenroom.engine.scheduler.prefix_sharing import PrefixSharing
 from greenroom.engine.scheduler.prompt import Prompt
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
-class Beginnings:
+class PrefixReuse:
     """Gives prompts their caches, filled as far as somebody has computed them.
 
     Args:
@@ -20,10 +21,10 @@ class Beginnings:
         recall: What is known of prompts.
     """
 
-    def __init__(self, model: Any, recall: Recall) -> None:
+    def __init__(self, model: Any, recall: PrefixCacheClient) -> None:
         self._model = model
         self._recall = recall
-        self._leading = Leading(recall.remembers)
+        self._leading = PrefixSharing(recall.remembers)
 
     def arrives(self, prompt: Prompt, prompts: Iterable[Prompt]) -> None:
         """A prompt waits for its turn; those under way pause where they part with it, if they have to."""
@@ -43,7 +44,7 @@ class Beginnings:
         """Whether a prompt that has not begun had better continue from one that is under way."""
         return prompt.cache is None and self._leading.should_wait(prompt.row, prompt.done)
 
-    def begin(self, prompt: Prompt, prompts: Sequence[Prompt]) -> None:
+    def begin(self, prompt: Prompt, prompts: GenericSequence[Prompt]) -> None:
         """A prompt's turn has come, if it had not before.
 
         Args:
@@ -60,10 +61,10 @@ class Beginnings:
         prompt.cache, prompt.done = self._recall.begin(row)
         waiting = (other.row for other in prompts if other.cache is None and other.embeddings is None)
         self._pause_at(prompt, {shared, *self._leading.begins(row, waiting)})
-        if not row.resumes:
+        if not row.preempted:
             row.cached = prompt.done
 
-    def ends(self, row: Row) -> None:
+    def ends(self, row: Sequence) -> None:
         """A row's prompt is computed, or nobody wants it any more."""
         self._leading.ends(row)
 

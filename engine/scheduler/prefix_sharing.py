@@ -6,46 +6,46 @@ from collections.abc import Callable, Iterable
 
 from greenroom.engine.prefix_cache.client import LEAST_WHILE_RUNNING
 from greenroom.engine.prefix_cache.memory.tree import common_length, pack
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
-class Leading:
+class PrefixSharing:
     """Which prompts under way others had better wait for.
 
     Args:
         remembers: Whether what is computed of a row's prompt will be there for others.
     """
 
-    def __init__(self, remembers: Callable[[Row], bool]) -> None:
+    def __init__(self, remembers: Callable[[Sequence], bool]) -> None:
         self._remembers = remembers
-        self._packed: dict[Row, bytes] = {}
-        self._shared: dict[Row, dict[Row, int]] = {}
+        self._packed: dict[Sequence, bytes] = {}
+        self._shared: dict[Sequence, dict[Sequence, int]] = {}
 
-    def begins(self, row: Row, waiting: Iterable[Row]) -> set[int]:
+    def begins(self, row: Sequence, waiting: Iterable[Sequence]) -> set[int]:
         """A prompt is under way; returns how many tokens others begin with too."""
         if not self._remembers(row):
             return set()
         self._shared[row] = {}
         return {self._compare(row, other) for other in waiting if other is not row} - {0}
 
-    def arrives(self, row: Row) -> dict[Row, int]:
+    def arrives(self, row: Sequence) -> dict[Sequence, int]:
         """A prompt waits for its turn; returns how many tokens of which prompts under way it begins with."""
         return {leader: count for leader in self._shared if (count := self._compare(leader, row))}
 
-    def ends(self, row: Row) -> None:
+    def ends(self, row: Sequence) -> None:
         """A prompt is computed, or nobody wants it any more."""
         self._shared.pop(row, None)
         self._packed.pop(row, None)
         for shared in self._shared.values():
             shared.pop(row, None)
 
-    def should_wait(self, row: Row, known: int) -> bool:
+    def should_wait(self, row: Sequence, known: int) -> bool:
         """Whether a prompt of which so many tokens are known gains by waiting for one that is under way."""
         return any(
             row in shared and shared[row] - known >= LEAST_WHILE_RUNNING for shared in self._shared.values()
         )
 
-    def _compare(self, leader: Row, row: Row) -> int:
+    def _compare(self, leader: Sequence, row: Sequence) -> int:
         if row.key != leader.key or not self._remembers(row):
             return 0
         # The last token is never shared: it is each row's own first step.
@@ -55,7 +55,7 @@ class Leading:
             return count
         return 0
 
-    def _bytes(self, row: Row) -> bytes:
+    def _bytes(self, row: Sequence) -> bytes:
         if row not in self._packed:
             self._packed[row] = pack(row.inputs[:-1])
         return self._packed[row]

@@ -8,7 +8,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import PromptProgress
 
 
@@ -27,7 +27,7 @@ class Prompt:
         version: What was known of prefixes when `done` was found, before the prompt's turn came.
     """
 
-    row: Row
+    row: Sequence
     embeddings: mx.array | None = None
     cache: Cache | None = None
     done: int = 0

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as GenericSequence
 from typing import Any
 
-from greenroom.engine.batch.batch import BatchGroup
-from greenroom.engine.batch.prefilled_sequences import Joining
+from greenroom.engine.batch.batch import Batch
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.size_model import STEP
+from greenroom.engine.kv_cache.size_model import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.scheduler.batch_policy import GroupingPolicy
-from greenroom.engine.scheduler.cost_model import Slice, StepCosts
+from greenroom.engine.scheduler.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
 from greenroom.engine.scheduler.step_timer import StepTimer
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import LENGTHS
 from greenroom.engine.speculation.speculation import Speculation
 
 _REGROUP_STEPS = 32
 
 
-class RunningGroups:
+class RunningBatches:
     """Puts rows into groups of similar length, moves them when that is cheaper, and times the steps.
 
     Args:
@@ -34,7 +35,7 @@ class RunningGroups:
         self,
         model: Any,
         costs: StepCosts,
-        policy: GroupingPolicy | None,
+        policy: BatchPolicy | None,
         memory: KvMemory,
         speculation: Speculation | None = None,
     ) -> None:
@@ -44,8 +45,8 @@ class RunningGroups:
         if speculation is not None:
             speculation.lend = memory.lend
         self._costs = costs
-        self._policy = policy or GroupingPolicy()
-        self._groups: list[BatchGroup] = []
+        self._policy = policy or BatchPolicy()
+        self._groups: list[Batch] = []
         self._timer = StepTimer(costs)
         self._steps = 0
         self._copied = 0
@@ -53,7 +54,7 @@ class RunningGroups:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[BatchGroup]:
+    def __iter__(self) -> Iterator[Batch]:
         return iter(self._groups)
 
     @property
@@ -85,11 +86,11 @@ class RunningGroups:
         """What the copies for the last step delayed it by."""
         return self._costs.copy_ms(self._copied)
 
-    def admit(self, ready: Iterable[Joining]) -> None:
+    def admit(self, ready: Iterable[PrefilledSequences]) -> None:
         """Put rows whose prompts are done into the groups where they fit, one join per group."""
         groups = [group for group in self._groups if group.live and group.batchable]
         shapes = [group.shape for group in groups]
-        arrivals: list[list[Joining]] = [[] for _ in groups]
+        arrivals: list[list[PrefilledSequences]] = [[] for _ in groups]
         for joining in ready:
             shape = (len(joining.rows), max(row.length for row in joining.rows))
             index = self._policy.place(shapes, shape, self._costs.padding_per_pass)
@@ -97,7 +98,7 @@ class RunningGroups:
                 arrivals[index].append(joining)
                 shapes[index] = (shapes[index][0] + shape[0], max(shapes[index][1], shape[1]))
                 continue
-            group = BatchGroup(self._model, joining)
+            group = Batch(self._model, joining)
             self._groups.append(group)
             if group.batchable:
                 groups.append(group)
@@ -125,7 +126,7 @@ class RunningGroups:
             largest = max(largest, extent.largest)
         self._memory.settle(nbytes, largest)
 
-    def growing(self) -> list[BatchGroup]:
+    def growing(self) -> list[Batch]:
         """Groups whose caches the next step makes larger."""
         return [group for group in self._groups if group.grows(self._memory.footprint, self.ahead)]
 
@@ -146,7 +147,7 @@ class RunningGroups:
                 return True
         return False
 
-    def drop(self, row: Row) -> bool:
+    def drop(self, row: Sequence) -> bool:
         """Forget a row that will begin anew; whether it was here."""
         found = any(group.drop(row) for group in self._groups)
         self.drop_done()
@@ -178,7 +179,7 @@ class RunningGroups:
         if not self._groups and self._speculation is not None:
             self._speculation.rest()
 
-    def sliced(self, pieces: Sequence[Slice]) -> None:
+    def sliced(self, pieces: GenericSequence[PrefillChunk]) -> None:
         """Tell what prefill was launched behind the step."""
         self._timer.sliced(pieces)
 
@@ -202,15 +203,15 @@ class RunningGroups:
         if pair is not None:
             one, other = (groups[index] for index in pair)
             rows, length = one.live + other.live, max(one.length, other.length)
-            if self._memory.lend(2 * self._memory.footprint.nbytes(rows, length + STEP)):
+            if self._memory.lend(2 * self._memory.footprint.nbytes(rows, length + GROWTH_STEP)):
                 one.absorb(other)
 
-    def _join(self, group: BatchGroup, joinings: list[Joining]) -> None:
+    def _join(self, group: Batch, joinings: list[PrefilledSequences]) -> None:
         """Put rows into a group if there is memory for the copy; else they decode beside it."""
         memory = self._memory
         rows = group.live + sum(len(joining.rows) for joining in joinings)
         longest = max(group.length, *(row.length for joining in joinings for row in joining.rows))
-        joined = memory.footprint.nbytes(rows, longest + STEP)
+        joined = memory.footprint.nbytes(rows, longest + GROWTH_STEP)
         if memory.lend(2 * joined):
             group.join(joinings)
             return
@@ -218,4 +219,4 @@ class RunningGroups:
         if memory.lend(max(0, joined - held) + memory.margin_for(joined)):
             group.join(joinings, thrifty=True)
             return
-        self._groups += [BatchGroup(self._model, joining) for joining in joinings]
+        self._groups += [Batch(self._model, joining) for joining in joinings]

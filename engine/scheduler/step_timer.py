@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.scheduler.cost_model import Slice, StepCosts
+from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
 
 
 class StepTimer:
@@ -22,8 +22,8 @@ class StepTimer:
         self._read_at: float | None = None
         self._launched: tuple[list[Shape], int] = ([], 0)
         self._running: tuple[list[Shape], int] = ([], 0)
-        self._before: list[Slice] = []
-        self._behind: list[Slice] = []
+        self._before: list[PrefillChunk] = []
+        self._behind: list[PrefillChunk] = []
         self._rise: float | None = None
         self._delay: float | None = None
 
@@ -45,7 +45,7 @@ class StepTimer:
             self._observe(shapes, (now - self._read_at) * 1e3)
         self._read_at = now if shapes else None
 
-    def sliced(self, pieces: Sequence[Slice]) -> None:
+    def sliced(self, pieces: Sequence[PrefillChunk]) -> None:
         """A slice, or none, was launched behind the step."""
         self._before, self._behind = self._behind, list(pieces)
 

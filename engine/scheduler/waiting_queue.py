@@ -8,12 +8,12 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.scheduler.fair_queue import FairQueue, Waiting
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.sequences.sequence import Sequence
 
 
 @attrs.define(eq=False)
-class Seat:
+class QueueEntry:
     """A row's place, while it waits and while it computes.
 
     Args:
@@ -22,7 +22,7 @@ class Seat:
         choices: How many rows begin with it.
     """
 
-    row: Row
+    row: Sequence
     embeddings: Any = None
     client: str = ""
     conversation: str = ""
@@ -30,7 +30,7 @@ class Seat:
     choices: int = 1
 
 
-class WaitingRoom:
+class WaitingQueue:
     """Who was stopped goes on first, the oldest before all; then clients and conversations take turns.
 
     Whoever is first keeps that place until there is room, however large the room has to be: smaller
@@ -38,25 +38,25 @@ class WaitingRoom:
     """
 
     def __init__(self) -> None:
-        self._stopped: list[Seat] = []
-        self._new: list[Seat] = []
+        self._stopped: list[QueueEntry] = []
+        self._new: list[QueueEntry] = []
         self._fair = FairQueue()
 
     def __len__(self) -> int:
         return len(self._stopped) + len(self._new)
 
-    def add(self, seat: Seat) -> None:
+    def add(self, seat: QueueEntry) -> None:
         """Let a request wait."""
-        if seat.row.resumes:
+        if seat.row.preempted:
             self._stopped.append(seat)
             self._stopped.sort(key=lambda stopped: stopped.row.serial)
         else:
             self._new.append(seat)
 
-    def __iter__(self) -> Iterator[Seat]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._stopped, self._new)
 
-    def first(self, *, fairly: bool = True) -> Seat | None:
+    def first(self, *, fairly: bool = True) -> QueueEntry | None:
         """Whose turn it is.
 
         Args:
@@ -69,10 +69,10 @@ class WaitingRoom:
             return None
         if not fairly:
             return self._new[0]
-        waiting = [Waiting(seat.client, seat.conversation, len(seat.row.inputs)) for seat in self._new]
+        waiting = [WaitingPrompt(seat.client, seat.conversation, len(seat.row.inputs)) for seat in self._new]
         return self._new[self._fair.choose(waiting)]
 
-    def admit(self, seat: Seat) -> None:
+    def admit(self, seat: QueueEntry) -> None:
         """The first one gets its room."""
         if seat in self._stopped:
             self._stopped.remove(seat)
@@ -80,7 +80,7 @@ class WaitingRoom:
         self._new.remove(seat)
         self._fair.charge([seat.client], seat.tokens * seat.choices)
 
-    def leave(self, row: Row) -> None:
+    def leave(self, row: Sequence) -> None:
         """Forget a row, if it is here."""
         self._stopped = [seat for seat in self._stopped if seat.row is not row]
         self._new = [seat for seat in self._new if seat.row is not row]

@@ -16,7 +16,7 @@ from greenroom.schemas.events import (
 )
 
 
-class AnswerScores:
+class AnswerLogprobs:
     """Holds scores until the text of their tokens is handed out; those of thoughts and calls are dropped.
 
     Args:

@@ -6,22 +6,22 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from greenroom.engine.sampling.sampling_parameters import RowSampling
-from greenroom.engine.sequences.answer_logprobs import AnswerScores
-from greenroom.engine.sequences.sequence import Row, Voice
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
+from greenroom.engine.sequences.sequence import OutputProcessor, Sequence
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 
 
-def new_row(
+def new_sequence(
     request: GenerationRequest,
     prepared: PreparedInput,
     parameters: GenerationParameters,
-    voice: Voice,
-    on_leave: Callable[[Row, list[Any], int | None], None],
+    voice: OutputProcessor,
+    on_leave: Callable[[Sequence, list[Any], int | None], None],
     *,
     embedded: bool,
-) -> Row:
+) -> Sequence:
     """The first choice of a request before its first token; the others are its twins.
 
     Args:
@@ -30,9 +30,9 @@ def new_row(
     """
     first, *twins = (_choice(request, prepared, parameters, voice, i) for i in range(parameters.n))
     for row in (first, *twins):
-        row.on_leave = on_leave
+        row.on_remove = on_leave
         row.key = None if embedded else request.key  # equal tokens may stand for different images
-    first.twins = tuple(twins)
+    first.parallel_samples = tuple(twins)
     return first
 
 
@@ -40,24 +40,24 @@ def _choice(
     request: GenerationRequest,
     prepared: PreparedInput,
     parameters: GenerationParameters,
-    voice: Voice,
+    voice: OutputProcessor,
     index: int,
-) -> Row:
+) -> Sequence:
     end_tokens = prepared.stop_token_ids | frozenset(parameters.stop_token_ids)
     matcher = prepared.matcher
     held_back = end_tokens if matcher is None else matcher.may_be_held_back(end_tokens)
-    return Row(
+    return Sequence(
         request_id=request.id,
         prompt=prepared.tokens,
         max_tokens=prepared.max_tokens,
         stop_token_ids=end_tokens,
-        sampling=RowSampling.of(parameters, held_back, index),
+        sampling=SamplingParameters.of(parameters, held_back, index),
         detokenizer=voice.new_detokenizer(prepared),
         processor=voice.new_stream_processor(prepared, _new_call_id, index),
-        borders=prepared.borders,
+        checkpoints=prepared.checkpoints,
         matcher=matcher if matcher is None or index == 0 else matcher.clone(),
         index=index,
-        scores=AnswerScores(voice.token, parameters.top_logprobs) if parameters.logprobs else None,
+        logprobs=AnswerLogprobs(voice.token, parameters.top_logprobs) if parameters.logprobs else None,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as GenericSequence
 from typing import Any, Protocol
 
 import attrs
 
-from greenroom.engine.sampling.sampling_parameters import RowSampling
-from greenroom.engine.sequences.answer_logprobs import AnswerScores
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.schemas.events import Finished, FinishReason, GenerationEvent, Timing, Token, Usage
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import PreparedInput
@@ -44,12 +45,12 @@ class Processor(Protocol):
     @property
     def broken_calls(self) -> int: ...
 
-    def feed(self, text: str, tokens: int = 1) -> Sequence[GenerationEvent]: ...
+    def feed(self, text: str, tokens: int = 1) -> GenericSequence[GenerationEvent]: ...
 
-    def finish(self) -> Sequence[GenerationEvent]: ...
+    def finish(self) -> GenericSequence[GenerationEvent]: ...
 
 
-class Voice(Protocol):
+class OutputProcessor(Protocol):
     """What is used of an adapter: how tokens become text, and text events."""
 
     def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer: ...
@@ -62,7 +63,7 @@ class Voice(Protocol):
 
 
 @attrs.define(eq=False)
-class Row:
+class Sequence:
     """A request on its way through the batch.
 
     Args:
@@ -90,29 +91,29 @@ class Row:
     """
 
     request_id: str
-    prompt: Sequence[int]
+    prompt: GenericSequence[int]
     max_tokens: int
     stop_token_ids: frozenset[int]
-    sampling: RowSampling
+    sampling: SamplingParameters
     detokenizer: Detokenizer
     processor: Processor
     sampled: int = 0
     generated: int = 0
-    ended: bool = False
+    finished: bool = False
     key: ModelKey | None = None
-    borders: tuple[int, ...] = ()
+    checkpoints: tuple[int, ...] = ()
     cached: int = 0
     answer: list[int] = attrs.field(factory=list)
-    on_leave: Callable[[Row, list[Any], int | None], None] | None = None
+    on_remove: Callable[[Sequence, list[Any], int | None], None] | None = None
     matcher: Any = None
     index: int = 0
-    scores: AnswerScores | None = None
+    logprobs: AnswerLogprobs | None = None
     drafted: int = 0
     accepted: int = 0
-    twins: tuple[Row, ...] = ()
-    inputs: Sequence[int] = attrs.field(default=attrs.Factory(lambda row: row.prompt, takes_self=True))
-    resumes: bool = False
-    apart: bool = False
+    parallel_samples: tuple[Sequence, ...] = ()
+    inputs: GenericSequence[int] = attrs.field(default=attrs.Factory(lambda row: row.prompt, takes_self=True))
+    preempted: bool = False
+    on_its_own: bool = False
     serial: int = 0
     submitted: float = attrs.field(factory=time.perf_counter)
     started: float | None = None
@@ -123,28 +124,28 @@ class Row:
         """Tokens that the cache holds for this row once its next step is done."""
         return len(self.prompt) + self.sampled
 
-    def set_aside(self) -> None:
+    def preempt(self) -> None:
         """Stop for now: a token that was drawn but not read is drawn again, and comes out the same."""
         self.sampled = self.generated
         self.inputs = (*self.prompt, *self.answer)
-        self.resumes = True
+        self.preempted = True
 
-    def take(self, token: int) -> list[GenerationEvent]:
+    def append_token(self, token: int) -> list[GenerationEvent]:
         """Account for the next token of the answer; the last event is Finished if it was the last one.
 
         Raises:
             ProblemError: The answer's grammar cannot go on.
         """
-        scores = self.scores
+        scores = self.logprobs
         if scores is None:
-            return self._take(token)
+            return self._append_token(token)
         thinking = self.processor.in_reasoning
-        events = self._take(token)
+        events = self._append_token(token)
         if thinking or self.processor.in_reasoning:
             scores.drop()
         return scores.attach(events)
 
-    def _take(self, token: int) -> list[GenerationEvent]:
+    def _append_token(self, token: int) -> list[GenerationEvent]:
         if self.first_token is None:
             self.first_token = time.perf_counter()
         self.generated += 1
@@ -155,23 +156,23 @@ class Row:
         else:
             ends = matcher.ends(token) or (matcher.may_be_cut and token in self.stop_token_ids)
         if ends:
-            return self.end("stop")
+            return self.finish("stop")
         if matcher is not None:
             matcher.advance(token)
-        if self.scores is not None:
-            self.scores.add(token)
+        if self.logprobs is not None:
+            self.logprobs.add(token)
         processor = self.processor
         self.detokenizer.add_token(token)
         events = list(processor.feed(self.detokenizer.last_segment))
         if processor.stopped is not None or (matcher is not None and matcher.must_stop):
-            return events + self.end("stop")
+            return events + self.finish("stop")
         if self.generated >= self.max_tokens:
-            return events + self.end("length")
+            return events + self.finish("length")
         return events
 
-    def end(self, reason: FinishReason) -> list[GenerationEvent]:
+    def finish(self, reason: FinishReason) -> list[GenerationEvent]:
         """Hand over what is still held back, and say why and how the answer ended."""
-        self.ended = True
+        self.finished = True
         events: list[GenerationEvent] = []
         processor = self.processor
         if reason != "cancelled":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as GenericSequence
 from typing import Any
 
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.size_model import Footprint, with_room
+from greenroom.engine.kv_cache.size_model import CacheSizeModel, with_room
 from greenroom.engine.sampling.sampler import Sampler
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import LENGTHS, WORTHWHILE, SpeculationPolicy
 
 _NEAR = 8
@@ -40,16 +41,16 @@ class DraftModel:
         self._model = model
         self._width = width
         self._share = share
-        self._footprint = Footprint.of(model)
+        self._footprint = CacheSizeModel.of(model)
         self._room = 0
         self.nbytes = 0
-        self._row: Row | None = None
+        self._row: Sequence | None = None
         self._tokens: list[int] = []
         self._cache: Cache = []
         self._read = 0
         self._drafted: mx.array | None = None
 
-    def begin(self, row: Row) -> None:
+    def begin(self, row: Sequence) -> None:
         """Draft for this row from now on."""
         self._row = row
         self._tokens = list(row.prompt)
@@ -69,7 +70,7 @@ class DraftModel:
         self._room, self.nbytes = with_room(tokens), nbytes
         return True
 
-    def add(self, tokens: Sequence[int]) -> None:
+    def add(self, tokens: GenericSequence[int]) -> None:
         """The answer has gone on, with what was drafted or otherwise."""
         if tokens and self._drafted is not None:
             self._take_back(tokens)
@@ -119,7 +120,7 @@ class DraftModel:
             return policy.spend(steps)
         return steps <= (1 - 1 / gain) * min(_FORESEEN, row.max_tokens - row.sampled)
 
-    def _take_back(self, tokens: Sequence[int]) -> None:
+    def _take_back(self, tokens: GenericSequence[int]) -> None:
         """Forget what was drafted and has not become the answer."""
         drafted: Any = self._drafted
         self._drafted = None

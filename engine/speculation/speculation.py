@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as GenericSequence
 from typing import Literal, Protocol
 
 import mlx.core as mx
 
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import SpeculationPolicy
 from greenroom.engine.speculation.prompt_lookup import KINDS, PromptLookup
 from greenroom.engine.speculation.verification import Drafts, can_verify
@@ -25,10 +26,10 @@ class Drafter(Protocol):
     def has_room(self, lend: Callable[[int], bool]) -> bool:
         """Whether there is memory to draft, as far as any is needed."""
 
-    def begin(self, row: Row) -> None:
+    def begin(self, row: Sequence) -> None:
         """Draft for this row from now on; its prompt is known, its answer is still to be added."""
 
-    def add(self, tokens: Sequence[int]) -> None:
+    def add(self, tokens: GenericSequence[int]) -> None:
         """The answer has gone on."""
 
     def offer(self) -> int | None:
@@ -58,10 +59,10 @@ class LookupDrafter:
     def has_room(self, lend: Callable[[int], bool]) -> bool:
         return True
 
-    def begin(self, row: Row) -> None:
+    def begin(self, row: Sequence) -> None:
         self._lookup = PromptLookup(row.prompt)
 
-    def add(self, tokens: Sequence[int]) -> None:
+    def add(self, tokens: GenericSequence[int]) -> None:
         self._lookup.add(tokens)
 
     def offer(self) -> int | None:
@@ -104,7 +105,7 @@ class Speculation:
         self._drafter = drafter
         self._policy = policy
         self._clock = clock
-        self._row: Row | None = None
+        self._row: Sequence | None = None
         self._known = 0
         self._launched: deque[_Step] = deque()
         self._arrived_at: float | None = None
@@ -114,7 +115,7 @@ class Speculation:
         """Bytes of the caches of a model that drafts."""
         return self._drafter.nbytes
 
-    def drafts(self, row: Row, read: Callable[[], list[int]], waiting: bool) -> Drafts | None:
+    def drafts(self, row: Sequence, read: Callable[[], list[int]], waiting: bool) -> Drafts | None:
         """Tokens to verify in the step that is about to be launched; None for a plain one.
 
         Args:
@@ -153,7 +154,9 @@ class Speculation:
         self._row = None
         self._drafter.rest()
 
-    def _decide(self, row: Row, read: Callable[[], list[int]], waiting: bool) -> tuple[Drafts | None, _Step]:
+    def _decide(
+        self, row: Sequence, read: Callable[[], list[int]], waiting: bool
+    ) -> tuple[Drafts | None, _Step]:
         if not can_verify(row):
             return None, "plain" if waiting else "late"
         self._follow(row, [])
@@ -177,7 +180,7 @@ class Speculation:
         kind = self._drafter.offer()
         return 0 if kind is None else self._policy.choose(kind, most)
 
-    def _follow(self, row: Row, unread: list[int]) -> None:
+    def _follow(self, row: Sequence, unread: list[int]) -> None:
         """Tell the drafter what is new."""
         if self._row is not row:
             self._row, self._known = row, 0

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling.sampler import Sampler
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 
 
 @attrs.frozen(eq=False)
@@ -39,7 +39,7 @@ class Verification:
         logits: `[drafted + 1, vocabulary]`, after the row's last token and after each drafted one.
     """
 
-    def __init__(self, row: Row, drafts: Drafts, logits: mx.array) -> None:
+    def __init__(self, row: Sequence, drafts: Drafts, logits: mx.array) -> None:
         places = drafts.count + 1
         positions = [row.sampled + place for place in range(places)]
         draw = Sampler([row.sampling] * places, positions, (row,) * places, ahead=1)
@@ -48,8 +48,8 @@ class Verification:
         self.scores: Scored | None = None
         self._drawn = draw(logits)
         mx.async_eval(self._drawn, drafts.tokens)
-        if row.scores is not None:
-            scorer = LogprobScorer(dict.fromkeys(range(places), row.scores.top), places)
+        if row.logprobs is not None:
+            scorer = LogprobScorer(dict.fromkeys(range(places), row.logprobs.top), places)
             self.scores = scorer, scorer.score(scorer.of(logits), self._drawn)
             mx.async_eval(self.scores[1])
 
@@ -63,6 +63,6 @@ class Verification:
         return list(drawn[: accepted + 1])
 
 
-def can_verify(row: Row) -> bool:
+def can_verify(row: Sequence) -> bool:
     """Whether what a row may draw does not depend on tokens that are only drafted."""
     return row.matcher is None and not row.sampling.penalises

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Result, Sample, summarise
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.scenario import Scenario
+from greenroom.http.bench.target_server import TargetServer
 
 
 @attrs.frozen
@@ -22,7 +22,7 @@ class Measurement:
         told: Is called with a sentence about what comes next.
     """
 
-    contestants: Sequence[Contestant]
+    contestants: Sequence[TargetServer]
     prompts: Prompts
     repeats: int
     told: Callable[[str], None] = lambda _progress: None

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Quantity, Sample
 from greenroom.http.bench.prompts import Prompts
+from greenroom.http.bench.target_server import TargetServer
 
 
 class Scenario(ABC):
@@ -26,7 +26,7 @@ class Scenario(ABC):
         return ""
 
     @abstractmethod
-    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
         """Ask, and return when all answers are complete.
 
         Args:

@@ -16,9 +16,9 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from greenroom.http.bench.contestant import Contestant
     from greenroom.http.bench.report import Results
     from greenroom.http.bench.scenario import Scenario
+    from greenroom.http.bench.target_server import TargetServer
 
 Command = Callable[..., None]
 SCENARIOS = ("streams", "mixed", "long-prompt", "shared-prompt", "conversation")
@@ -213,11 +213,11 @@ async def _measure(plan: Plan, console: Console) -> tuple[str, Results]:
             return contestants[0].client.target.model, results
 
 
-async def _contestants(plan: Plan, stack: AsyncExitStack) -> list[Contestant]:
-    from greenroom.http.bench.contestant import Contestant
+async def _contestants(plan: Plan, stack: AsyncExitStack) -> list[TargetServer]:
     from greenroom.http.bench.load_client import LoadClient, find_target
     from greenroom.http.bench.local_processes import open_bare_loops, open_local_server
     from greenroom.http.bench.recorder import open_recorder
+    from greenroom.http.bench.target_server import TargetServer
 
     address, pid, loops = plan.target, None, None
     if not plan.is_url:
@@ -228,10 +228,10 @@ async def _contestants(plan: Plan, stack: AsyncExitStack) -> list[Contestant]:
     key = os.environ.get("OPENAI_API_KEY", "none")
     recorder = await stack.enter_async_context(open_recorder())
     target = await find_target(address, plan.model, key, plan.extra)
-    contestants = [Contestant(LoadClient(target, recorder), pid, loops)]
+    contestants = [TargetServer(LoadClient(target, recorder), pid, loops)]
     if plan.against is not None:
         other = await find_target(plan.against, None, key, plan.extra)
-        contestants.append(Contestant(LoadClient(other, recorder)))
+        contestants.append(TargetServer(LoadClient(other, recorder)))
     return contestants
 
 

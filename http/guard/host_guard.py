@@ -15,7 +15,7 @@ METHODS = "GET, POST, HEAD, OPTIONS"
 _PREFLIGHT_AGE = "600"
 
 
-class Gatekeeper:
+class HostGuard:
     """Decides from a request's head alone.
 
     A web page may be made to reach this machine through a domain that its owner points here (DNS

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.batch import batch as group
-from greenroom.engine.batch.batch import BatchGroup
+from greenroom.engine.batch.batch import Batch
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler import running_batches as running_groups
-from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Failed, Finished, PromptProgress
 from greenroom.tests.support.text_engines import Driver, expected, loaded
@@ -172,7 +172,7 @@ class Regime:
         patch.setattr(group, "CompactionPolicy", partial(CompactionPolicy, patience=self.patience))
         patch.setattr(running_groups, "_REGROUP_STEPS", self.regroup)
         prefixes = PrefixCache(self.prefixes) if self.prefixes else None
-        return Driver(folder, policy, prefixes, GroupingPolicy(self.reluctance))
+        return Driver(folder, policy, prefixes, BatchPolicy(self.reluctance))
 
 
 regimes = st.builds(
@@ -257,23 +257,23 @@ class Moves:
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Count from now on."""
-        split, absorb, compact = BatchGroup.split, BatchGroup.absorb, BatchGroup.compact
+        split, absorb, compact = Batch.split, Batch.absorb, Batch.compact
 
-        def counted_split(self_: BatchGroup, longest: int) -> BatchGroup:
+        def counted_split(self_: Batch, longest: int) -> Batch:
             self.splits += 1
             return split(self_, longest)
 
-        def counted_absorb(self_: BatchGroup, other: BatchGroup) -> None:
+        def counted_absorb(self_: Batch, other: Batch) -> None:
             self.absorbed += 1
             absorb(self_, other)
 
-        def counted_compact(self_: BatchGroup, *, thrifty: bool = False) -> None:
+        def counted_compact(self_: Batch, *, thrifty: bool = False) -> None:
             self.cut_out += 0 < self_.live < len(self_.rows)
             compact(self_, thrifty=thrifty)
 
-        patch.setattr(BatchGroup, "split", counted_split)
-        patch.setattr(BatchGroup, "absorb", counted_absorb)
-        patch.setattr(BatchGroup, "compact", counted_compact)
+        patch.setattr(Batch, "split", counted_split)
+        patch.setattr(Batch, "absorb", counted_absorb)
+        patch.setattr(Batch, "compact", counted_compact)
 
 
 @pytest.mark.parametrize("kind", ["qwen3", *long_too("gemma3", "lfm2")])

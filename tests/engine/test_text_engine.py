@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as GenericSequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.sampling.sampling_parameters import RowSampling
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (
     Failed,
@@ -34,11 +35,11 @@ PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(500, 520))
 
 
-def text_of(events: Sequence[GenerationEvent]) -> str:
+def text_of(events: GenericSequence[GenerationEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def finished(events: Sequence[GenerationEvent]) -> Finished:
+def finished(events: GenericSequence[GenerationEvent]) -> Finished:
     (last,) = [event for event in events if isinstance(event, Finished)]
     assert events[-1] is last
     return last
@@ -217,7 +218,7 @@ class Quantised:
 
 
 def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyModel) -> None:
-    def tokens_of(*prompts: Sequence[int]) -> list[list[int]]:
+    def tokens_of(*prompts: GenericSequence[int]) -> list[list[int]]:
         driver = Driver(tiny_model("qwen3"))
         model, _ = loaded(tiny_model("qwen3"))
         driver.engine = TextEngine(Quantised(model), driver.voice)
@@ -293,16 +294,16 @@ def test_calls_are_the_reason_unless_the_answer_was_cut(
     adapter = loaded(tiny_model("qwen3"))[1]
     tools = (Tool("ring", parameters={"type": "object"}),)
     prepared = PreparedInput(PROMPT, frozenset({2}), 2, tools=tools)
-    row = Row(
+    row = Sequence(
         "a",
         PROMPT,
         max_tokens=2,
         stop_token_ids=frozenset({2}),
-        sampling=RowSampling(),
+        sampling=SamplingParameters(),
         detokenizer=Scripted('<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', "x"),
         processor=adapter.new_stream_processor(prepared, lambda: "call_1"),
     )
-    events = [*row.take(50), *row.take(2 if ends else 51)]
+    events = [*row.append_token(50), *row.append_token(2 if ends else 51)]
     assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["ring"]
     assert finished(events).reason == reason
 

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.engines import Engine, Loading, OpenedModel
+from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.actors.generation import Generation
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
 from greenroom.schemas.generation import GenerationParameters
@@ -106,7 +106,7 @@ class Faults:
     engines: list[Engine] = attrs.field(factory=list)
 
 
-class FaultyLoading(Loading):
+class FaultyLoading(Engines):
     """Real engines, wrapped."""
 
     def __init__(self, settings: Settings, faults: Faults) -> None:

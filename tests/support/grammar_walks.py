@@ -16,7 +16,7 @@ from uuid import UUID
 import attrs
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matcher import RowMatcher
+from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.response_format import Constraint
 
@@ -41,7 +41,7 @@ class Grammars:
     backend: str = attrs.field(repr=False)
     """JSON of the tokenizer itself."""
 
-    def matcher(self, constraint: Constraint) -> RowMatcher:
+    def matcher(self, constraint: Constraint) -> Matcher:
         """A matcher for what does constrain."""
         matcher = self.compiler.compile(constraint)
         assert matcher is not None
@@ -60,7 +60,7 @@ class Grammars:
 
     def walk(
         self,
-        constraint: Constraint | RowMatcher,
+        constraint: Constraint | Matcher,
         seed: int = 0,
         limit: int = 4_000,
         eager: dict[str, float] | None = None,
@@ -70,7 +70,7 @@ class Grammars:
         Args:
             eager: Special tokens that are preferred with a probability, wherever they are allowed.
         """
-        matcher = constraint if isinstance(constraint, RowMatcher) else self.matcher(constraint)
+        matcher = constraint if isinstance(constraint, Matcher) else self.matcher(constraint)
         chance, tokens = random.Random(seed), list[int]()
         end = self.token(END)
         while len(tokens) < limit:
@@ -83,7 +83,7 @@ class Grammars:
             tokens.append(token)
         return Written(self.text(tokens), tokens, False)
 
-    def _pick(self, matcher: RowMatcher, chance: random.Random, eager: dict[str, float]) -> int:
+    def _pick(self, matcher: Matcher, chance: random.Random, eager: dict[str, float]) -> int:
         mask = matcher.mask()
         for text, likelihood in eager.items():
             token = self.token(text)

@@ -12,7 +12,7 @@ import attrs
 import trio
 from hypercorn.typing import ASGIFramework
 
-from greenroom.actors.engines import Loading
+from greenroom.actors.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.app import create_app
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
@@ -73,7 +73,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, *, loading: Loading | None = None, patience: float = 2.0, stall: float = STALL
+    settings: Settings, *, loading: Engines | None = None, patience: float = 2.0, stall: float = STALL
 ) -> AsyncIterator[Served]:
     """The whole server, without its process."""
     async with open_system(settings, loading=loading) as system:

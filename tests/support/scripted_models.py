@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import attrs
 
-from greenroom.actors.engines import Engine, Loading, OpenedModel
+from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import Finished, GenerationEvent, Usage
@@ -19,7 +19,7 @@ from greenroom.schemas.settings import Settings
 PIECE = 3
 
 
-class ScriptedLoading(Loading):
+class ScriptedLoading(Engines):
     """Every model says `script(adapter)`, three characters at a time."""
 
     def __init__(self, settings: Settings, script: Callable[[Adapter], str]) -> None:

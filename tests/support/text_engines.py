@@ -15,11 +15,11 @@ from greenroom.engine.adapters.registry import make_adapter
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.quantization import quantise_kv
+from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.batch_policy import GroupingPolicy
+from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.sequence import Detokenizer, Processor
 from greenroom.engine.speculation.speculation import Speculation
@@ -44,7 +44,7 @@ def loaded(folder: Path) -> tuple[Any, Adapter]:
 @cache
 def quantising(folder: Path, kv_bits: int | None) -> Any:
     """The model, with caches of so few bits."""
-    return quantise_kv(loaded(folder)[0], kv_bits)
+    return quantize_kv(loaded(folder)[0], kv_bits)
 
 
 def computed(folder: Path, prompt: Sequence[int]) -> Cache:
@@ -121,7 +121,7 @@ class Driver:
         folder: Path,
         prefill: PrefillPolicy | None = None,
         prefixes: PrefixCache | None = None,
-        grouping: GroupingPolicy | None = None,
+        grouping: BatchPolicy | None = None,
         kv_bits: int | None = None,
         speculation: Speculation | None = None,
         account: MemoryAccount | None = None,

@@ -34,7 +34,7 @@ Tensors = tuple[Tensor | None, ...]
 
 
 @attrs.frozen
-class Kept:
+class CacheBlock:
     """What a file is for.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, Tensors
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensor, Tensors
 
 VERSION = "1"
 """Of the files and of the layout of what they hold."""
@@ -31,7 +31,7 @@ class BadFileError(Exception):
     """Not ours, of another version, cut off or changed."""
 
 
-def write_kept(stream: BinaryIO, kept: Kept, digest: str, tensors: Tensors) -> None:
+def write_kept(stream: BinaryIO, kept: CacheBlock, digest: str, tensors: Tensors) -> None:
     """Write a file's bytes.
 
     Args:
@@ -65,7 +65,7 @@ def write_kept(stream: BinaryIO, kept: Kept, digest: str, tensors: Tensors) -> N
             stream.write(tensor.data)
 
 
-def read_kept(path: Path, digest: str) -> Kept:
+def read_kept(path: Path, digest: str) -> CacheBlock:
     """What a file holds, by its header alone; raises what `read_tensors` does."""
     with path.open("rb") as stream:
         return _read_header(stream, path.name, digest)[0]
@@ -97,7 +97,7 @@ def read_tensors(path: Path, digest: str) -> Tensors:
     return tuple(found)
 
 
-def _read_header(stream: BinaryIO, name: str, digest: str) -> tuple[Kept, dict[str, Any]]:
+def _read_header(stream: BinaryIO, name: str, digest: str) -> tuple[CacheBlock, dict[str, Any]]:
     size = os.fstat(stream.fileno()).st_size
     try:
         (length,) = struct.unpack("<Q", stream.read(8))
@@ -110,7 +110,7 @@ def _read_header(stream: BinaryIO, name: str, digest: str) -> tuple[Kept, dict[s
         if metadata.pop("seal") != _seal(header):
             raise BadFileError("its header has changed")
         tokens = base64.b64decode(metadata["tokens"], validate=True)
-        kept = Kept(metadata["kind"], bytes.fromhex(metadata["prefix"]), int(metadata["start"]), tokens)
+        kept = CacheBlock(metadata["kind"], bytes.fromhex(metadata["prefix"]), int(metadata["start"]), tokens)
         ends = [_end_of(entry) for key, entry in header.items() if key != "__metadata__"]
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadFileError("it is no file of ours") from error

@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk.block import NAME, Kept, Tensors
+from greenroom.engine.prefix_cache.disk.block import NAME, CacheBlock, Tensors
 from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_kept, read_tensors, write_kept
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ class DiskFolder:
         self._limit = limit
         self._since = 0
 
-    def scan(self) -> Iterator[Kept]:
+    def scan(self) -> Iterator[CacheBlock]:
         """Everything of this model that can be used; what cannot is removed.
 
         Raises:
@@ -88,7 +88,7 @@ class DiskFolder:
             self.discard(name, str(error))
             raise
 
-    def write(self, kept: Kept, tensors: Tensors) -> list[str]:
+    def write(self, kept: CacheBlock, tensors: Tensors) -> list[str]:
         """Write a file, whole or not at all; returns what of this model was removed for it.
 
         It is not forced to the disk itself: what a loss of power tears is found by its sums.

@@ -8,7 +8,7 @@ from collections import Counter
 
 import attrs
 
-from greenroom.engine.prefix_cache.disk.block import Kept, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, prefix_hashes
 from greenroom.engine.prefix_cache.memory.tree import common_length
 
 
@@ -16,7 +16,7 @@ from greenroom.engine.prefix_cache.memory.tree import common_length
 class Part:
     """A file on the way, and up to which token it is of use."""
 
-    kept: Kept
+    kept: CacheBlock
     stop: int
 
 
@@ -32,7 +32,7 @@ class Found:
 
     parts: tuple[Part, ...] = ()
     length: int = 0
-    states: tuple[Kept, ...] = ()
+    states: tuple[CacheBlock, ...] = ()
 
     def usable(self, states: bool) -> int:
         """Tokens that need not be computed."""
@@ -53,16 +53,16 @@ class DiskIndex:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._spans: dict[tuple[bytes, bytes], list[Kept]] = {}
-        self._states: dict[bytes, Kept] = {}
+        self._spans: dict[tuple[bytes, bytes], list[CacheBlock]] = {}
+        self._states: dict[bytes, CacheBlock] = {}
         self._lengths: Counter[int] = Counter()
-        self._known: dict[str, Kept] = {}
+        self._known: dict[str, CacheBlock] = {}
         self._written: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._written)
 
-    def add(self, kept: Kept, *, written: bool) -> None:
+    def add(self, kept: CacheBlock, *, written: bool) -> None:
         """Announce a file, or tell that it is there."""
         with self._lock:
             if kept.name not in self._known:

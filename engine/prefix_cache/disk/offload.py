@@ -10,7 +10,7 @@ import attrs
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensor, prefix_hashes
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.memory.layers import Arrays
@@ -45,14 +45,14 @@ _DTYPES = {
 
 
 @attrs.frozen(eq=False)
-class _Wish:
+class PendingWrite:
     tree: PrefixTree
     tokens: bytes
     states: bool
     step: int
 
 
-class CopyingOut:
+class Offload:
     """Prefixes that were kept in memory and are to be on disk too, in order; on the model's thread.
 
     A prefix that memory forgets before its turn comes is forgotten here as well.
@@ -62,7 +62,7 @@ class CopyingOut:
         self.skipped = 0
         self._index = index
         self._writer = writer
-        self._wishes: deque[_Wish] = deque()
+        self._wishes: deque[PendingWrite] = deque()
         self._copying: Iterator[int] | None = None
         self._patience = 0.0
         self._step = 0
@@ -79,7 +79,7 @@ class CopyingOut:
             tokens: Packed.
             states: It has layers that cannot be cut.
         """
-        self._wishes.append(_Wish(tree, tokens, states, self._step))
+        self._wishes.append(PendingWrite(tree, tokens, states, self._step))
         if len(self._wishes) > _WISHES:
             self._wishes.popleft()
             self.skipped += 1
@@ -110,7 +110,7 @@ class CopyingOut:
         self._step += _SETTLED
         self.advance(float("inf"), seconds)
 
-    def _copy(self, wish: _Wish) -> Iterator[int]:
+    def _copy(self, wish: PendingWrite) -> Iterator[int]:
         """Yields the bytes of each piece; 0 if the disk lags."""
         length = len(wish.tokens) // 4
         found = self._index.find(wish.tokens, announced=True)
@@ -126,7 +126,7 @@ class CopyingOut:
         while at < length:
             stop = at + max(LEAST, _FILE // per_token)
             stop = length if length - stop < LEAST else stop
-            kept = Kept("span", prefix_hashes(wish.tokens, [at])[0], at, wish.tokens[at * 4 : stop * 4])
+            kept = CacheBlock("span", prefix_hashes(wish.tokens, [at])[0], at, wish.tokens[at * 4 : stop * 4])
             yield from self._copy_file(wish, kept, per_token * (stop - at), path)
             if kept.name not in path[-1:]:
                 return
@@ -135,10 +135,10 @@ class CopyingOut:
             node = _node_at(wish, length - 1)
             size = node.states_bytes if node is not None and node.states is not None else None
             if size is not None:
-                kept = Kept("state", prefix_hashes(wish.tokens, [length])[0], length)
+                kept = CacheBlock("state", prefix_hashes(wish.tokens, [length])[0], length)
                 yield from self._copy_file(wish, kept, size, path)
 
-    def _copy_file(self, wish: _Wish, kept: Kept, nbytes: int, path: list[str]) -> Iterator[int]:
+    def _copy_file(self, wish: PendingWrite, kept: CacheBlock, nbytes: int, path: list[str]) -> Iterator[int]:
         """Copy what belongs in a file and hand it over; only then its name is added to the path."""
         if not self._writer.takes(nbytes):
             self.skipped += 1
@@ -171,7 +171,7 @@ def _can_copy(arrays: Arrays) -> bool:
     return all(array is None or array.dtype in _DTYPES for array in arrays)
 
 
-def _copy_spans(wish: _Wish, kept: Kept, tensors: list[Tensor | None]) -> Iterator[int | None]:
+def _copy_spans(wish: PendingWrite, kept: CacheBlock, tensors: list[Tensor | None]) -> Iterator[int | None]:
     """Yields bytes; None if memory has forgotten the prefix."""
     first = _node_at(wish, kept.start)
     for index in range(len(first.spans) if first is not None else 0):
@@ -198,7 +198,7 @@ def _copy_spans(wish: _Wish, kept: Kept, tensors: list[Tensor | None]) -> Iterat
         yield None
 
 
-def _copy_states(wish: _Wish, tensors: list[Tensor | None]) -> Iterator[int | None]:
+def _copy_states(wish: PendingWrite, tensors: list[Tensor | None]) -> Iterator[int | None]:
     index = 0
     while True:
         node = _node_at(wish, len(wish.tokens) // 4 - 1)
@@ -215,7 +215,7 @@ def _copy_states(wish: _Wish, tensors: list[Tensor | None]) -> Iterator[int | No
         index += 1
 
 
-def _node_at(wish: _Wish, at: int) -> Node | None:
+def _node_at(wish: PendingWrite, at: int) -> Node | None:
     """The node that holds a token of the prefix now: it may have been split, or forgotten."""
     match = wish.tree.match(wish.tokens)
     if match.length * 4 < len(wish.tokens):

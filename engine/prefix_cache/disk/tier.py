@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk.block import Kept, Tensors
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensors
 from greenroom.engine.prefix_cache.disk.block_file import BadFileError
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex, Found, Part
-from greenroom.engine.prefix_cache.disk.offload import CopyingOut, to_array
+from greenroom.engine.prefix_cache.disk.offload import Offload, to_array
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.memory.layers import Arrays
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree
@@ -72,7 +72,7 @@ class DiskTier:
         self._folder = DiskFolder(root, digest, limit)
         self._index = DiskIndex()
         self._writer = DiskWriter(self._folder, self._index, min(queue, limit * 9 // 10))
-        self._copying = CopyingOut(self._index, self._writer)
+        self._copying = Offload(self._index, self._writer)
 
     @property
     def pending(self) -> bool:
@@ -100,7 +100,7 @@ class DiskTier:
             self._patience = 0.0
         return self._index.find(tokens)
 
-    def read(self, kept: Kept) -> Tensors | None:
+    def read(self, kept: CacheBlock) -> Tensors | None:
         """What a file holds; None if it turns out to be of no use."""
         try:
             return self._folder.read(kept.name)

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk.block import Kept, Tensors
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensors
 from greenroom.engine.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
 
@@ -20,7 +20,7 @@ _FAILURES = 3
 
 @attrs.frozen(eq=False)
 class _Write:
-    kept: Kept
+    kept: CacheBlock
     tensors: Tensors
     nbytes: int
     path: list[str]
@@ -75,7 +75,7 @@ class DiskWriter:
             self._reserved -= nbytes
             self._room.notify_all()
 
-    def write(self, kept: Kept, tensors: Tensors, nbytes: int, path: list[str]) -> None:
+    def write(self, kept: CacheBlock, tensors: Tensors, nbytes: int, path: list[str]) -> None:
         """Write a file that the index knows of.
 
         Args:

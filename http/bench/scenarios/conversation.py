@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Quantity, Sample
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import Answer
 from greenroom.http.bench.scenario import Scenario
+from greenroom.http.bench.target_server import TargetServer
 
 _SYSTEM_WORDS = 256
 
@@ -55,7 +55,7 @@ class Conversation(Scenario):
     def case(self) -> str:
         return f"{self.turns} turns"
 
-    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
         messages: list[Mapping[str, str]] = [{"role": "system", "content": prompts.text(_SYSTEM_WORDS)}]
         answers: list[Answer] = []
         turns: list[_Turn] = []

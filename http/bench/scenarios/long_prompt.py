@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from greenroom.http.bench.contestant import Contestant, Exchange
 from greenroom.http.bench.figures import Quantity, Sample, percentile
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import Answer, read
 from greenroom.http.bench.recorder import Recording
 from greenroom.http.bench.scenario import Scenario
+from greenroom.http.bench.target_server import Exchange, TargetServer
 
 _LONGER_THAN_ANY = 8192
 """Tokens that the running streams ask for; they are hung up on when the newcomer is done."""
@@ -71,7 +71,7 @@ class LongPrompt(Scenario):
     def case(self) -> str:
         return f"{self.prompt_tokens} tokens among {self.streams} streams"
 
-    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
         words = await contestant.words_for(self.prompt_tokens)
         endless = await contestant.taken({"ignore_eos": True})
         if number % 2:
@@ -89,7 +89,7 @@ class LongPrompt(Scenario):
         return Sample(values, answers, errors, among.series())
 
     async def _among(
-        self, contestant: Contestant, prompts: Prompts, words: int, endless: Mapping[str, Any]
+        self, contestant: TargetServer, prompts: Prompts, words: int, endless: Mapping[str, Any]
     ) -> _Among:
         client = contestant.client
         async with AsyncExitStack() as stack:
@@ -168,7 +168,7 @@ class _Among:
         ]
 
 
-async def _alone(contestant: Contestant, alone: Exchange, among: float | None) -> dict[str, float]:
+async def _alone(contestant: TargetServer, alone: Exchange, among: float | None) -> dict[str, float]:
     values = {"alone": alone.answer.first * 1e3}
     if among is not None:
         values["first_over_alone"] = among / values["alone"]
@@ -178,7 +178,7 @@ async def _alone(contestant: Contestant, alone: Exchange, among: float | None) -
     return values
 
 
-async def _until_left(contestant: Contestant, prompts: Prompts) -> None:
+async def _until_left(contestant: TargetServer, prompts: Prompts) -> None:
     """Give the server time to notice that the streams are gone."""
     await contestant.ask(prompts.chat(1), 1)
     await trio.sleep(0.2)

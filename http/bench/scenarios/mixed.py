@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import attrs
 
-from greenroom.http.bench.contestant import Contestant, Exchange, Request
 from greenroom.http.bench.figures import Quantity, Sample
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.scenarios.streams import speeds
+from greenroom.http.bench.target_server import Exchange, Request, TargetServer
 
 ALTERNATIVES = 5
 """Log-probabilities that are asked for with every token."""
@@ -49,7 +49,7 @@ class Mixed(Scenario):
     def case(self) -> str:
         return f"{self.rows} rows"
 
-    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
         taken = await contestant.taken(row_fields(0, 0))
         mixed = [
             Request(
@@ -109,7 +109,7 @@ def _missing_log_probabilities(exchanges: Sequence[Exchange]) -> list[str]:
 
 
 async def _verify(
-    contestant: Contestant, requests: Sequence[Request], exchanges: Sequence[Exchange]
+    contestant: TargetServer, requests: Sequence[Request], exchanges: Sequence[Exchange]
 ) -> tuple[float, list[str]]:
     """How many rows get the same answer alone, and what to say if not all do."""
     differing = 0

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Quantity, Sample
 from greenroom.http.bench.load_client import ChatMessages
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.scenario import Scenario
+from greenroom.http.bench.target_server import TargetServer
 
 _QUESTION_WORDS = 8
 
@@ -47,7 +47,7 @@ class SharedPrompt(Scenario):
     def case(self) -> str:
         return f"{self.prompt_tokens} tokens"
 
-    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
         system = prompts.text(await contestant.words_for(self.prompt_tokens))
 
         def question() -> ChatMessages:

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.contestant import Contestant, Exchange, Request, Spent
 from greenroom.http.bench.figures import Quantity, Sample, percentile, rate
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.scenario import Scenario
+from greenroom.http.bench.target_server import Exchange, Request, Spent, TargetServer
 
 LOOPS = {"batch_generator": "mlx-lm's BatchGenerator", "bare_loop": "the bare loop"}
 
@@ -50,7 +50,7 @@ class Streams(Scenario):
     def case(self) -> str:
         return "1 stream" if self.streams == 1 else f"{self.streams} streams"
 
-    async def run(self, contestant: Contestant, prompts: Prompts, number: int) -> Sample:
+    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
         requests = [Request(prompts.chat(self.prompt_words), self.tokens) for _ in range(self.streams)]
         before = contestant.spent()
         exchanges = await contestant.ask_together(requests)
@@ -63,7 +63,12 @@ class Streams(Scenario):
         return Sample(values, answers)
 
     async def _compare(
-        self, contestant: Contestant, exchanges: Sequence[Exchange], rate: float, before: Spent, after: Spent
+        self,
+        contestant: TargetServer,
+        exchanges: Sequence[Exchange],
+        rate: float,
+        before: Spent,
+        after: Spent,
     ) -> dict[str, float]:
         values: dict[str, float] = {}
         seconds = {}

@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.core.reply import Grant, ReplyStream
-from greenroom.actors.core.reply_buffer import Pending
+from greenroom.actors.core.reply_buffer import ReplyBuffer
 from greenroom.schemas.events import (
     Finished,
     PromptProgress,
@@ -32,7 +32,7 @@ class Held(Grant):
 
 
 def drained(*events: object) -> list[object]:
-    pending = Pending()
+    pending = ReplyBuffer()
     for event in events:
         pending.add(event)
     return list(pending.drain())

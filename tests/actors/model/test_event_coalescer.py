@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from greenroom.actors.model.event_coalescer import PACE, HandOver
+from greenroom.actors.model.event_coalescer import PACE, EventCoalescer
 from greenroom.schemas.events import (
     Finished,
     GenerationEvent,
@@ -21,7 +21,7 @@ class Watched:
     def __init__(self) -> None:
         self.now = 100.0
         self.reported: list[tuple[float, list[str]]] = []
-        self.hand_over = HandOver(self._take, lambda: self.now)
+        self.hand_over = EventCoalescer(self._take, lambda: self.now)
 
     def step(self, seconds: float, *events: GenerationEvent) -> None:
         self.now += seconds

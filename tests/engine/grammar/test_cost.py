@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from greenroom.engine.grammar.batch_masks import apply_masks, mask_rows
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matcher import RowMatcher
+from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.token_mask import TokenMask
 from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
@@ -30,7 +30,7 @@ ITEM = {
 CONSTRAINT = Constraint(JsonSchemaFormat({"type": "array", "items": ITEM, "minItems": 1_000}))
 
 
-def step_seconds(model: Any, width: int, matcher: RowMatcher | None, steps: int) -> float:
+def step_seconds(model: Any, width: int, matcher: Matcher | None, steps: int) -> float:
     """Median seconds of a greedy step of eight rows, of which one may be constrained."""
     import mlx.core as mx
     from mlx_lm.models.cache import make_prompt_cache

@@ -10,10 +10,10 @@ import pytest
 
 from greenroom.engine.grammar.batch_masks import apply_masks, mask_rows
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.marker_gate import MarkerGate
-from greenroom.engine.grammar.matcher import Phase, RowMatcher
+from greenroom.engine.grammar.matcher import Matcher, Phase
 from greenroom.engine.grammar.token_mask import TokenMask, only
 from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import (
     ChoiceFormat,
@@ -36,17 +36,17 @@ OPENED = ThoughtConstraint("<think>", "</think>", opened=True)
 CLOSED = ThoughtConstraint("<think>", "</think>")
 
 
-def allowed(matcher: RowMatcher) -> list[int]:
+def allowed(matcher: Matcher) -> list[int]:
     mask = matcher.mask()
     assert mask is not None
     return [int(token) for token in mask.tokens()]
 
 
-def phase_of(matcher: RowMatcher) -> Phase:
+def phase_of(matcher: Matcher) -> Phase:
     return matcher.phase
 
 
-def feed(grammars: Grammars, matcher: RowMatcher, text: str) -> None:
+def feed(grammars: Grammars, matcher: Matcher, text: str) -> None:
     for token in grammars.tokenizer.encode(text):
         mask = matcher.mask()
         assert mask is None or mask.allows(token), text
@@ -288,7 +288,7 @@ def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
 
 
 def test_a_marker_is_found_however_it_is_spelled(grammars: Grammars) -> None:
-    gate = MarkerGate(grammars.tokenizer, ["<<tool>", "<end>"])
+    gate = TriggerMatcher(grammars.tokenizer, ["<<tool>", "<end>"])
     single = {text: token for token, text in enumerate(grammars.tokenizer.token_bytes) if len(text) == 1}
     for text, expected in (("<<<tool>", 0), ("<<to<end>", 1), ("<tool>", None), ("<<tool<<tool>", 0)):
         position, found = gate.start, None
@@ -299,7 +299,7 @@ def test_a_marker_is_found_however_it_is_spelled(grammars: Grammars) -> None:
 
 
 def test_a_token_that_carries_something_past_a_marker_is_forbidden_only_there(grammars: Grammars) -> None:
-    gate = MarkerGate(grammars.tokenizer, ["</t>"])
+    gate = TriggerMatcher(grammars.tokenizer, ["</t>"])
     carrying = [
         token
         for token, text in enumerate(grammars.tokenizer.token_bytes)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matcher import RowMatcher
+from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.events import Failed, Finished, TextDelta
 from greenroom.schemas.generation import GenerationParameters
@@ -36,13 +36,13 @@ def compiler(folder: Path) -> GrammarCompiler:
     return GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
 
 
-def matcher(folder: Path, constraint: Constraint) -> RowMatcher:
+def matcher(folder: Path, constraint: Constraint) -> Matcher:
     compiled = compiler(folder).compile(constraint)
     assert compiled is not None
     return compiled
 
 
-def submit(driver: Driver, held: RowMatcher | None, count: int, parameters: Any = WARM) -> str:
+def submit(driver: Driver, held: Matcher | None, count: int, parameters: Any = WARM) -> str:
     return driver.submit(PROMPT, count, parameters, stop_token_ids=frozenset({2}), matcher=held)
 
 
@@ -185,7 +185,7 @@ def step_ratio(bare: Driver, held: Driver, steps: int) -> float:
     return statistics.median(spent[1]) / statistics.median(spent[0])
 
 
-def eight_rows(folder: Path, held: RowMatcher | None) -> Driver:
+def eight_rows(folder: Path, held: Matcher | None) -> Driver:
     """A batch of eight greedy rows that decode, the last of them under that grammar."""
     driver = Driver(folder)
     greedy = GenerationParameters(temperature=0.0)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.quantized_caches import BatchedQuantisedCache, QuantisedCache
-from greenroom.engine.kv_cache.quantized_layer import QuantisedLayer
+from greenroom.engine.kv_cache.quantized_caches import BatchedQuantizedCache, QuantizedCache
+from greenroom.engine.kv_cache.quantized_layer import QuantizedLayer
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
@@ -41,8 +41,8 @@ def numbers(tokens: int, seed: int) -> mx.array:
     return mx.array(drawn.astype(np.float32))
 
 
-def plain(bits: int, keys: mx.array) -> QuantisedCache:
-    cache = QuantisedCache(bits, WIDTH)
+def plain(bits: int, keys: mx.array) -> QuantizedCache:
+    cache = QuantizedCache(bits, WIDTH)
     if keys.shape[2]:
         cache.update_and_fetch(keys, -keys)
     return cache
@@ -55,7 +55,7 @@ def dequantised(packed: Sequence[mx.array], group_size: int, bits: int) -> mx.ar
     return mx.dequantize(numbers, scales, biases, group_size, bits)
 
 
-def unpacked(layer: QuantisedLayer) -> np.ndarray[Any, Any]:
+def unpacked(layer: QuantizedLayer) -> np.ndarray[Any, Any]:
     """The keys that attention computes with; those of the values must be their mirror image."""
     keys, values = (
         np.array(dequantised(packed, layer.group_size, layer.bits)) for packed in layer.keys_and_values()
@@ -106,7 +106,7 @@ def as_stored(keys: mx.array, bits: int) -> np.ndarray[Any, Any]:
     return np.array(dequantised(packed, WIDTH, bits))
 
 
-def rows_of(batch: BatchedQuantisedCache) -> list[np.ndarray[Any, Any]]:
+def rows_of(batch: BatchedQuantizedCache) -> list[np.ndarray[Any, Any]]:
     """What attention sees of each row, by mask."""
     keys, mask = unpacked(batch), batch.make_mask(1, return_array=True)
     assert mask is not None
@@ -121,7 +121,7 @@ def test_rows_stay_what_they_are_whatever_a_batch_does(
 ) -> None:
     """Rows are compared with the numbers that went in after every merge, step, padded slice, join and cut."""
     known = [numbers(length, seed) for seed, length in enumerate(lengths)]
-    batch = QuantisedCache.merge([plain(bits, keys) for keys in known])
+    batch = QuantizedCache.merge([plain(bits, keys) for keys in known])
     for seed in range(100, 100 + data.draw(st.integers(1, 6))):
         match data.draw(st.sampled_from(["step", "padded", "join", "cut"])):
             case "step":
@@ -140,7 +140,7 @@ def test_rows_stay_what_they_are_whatever_a_batch_does(
                 ]
             case "join":
                 joining = [numbers(data.draw(LENGTHS), seed * 10 + row) for row in range(2)]
-                batch.extend(QuantisedCache.merge([plain(bits, keys) for keys in joining]))
+                batch.extend(QuantizedCache.merge([plain(bits, keys) for keys in joining]))
                 known += joining
             case "cut":
                 rows = data.draw(st.lists(st.integers(0, len(known) - 1), min_size=1, max_size=4))

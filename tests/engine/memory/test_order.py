@@ -7,26 +7,26 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.sampling.sampling_parameters import RowSampling
-from greenroom.engine.scheduler.waiting_queue import Seat, WaitingRoom
-from greenroom.engine.sequences.sequence import Row
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+from greenroom.engine.scheduler.waiting_queue import QueueEntry, WaitingQueue
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.generation import GenerationParameters
 
 MOVES = st.lists(
     st.tuples(st.sampled_from(["new", "stop", "admit", "leave"]), st.integers(0, 9)), max_size=80
 )
-IDLE = RowSampling.of(GenerationParameters(), frozenset(), 0)
+IDLE = SamplingParameters.of(GenerationParameters(), frozenset(), 0)
 
 
-def seat(serial: int, client: str) -> Seat:
+def seat(serial: int, client: str) -> QueueEntry:
     text = cast(Any, None)  # nothing of it is decoded
-    row = Row(str(serial), [1] * (1 + serial % 7), 5, frozenset(), IDLE, text, text, serial=serial)
-    return Seat(row, client=client, conversation=str(serial), tokens=10)
+    row = Sequence(str(serial), [1] * (1 + serial % 7), 5, frozenset(), IDLE, text, text, serial=serial)
+    return QueueEntry(row, client=client, conversation=str(serial), tokens=10)
 
 
 @given(MOVES)
 def test_stopped_rows_go_first_by_age_and_nobody_is_lost(moves: list[tuple[str, int]]) -> None:
-    room, waiting = WaitingRoom(), dict[int, Seat]()
+    room, waiting = WaitingQueue(), dict[int, QueueEntry]()
     running = {serial: seat(serial, "client 0") for serial in range(6)}
     for serial, (move, number) in enumerate(moves, len(running)):
         if move == "new":
@@ -35,13 +35,13 @@ def test_stopped_rows_go_first_by_age_and_nobody_is_lost(moves: list[tuple[str, 
         elif move == "stop" and running:
             youngest = max(running)
             waiting[youngest] = running.pop(youngest)
-            waiting[youngest].row.set_aside()
+            waiting[youngest].row.preempt()
             room.add(waiting[youngest])
         elif move == "leave" and waiting:
             room.leave(waiting.pop(sorted(waiting)[number % len(waiting)]).row)
         elif move == "admit":
             first = room.first(fairly=number % 2 == 0)
-            stopped = [one for one, other in waiting.items() if other.row.resumes]
+            stopped = [one for one, other in waiting.items() if other.row.preempted]
             if stopped:
                 assert first is waiting[min(stopped)]
             elif number % 2 == 0:

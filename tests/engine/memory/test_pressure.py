@@ -183,7 +183,7 @@ def test_what_is_cancelled_while_it_waits_leaves_nothing_behind(tiny_model: Tiny
     while admission.statistics.preempted == admission.statistics.resumed:
         driver.step()
     stopped = max(
-        (row for row in driver.engine._answers.rows.values() if row.resumes), key=lambda row: row.serial
+        (row for row in driver.engine._answers.rows.values() if row.preempted), key=lambda row: row.serial
     ).request_id
     driver.engine.cancel(stopped)
     run(driver, account)

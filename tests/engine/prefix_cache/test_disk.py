@@ -12,12 +12,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.prefix_cache.disk.block import Kept, Tensor, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensor, prefix_hashes
 from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_kept, read_tensors
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.prefix_cache.disk.folder import OURS, DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
-from greenroom.engine.prefix_cache.disk.offload import CopyingOut, to_array
+from greenroom.engine.prefix_cache.disk.offload import Offload, to_array
 from greenroom.engine.prefix_cache.disk.tier import DiskStatistics, DiskTier
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.memory.tree import pack
@@ -121,10 +121,10 @@ def test_every_byte_comes_back(tiny_model: TinyModel, tmp_path: Path) -> None:
         assert bytes(np.array(middle.view(mx.uint8))) == bytes(np.array(array.view(mx.uint8))[:, :, 1:2])
 
 
-def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, Kept]:
+def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBlock]:
     """A file written by hand, of 40 tokens."""
     folder = DiskFolder(root, DIGEST, limit)
-    kept = Kept("span", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
+    kept = CacheBlock("span", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
     data = np.random.default_rng(2).integers(0, 256, 8000, dtype=np.uint8)
     folder.write(kept, (Tensor("F32", (1, 1, 40, 50), data), None))
     return folder, root / OURS / DIGEST / kept.name, kept
@@ -234,7 +234,7 @@ def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("gemma3")
     limit = 2 << 20
     other = DiskFolder(tmp_path, DIGEST[::-1], GENEROUS)
-    kept = Kept("span", bytes(16), 0, pack(range(40)))
+    kept = CacheBlock("span", bytes(16), 0, pack(range(40)))
     other.write(kept, (Tensor("U8", (1, 1, 1, 1 << 20), np.zeros(1 << 20, np.uint8)),))
     life = Life(folder, tmp_path, limit=limit)
     system = [*words(100, 1), END]
@@ -318,7 +318,7 @@ class StuckFolder(DiskFolder):
         super().__init__(root, DIGEST, GENEROUS)
         self.go_on = threading.Event()
 
-    def write(self, kept: Kept, tensors: tuple[Tensor | None, ...]) -> list[str]:
+    def write(self, kept: CacheBlock, tensors: tuple[Tensor | None, ...]) -> list[str]:
         self.go_on.wait()
         return super().write(kept, tensors)
 
@@ -329,7 +329,7 @@ def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyMode
     folder, index = StuckFolder(tmp_path), DiskIndex()
     capacity = 1 << 20
     writer = DiskWriter(folder, index, capacity)
-    copying = CopyingOut(index, writer)
+    copying = Offload(index, writer)
     for seed in range(8):
         prompt = words(200, seed)
         prefixes.store(KEY, prompt, computed(model, prompt), None)

@@ -15,7 +15,7 @@ from greenroom.engine.sampling import strategies as drawing
 from greenroom.engine.sampling.exponential import exponential, log_sum_exp
 from greenroom.engine.sampling.exponential_race import largest, race_in_blocks, race_length
 from greenroom.engine.sampling.sampler import Sampler
-from greenroom.engine.sampling.sampling_parameters import RowSampling, fold_seed
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters, fold_seed
 from greenroom.engine.sampling.strategies import tries, tries_at_once
 
 Counts = np.ndarray[Any, np.dtype[Any]]
@@ -25,7 +25,7 @@ ROWS = 4000
 
 def draws(logits: Sequence[float], **settings: float) -> Counts:
     """How often each token was drawn."""
-    rows = [RowSampling(**settings, seed=fold_seed(row)) for row in range(ROWS)]  # type: ignore[arg-type]
+    rows = [SamplingParameters(**settings, seed=fold_seed(row)) for row in range(ROWS)]  # type: ignore[arg-type]
     tokens = Sampler(rows, [7] * ROWS)(mx.broadcast_to(mx.array(list(logits)), (ROWS, len(logits))))
     return np.bincount(np.array(tokens), minlength=len(logits))
 
@@ -146,7 +146,11 @@ def test_xtc_of_a_small_share_of_a_flat_distribution(monkeypatch: pytest.MonkeyP
 
 
 def test_greedy_rows_among_others_take_the_likeliest() -> None:
-    rows = [RowSampling(temperature=0.0), RowSampling(temperature=2.0), RowSampling(temperature=0.0)]
+    rows = [
+        SamplingParameters(temperature=0.0),
+        SamplingParameters(temperature=2.0),
+        SamplingParameters(temperature=0.0),
+    ]
     logits = mx.random.normal((3, 50), key=mx.random.key(3))
     for _ in range(20):
         tokens = np.array(Sampler(rows, [0, 0, 0])(logits))
@@ -156,24 +160,24 @@ def test_greedy_rows_among_others_take_the_likeliest() -> None:
 def test_neighbours_and_places_do_not_change_what_a_seed_draws() -> None:
     logits = mx.random.normal((6, 5000), key=mx.random.key(5))
     settings = [
-        RowSampling(1.0, seed=1),
-        RowSampling(0.8, top_k=20, seed=2),
-        RowSampling(1.2, top_p=0.9, seed=3),
-        RowSampling(0.0),
-        RowSampling(0.9, top_k=40, top_p=0.5, min_p=0.02, seed=4),
-        RowSampling(1.0, min_p=0.05, seed=5),
+        SamplingParameters(1.0, seed=1),
+        SamplingParameters(0.8, top_k=20, seed=2),
+        SamplingParameters(1.2, top_p=0.9, seed=3),
+        SamplingParameters(0.0),
+        SamplingParameters(0.9, top_k=40, top_p=0.5, min_p=0.02, seed=4),
+        SamplingParameters(1.0, min_p=0.05, seed=5),
     ]
     together = Sampler(settings, [3] * 6)
     first, second = np.array(together(logits)), np.array(together(logits))
     for row, setting in enumerate(settings):
         alone = Sampler([setting], [3])
         assert [alone(logits[row : row + 1]).item() for _ in range(2)] == [first[row], second[row]]
-        late = Sampler([RowSampling(), setting], [0, 4])
+        late = Sampler([SamplingParameters(), setting], [0, 4])
         assert late(logits[[0, row]])[1].item() == second[row]
 
 
 def test_positions_draw_anew() -> None:
-    sampler = Sampler([RowSampling(temperature=1.0, seed=9)], [0])
+    sampler = Sampler([SamplingParameters(temperature=1.0, seed=9)], [0])
     flat = mx.zeros((1, 1000))
     assert len({sampler(flat).item() for _ in range(50)}) > 40
 

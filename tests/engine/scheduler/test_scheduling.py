@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.scheduler.batch_policy import GroupingPolicy
-from greenroom.engine.scheduler.cost_model import LinearCost, Slice, StepCosts
-from greenroom.engine.scheduler.fair_queue import FairQueue, Waiting
+from greenroom.engine.scheduler.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.cost_model import LinearCost, PrefillChunk, StepCosts
+from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.step_timer import StepTimer
 
@@ -51,7 +51,7 @@ def prefill_beside(machine: Machine, policy: PrefillPolicy, prompt: int = 3600) 
     done, step, last, gaps = 0, 0, 0, list[float]()
     while done < prompt:
         step += 1
-        decoding, pieces, taken = machine.decode(STREAMS), list[Slice](), 0.0
+        decoding, pieces, taken = machine.decode(STREAMS), list[PrefillChunk](), 0.0
         if not policy.pauses(step):
             budget = policy.budget(costs.decode_ms(STREAMS))
             last = min(policy.tokens(costs, budget, done, last, idle=False), prompt - done)
@@ -177,7 +177,7 @@ def test_an_unbounded_stall_computes_prompts_as_fast_as_possible() -> None:
 
 
 def run_queue(
-    waiting: list[Waiting], slice_tokens: int, arrivals: dict[int, Waiting] | None = None
+    waiting: list[WaitingPrompt], slice_tokens: int, arrivals: dict[int, WaitingPrompt] | None = None
 ) -> list[str]:
     """The conversations in the order in which their prompts are done."""
     queue, done, turn = FairQueue(), [], 0
@@ -198,29 +198,29 @@ def run_queue(
 
 
 def test_a_short_prompt_is_not_stuck_behind_long_ones() -> None:
-    long = [Waiting("one", f"long{i}", 4000) for i in range(4)]
-    assert run_queue([*long, Waiting("one", "short", 50)], 64)[0] == "short"
+    long = [WaitingPrompt("one", f"long{i}", 4000) for i in range(4)]
+    assert run_queue([*long, WaitingPrompt("one", "short", 50)], 64)[0] == "short"
 
 
 def test_a_long_prompt_is_not_stuck_behind_a_stream_of_short_ones() -> None:
-    shorts = {turn: Waiting("one", f"short{turn}", 64) for turn in range(1, 400)}
-    done = run_queue([Waiting("one", "long", 6400)], 64, shorts)
+    shorts = {turn: WaitingPrompt("one", f"short{turn}", 64) for turn in range(1, 400)}
+    done = run_queue([WaitingPrompt("one", "long", 6400)], 64, shorts)
     assert done.index("long") <= 110
 
 
 def test_sixteen_long_prompts_of_one_client_do_not_starve_another() -> None:
-    greedy = [Waiting("greedy", f"long{i}", 4000) for i in range(16)]
-    done = run_queue([*greedy, Waiting("modest", "modest", 4000)], 64)
+    greedy = [WaitingPrompt("greedy", f"long{i}", 4000) for i in range(16)]
+    done = run_queue([*greedy, WaitingPrompt("modest", "modest", 4000)], 64)
     assert done.index("modest") <= 1
 
 
 def test_who_was_away_has_nothing_saved_up() -> None:
     queue = FairQueue()
-    busy = Waiting("busy", "a", 1000)
+    busy = WaitingPrompt("busy", "a", 1000)
     for _ in range(50):
         queue.choose([busy])
         queue.charge(["busy"], 10)
-    both = [busy, Waiting("new", "b", 1000)]
+    both = [busy, WaitingPrompt("new", "b", 1000)]
     turns = []
     for _ in range(20):
         turns.append(both[queue.choose(both)].client)
@@ -229,7 +229,11 @@ def test_who_was_away_has_nothing_saved_up() -> None:
 
 
 def test_of_one_conversation_only_the_oldest_counts() -> None:
-    first, second, other = Waiting("c", "a", 100), Waiting("c", "a", 10), Waiting("c", "b", 50)
+    first, second, other = (
+        WaitingPrompt("c", "a", 100),
+        WaitingPrompt("c", "a", 10),
+        WaitingPrompt("c", "b", 50),
+    )
     queue, chosen = FairQueue(), set()
     for _ in range(6):
         chosen.add(queue.choose([first, second, other]))
@@ -250,11 +254,11 @@ def test_of_one_conversation_only_the_oldest_counts() -> None:
 def test_rows_join_where_padding_costs_less_than_a_pass(
     groups: list[Shape], joining: Shape, place: int | None
 ) -> None:
-    assert GroupingPolicy().place(groups, joining, 2048) == place
+    assert BatchPolicy().place(groups, joining, 2048) == place
 
 
 def test_groups_merge_and_split_by_the_same_measure_with_room_in_between() -> None:
-    policy = GroupingPolicy()
+    policy = BatchPolicy()
     assert policy.merge([(1, 600), (8, 5000), (2, 700)], 2048) == (0, 2)
     assert policy.merge([(1, 600), (2, 5000)], 2048) is None
     assert policy.split([100] * 8 + [6000], 2048) == 100

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.engine.kv_cache.size_model import Footprint
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.loading import load_speculation
@@ -141,7 +141,7 @@ def test_a_draft_models_cache_is_in_the_account(
 ) -> None:
     """The model drafts for itself, so its cache is as large as the row's."""
     folder = tiny_model("qwen3")
-    row_bytes = Footprint.of(loaded(folder)[0]).nbytes(1, 128)
+    row_bytes = CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 128)
     account = MemoryAccount(kv_limit=int(rows_that_fit * row_bytes))
     driver = Driver(folder, speculation=drafting(folder), account=account)
     request = driver.submit(PROMPT, 70)
@@ -158,7 +158,7 @@ def test_a_draft_models_cache_is_in_the_account(
 
 def test_drafts_give_way_to_another_row(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
-    row_bytes = Footprint.of(loaded(folder)[0]).nbytes(1, 128)
+    row_bytes = CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 128)
     account = MemoryAccount(kv_limit=int(2.6 * row_bytes))
     driver = Driver(folder, speculation=drafting(folder), account=account)
     driver.submit(PROMPT, 150)

@@ -14,7 +14,6 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Figure, Quantity, Sample, Spread, percentile, rate, summarise
 from greenroom.http.bench.load_client import BenchError, LoadClient, Target, find_target
 from greenroom.http.bench.processor_time import processor_time
@@ -22,6 +21,7 @@ from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.reading import Answer, read
 from greenroom.http.bench.recorder import open_recorder
 from greenroom.http.bench.scenarios.streams import Streams
+from greenroom.http.bench.target_server import TargetServer
 from greenroom.http.commands.bench import command as bench
 from greenroom.tests.support.bench_servers import HEAD, Respond, chunked, delta, event, server, streamed
 
@@ -94,7 +94,7 @@ async def test_streams_run_at_once_with_prompts_of_their_own() -> None:
     with server(together) as (address, bodies):
         async with open_recorder() as recorder:
             client = LoadClient(Target(address, "m", extra={"ignore_eos": True}), recorder)
-            sample = await Streams(5, 4, 16).run(Contestant(client), Prompts(), 0)
+            sample = await Streams(5, 4, 16).run(TargetServer(client), Prompts(), 0)
     assert [answer.tokens for answer in sample.answers] == [4] * 5
     assert len({body["messages"][0]["content"] for body in bodies}) == 5
     for body in bodies:

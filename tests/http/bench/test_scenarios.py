@@ -15,9 +15,8 @@ import attrs
 import pytest
 from PIL import Image
 
-from greenroom.engine.baseline.process import Yardstick
+from greenroom.engine.baseline.process import Baseline
 from greenroom.http.bench import plot
-from greenroom.http.bench.contestant import Contestant
 from greenroom.http.bench.figures import Sample, summarise
 from greenroom.http.bench.load_client import LoadClient, find_target
 from greenroom.http.bench.measurement import Measurement
@@ -29,6 +28,7 @@ from greenroom.http.bench.scenarios.long_prompt import LongPrompt
 from greenroom.http.bench.scenarios.mixed import Mixed, row_fields
 from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
 from greenroom.http.bench.scenarios.streams import Streams
+from greenroom.http.bench.target_server import TargetServer
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.bench_servers import chunked, delta, server, streamed
 from greenroom.tests.support.http_servers import serving
@@ -50,18 +50,18 @@ BARE = (
 
 
 @asynccontextmanager
-async def contestant(address: str) -> AsyncIterator[Contestant]:
+async def contestant(address: str) -> AsyncIterator[TargetServer]:
     async with open_recorder() as recorder:
-        yield Contestant(LoadClient(await find_target(address, None, "none", {}), recorder))
+        yield TargetServer(LoadClient(await find_target(address, None, "none", {}), recorder))
 
 
 @asynccontextmanager
-async def real(folder: Path) -> AsyncIterator[Contestant]:
+async def real(folder: Path) -> AsyncIterator[TargetServer]:
     async with serving(Settings(models=(str(folder),))) as served, contestant(served.server.address) as found:
         yield found
 
 
-async def once(scenario: Scenario, found: Contestant, number: int = 0, seed: int | None = None) -> Sample:
+async def once(scenario: Scenario, found: TargetServer, number: int = 0, seed: int | None = None) -> Sample:
     return await scenario.run(found, Prompts(seed), number)
 
 
@@ -123,12 +123,12 @@ async def test_the_bare_loops_get_the_prompts_that_the_server_gets(tiny_model: T
     async with real(folder) as found:
         answer = (await found.ask(messages, 1)).answer
     for loop, tokens in (("bare_prefill", 0), ("batch_generator", 3), ("bare_loop", 3), ("own_loop", 3)):
-        run = Yardstick(str(folder)).run({"loop": loop, "prompts": [messages], "tokens": [3]})
+        run = Baseline(str(folder)).run({"loop": loop, "prompts": [messages], "tokens": [3]})
         assert (run["prompt_tokens"], run["tokens"]) == (answer.prompt_tokens, tokens)
 
 
 async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyModel) -> None:
-    yardstick = Yardstick(str(tiny_model("qwen3")))
+    yardstick = Baseline(str(tiny_model("qwen3")))
     opening = [{"role": "user", "content": "hello"}]
     longer = [*opening, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
     whole, known, same = (

@@ -14,7 +14,7 @@ import trio
 from werkzeug.datastructures import Headers
 
 from greenroom.http.guard.client_name import client_name
-from greenroom.http.guard.host_guard import Gatekeeper
+from greenroom.http.guard.host_guard import HostGuard
 from greenroom.schemas.settings import MEGABYTE, Settings
 from greenroom.tests.support.http_servers import Served, connected, fetch, serving
 
@@ -51,7 +51,7 @@ async def served() -> AsyncIterator[Served]:
     ],
 )
 def test_addresses_and_known_names_are_answered(host: str) -> None:
-    gatekeeper = Gatekeeper(Settings(allowed_hosts=("greenroom.example",)))
+    gatekeeper = HostGuard(Settings(allowed_hosts=("greenroom.example",)))
     assert gatekeeper.refuses("GET", Headers({"Host": host})) is None
 
 
@@ -71,7 +71,7 @@ def test_addresses_and_known_names_are_answered(host: str) -> None:
     ],
 )
 def test_borrowed_names_are_not(host: str) -> None:
-    refusal = Gatekeeper(Settings()).refuses("GET", Headers({"Host": host}))
+    refusal = HostGuard(Settings()).refuses("GET", Headers({"Host": host}))
     assert refusal is not None
     assert (refusal.status, refusal.code) == (403, "host_not_allowed")
 

@@ -17,7 +17,7 @@ Position = tuple[int, ...]
 """How many bytes of each marker the text ends with."""
 
 
-class MarkerGate:
+class TriggerMatcher:
     """Finds the first of several markers in a stream of tokens. Immutable: requests share it.
 
     Args:

@@ -54,7 +54,7 @@ class Spent:
 
 
 @attrs.define
-class Contestant:
+class TargetServer:
     """One server.
 
     Args:
