@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,16 +21,17 @@ COMPOSITION_ROOT = ROOT / "http" / "command_line.py"
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_audio", "transformers"}
 
 SOURCES = [path for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
+MODULES = {".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts)): path for path in SOURCES}
 
 
 def imports_of(tree: ast.AST) -> set[str]:
-    """Dotted names of all modules that the code imports."""
+    """Return the dotted names of all modules that the code imports, and of what it imports from them."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names.add(node.module)
+            names.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
     return names
 
 
@@ -65,6 +69,31 @@ def test_model_libraries_are_spoken_to_by_the_engine_alone(room: str) -> None:
     for path in sorted((ROOT / room).rglob("*.py")):
         libraries = {name.split(".")[0] for name in imports_of(ast.parse(path.read_text()))}
         assert not libraries & MODEL_LIBRARIES, path
+
+
+def place_of(path: Path) -> str:
+    """Return the folder that a file stands in; a file at a room's root stands for itself."""
+    *folders, name = path.relative_to(ROOT).parts
+    return "/".join(folders if len(folders) > 1 else (*folders, name))
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_the_folders_of_a_room_form_no_circle(room: str) -> None:
+    imports: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted((ROOT / room).rglob("*.py")):
+        names = imports_of(ast.parse(path.read_text()))
+        for imported in sorted(MODULES[name] for name in names & MODULES.keys()):
+            if place_of(path) != place_of(imported):
+                line = f"    {path.relative_to(ROOT)} imports {imported.relative_to(ROOT)}"
+                imports[place_of(path)][place_of(imported)].append(line)
+    assert imports
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]  # each is imported by the next
+        arrows = [imports[importer][imported] for imported, importer in pairwise(circle)]
+        lines = [line for arrow in sorted(arrows, key=len) for line in arrow]
+        pytest.fail("\n".join([f"a circle: {' <- '.join(circle)}", *lines]), pytrace=False)
 
 
 def test_no_folder_is_a_regular_package() -> None:
