@@ -74,7 +74,7 @@ class Sequence:
         generated: Tokens that the host has read; never more than `sampled`.
         ended: Its last event was handed out.
         key: Whose prefixes it shares; None if its tokens do not say all that its cache depends on.
-        borders: Where turns end in the prompt, in tokens.
+        checkpoints: Where turns end in the prompt, in tokens.
         cached: Tokens of the prompt that were not computed, because they were known.
         answer: Tokens that were read.
         on_leave: Told the row, the cache that it leaves and its place in it (None: all of it is the row's).

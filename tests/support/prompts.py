@@ -17,14 +17,14 @@ def words(count: int, seed: int) -> list[int]:
     return random.Random(seed).choices(range(300, 2000), k=count)
 
 
-def borders(prompt: Sequence[int]) -> tuple[int, ...]:
+def turn_ends(prompt: Sequence[int]) -> tuple[int, ...]:
     """Where turns end."""
     return tuple(at for at, token in enumerate(prompt, 1) if token == END)
 
 
 def ask(driver: Driver, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
     """The answer's tokens, and how many of the prompt's were known."""
-    request = driver.submit(prompt, count, borders=borders(prompt))
+    request = driver.submit(prompt, count, checkpoints=turn_ends(prompt))
     driver.run()
     return driver.tokens[int(request)], reused(driver, request)
 

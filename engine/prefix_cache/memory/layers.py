@@ -18,7 +18,7 @@ from greenroom.engine.kv_cache.quantized_layer import PARTS
 Arrays = tuple[mx.array | None, ...]
 """What is kept of all layers of one sort, flat."""
 
-_QUANTISED = ("QuantisedCache", "BatchedQuantisedCache")
+_QUANTISED = ("QuantizedCache", "BatchedQuantizedCache")
 _SPANS = ("KVCache", "BatchKVCache", *_QUANTISED)
 _WINDOWS = ("RotatingKVCache", "BatchRotatingKVCache")
 _STATES = (*_WINDOWS, "ArraysCache")

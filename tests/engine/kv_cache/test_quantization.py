@@ -212,7 +212,7 @@ def test_only_full_attention_is_quantised(tiny_model: TinyModel) -> None:
     for kind in KINDS:
         before = [type(layer).__name__ for layer in caches.new_cache(loaded(tiny_model(kind))[0])]
         after = [type(layer).__name__ for layer in caches.new_cache(quantising(tiny_model(kind), 8))]
-        assert after == ["QuantisedCache" if name == "KVCache" else name for name in before]
+        assert after == ["QuantizedCache" if name == "KVCache" else name for name in before]
 
 
 def test_a_token_takes_as_many_bytes_as_its_bits_say(tiny_model: TinyModel) -> None:

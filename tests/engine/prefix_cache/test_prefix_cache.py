@@ -14,7 +14,7 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.tests.support.prompts import END, ask, borders, reused, words
+from greenroom.tests.support.prompts import END, ask, turn_ends, reused, words
 from greenroom.tests.support.text_engines import Driver, computed, expected, loaded
 from greenroom.tests.support.tiny_models import TinyModel
 
@@ -69,7 +69,7 @@ def test_neighbours_that_share_a_beginning(tiny_model: TinyModel, kind: str) -> 
     ask(engine, system + words(40, 5))
     prompts = [system + words(20 + 9 * user, 30 + user) for user in range(6)] + [words(70, 50)]
     requests = [
-        engine.submit(prompt, 20 + 3 * i, borders=borders(prompt)) for i, prompt in enumerate(prompts)
+        engine.submit(prompt, 20 + 3 * i, checkpoints=turn_ends(prompt)) for i, prompt in enumerate(prompts)
     ]
     engine.run()
     for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
@@ -120,7 +120,7 @@ def test_choices_share_what_is_known(tiny_model: TinyModel, n: int) -> None:
     ask(engine, system + words(20, 1))
     prompt = system + words(40, 2)
     several = GenerationParameters(temperature=0.0, n=n)
-    request = engine.submit(prompt, 50, several, borders=borders(prompt))
+    request = engine.submit(prompt, 50, several, checkpoints=turn_ends(prompt))
     engine.run()
     finished = [event for event in engine.events[request] if isinstance(event, Finished)]
     assert len(finished) == n
@@ -219,7 +219,7 @@ def test_a_known_system_prompt_costs_next_to_nothing(tiny_model: TinyModel, kind
         for seed, times in ((1, cold), (2, warm)):
             prompt = system + words(8, seed)
             began = time.perf_counter()
-            request = engine.submit(prompt, 1, borders=borders(prompt))
+            request = engine.submit(prompt, 1, checkpoints=turn_ends(prompt))
             engine.run()
             times.append(time.perf_counter() - began)
             last = engine.events[request][-1]
