@@ -14,7 +14,7 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.tests.support.prompts import END, ask, turn_ends, reused, words
+from greenroom.tests.support.prompts import END, ask, reused, turn_ends, words
 from greenroom.tests.support.text_engines import Driver, computed, expected, loaded
 from greenroom.tests.support.tiny_models import TinyModel
 
