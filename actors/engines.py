@@ -145,7 +145,7 @@ class Engines:
 
         with self._lock:
             if self._account is None:
-                self._account = MemoryAccount(self._settings.memory_bytes, self._settings.kv_bytes)
+                self._account = MemoryAccount(self._settings.memory_bytes, self._settings.kv_cache_bytes)
             return self._account
 
     def _open_catalog(self) -> Catalog:

@@ -53,9 +53,9 @@ class System:
     async def drain(self) -> None:
         """Refuse new requests, and return when those that were accepted have ended.
 
-        Whatever is left when most of `settings.grace` is over is cut with a `draining` problem.
+        Whatever is left when most of `settings.shutdown_timeout` is over is cut with a `draining` problem.
         """
-        reserve = min(5.0, self.settings.grace * 0.25)
+        reserve = min(5.0, self.settings.shutdown_timeout * 0.25)
         with contextlib.suppress(ActorStopped):
             with trio.move_on_after(self.remaining() - reserve):
                 await self.pool.ask(Drain(), Drained)
@@ -67,7 +67,7 @@ class System:
     def remaining(self) -> float:
         """Seconds left of the grace time, which begins at the first call (or with `drain`, or the close)."""
         if self._deadline is None:
-            self._deadline = trio.current_time() + self.settings.grace
+            self._deadline = trio.current_time() + self.settings.shutdown_timeout
         return self._deadline - trio.current_time()
 
     def statistics(self) -> WorkersStatistics:
@@ -82,8 +82,8 @@ async def open_system(
     """Run the actors in a nursery of one's own, with or without a server.
 
     On leaving, children are cancelled first, then the pool and its models; threads are joined within what is
-    left of `settings.grace`, whatever hangs. An exception of the body comes out in exception groups, as from
-    any nursery.
+    left of `settings.shutdown_timeout`, whatever hangs. An exception of the body comes out in exception
+    groups, as from any nursery.
 
     Args:
         loading: How models are found and loaded; other than the default only in tests of failures.
@@ -104,7 +104,7 @@ async def open_system(
                 children.cancel_scope.cancel("the system closes")
             actors.cancel_scope.cancel("the system closes")
     finally:
-        remaining = system.remaining() if system is not None else settings.grace
+        remaining = system.remaining() if system is not None else settings.shutdown_timeout
         ended = await workers.close(max(remaining, 0.5))
         if system is not None:
             system.hung = not ended

@@ -44,7 +44,7 @@ def open_text_engine(
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
     prefill = PrefillPolicy(max_stall=settings.max_stall, least_tokens=settings.min_slice)
-    account = account or MemoryAccount(settings.memory_bytes, settings.kv_bytes)
+    account = account or MemoryAccount(settings.memory_bytes, settings.kv_cache_bytes)
     share = account.open()
     charge = partial(_charge, account, share, folder.name)
     try:
@@ -58,7 +58,7 @@ def open_text_engine(
             adapter,
             prefill,
             prefixes=prefixes,
-            close_seconds=settings.grace / 4,
+            close_seconds=settings.shutdown_timeout / 4,
             speculation=speculation,
             share=share,
         )

@@ -32,7 +32,7 @@ def create_app(pool: Ref[PoolMessage], settings: Settings, *, patience: float = 
     """
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_body
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False

@@ -77,7 +77,7 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
-    max_models: int = _setting(2, "Models kept loaded at once.", low=1)
+    max_loaded_models: int = _setting(2, "Models kept loaded at once.", low=1)
     max_batch: int = _setting(32, "Requests that one model generates for at once.", low=1)
     max_queue: int = _setting(256, "Requests that may wait for one model before the next is refused.", low=0)
     max_stall: float = _setting(
@@ -132,7 +132,7 @@ class Settings:
         "what the device has for them).",
         low=MEGABYTE,
     )
-    kv_bytes: int | None = _setting(
+    kv_cache_bytes: int | None = _setting(
         None,
         "Memory for running requests and prefix caches alone, of all models together (default: what "
         "`memory_bytes` leaves beside the weights).",
@@ -142,7 +142,9 @@ class Settings:
         True, "Describe tools in the prompt where a model's template cannot; off means 400."
     )
     trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
-    grace: float = _setting(30.0, "Seconds that a shutdown may take, whatever hangs.", low=0, high=86400)
+    shutdown_timeout: float = _setting(
+        30.0, "Seconds that a shutdown may take, whatever hangs.", low=0, high=86400
+    )
     log_format: LogFormat = _setting(
         "console", "`console` for people, `json` for machines.", one_of=get_args(LogFormat)
     )
@@ -155,9 +157,9 @@ class Settings:
         (), "Host names that requests may be addressed to, besides this machine's own."
     )
     allowed_origins: tuple[str, ...] = _setting((), "Web origins whose pages may call the server.")
-    max_body: int = _setting(32 * MEGABYTE, "Largest request body, in bytes.", low=1)
+    max_body_bytes: int = _setting(32 * MEGABYTE, "Largest request body, in bytes.", low=1)
     max_connections: int = _setting(1024, "Connections open at once.", low=1)
-    keep_alive: float = _setting(60.0, "Seconds after which an idle connection is closed.", above=0)
+    idle_connection: float = _setting(60.0, "Seconds after which an idle connection is closed.", above=0)
     temperature: float | None = _generation_default(
         "temperature", "Randomness of answers; 0 is greedy (default: the model's own)."
     )

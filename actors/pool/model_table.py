@@ -38,7 +38,7 @@ class ModelTable:
     ) -> None:
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
-        self._max_models = settings.max_models
+        self._max_models = settings.max_loaded_models
         self._start = start
         self._left = left
         self._give_back = give_back

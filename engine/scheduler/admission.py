@@ -91,7 +91,7 @@ class Admission:
         room = (self._memory.share.room_alone() or 0) >> 20
         detail = (
             f"The prompt has {len(row.prompt)} tokens, more than fit into the memory for running requests "
-            f"({room} MB; settings kv_bytes and memory_bytes). Please reduce the length of the messages."
+            f"({room} MB; kv_cache_bytes, memory_bytes). Please reduce the length of the messages."
         )
         return Problem(400, "context_length_exceeded", detail, "messages")
 

@@ -38,14 +38,14 @@ def command(settings: Settings, models: tuple[str, ...]) -> None:
     Examples:
       greenroom serve
       greenroom serve ~/models/Qwen3-4B-4bit --port 9000
-      greenroom serve org/large org/small --max-models 1 --log-format json
+      greenroom serve org/large org/small --max-loaded-models 1 --log-format json
     """
     settings = attrs.evolve(settings, models=models or settings.models)
     with quick_imports():
         from greenroom.http.process.shutdown import Shutdown
 
         # Before anything else, so that no signal is missed.
-        shutdown = Shutdown(settings.grace)
+        shutdown = Shutdown(settings.shutdown_timeout)
 
         from greenroom.http.process.log_configuration import configure_logging
         from greenroom.http.settings.start_checks import (
@@ -103,7 +103,7 @@ async def _serve_until_drained(system: System, settings: Settings, drain: trio.E
         if settings.log_format == "console":
             click.echo(welcome(addresses[0], settings))
         await drain.wait()
-        log.info("draining", grace=settings.grace)
+        log.info("draining", shutdown_timeout=settings.shutdown_timeout)
         await system.drain()
     return None
 

@@ -23,15 +23,15 @@ class Shutdown:
     start threads: they may interrupt code that holds the very lock which that would need.
 
     Args:
-        grace: Seconds from the first signal until the process has ended.
+        timeout: Seconds from the first signal until the process has ended.
     """
 
-    def __init__(self, grace: float) -> None:
-        self._grace = grace
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._token: trio.lowlevel.TrioToken | None = None
         self._drain: trio.Event | None = None
         self._began = threading.Event()
-        threading.Thread(target=self._end_after_grace, name="grace", daemon=True).start()
+        threading.Thread(target=self._end_after_timeout, name="shutdown timeout", daemon=True).start()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._signalled)
 
@@ -50,7 +50,7 @@ class Shutdown:
         if not self.began:
             self._began.set()
             # A thread in C code that keeps the GIL stops Python's threads, but not this timer.
-            faulthandler.dump_traceback_later(max(self._grace, 0.1), exit=True, file=2)
+            faulthandler.dump_traceback_later(max(self._timeout, 0.1), exit=True, file=2)
             if self._token is not None and self._drain is not None:
                 # An exception would surface wherever the main thread stands, and end its wait for threads.
                 with contextlib.suppress(trio.RunFinishedError):
@@ -58,15 +58,15 @@ class Shutdown:
         elif number == signal.SIGINT:
             os._exit(INTERRUPTED)
 
-    def _end_after_grace(self) -> None:
+    def _end_after_timeout(self) -> None:
         self._began.wait()
-        time.sleep(max(0.0, self._grace - min(0.5, self._grace / 4)))
+        time.sleep(max(0.0, self._timeout - min(0.5, self._timeout / 4)))
         # The log may be what hangs.
         telling = threading.Thread(target=self._tell, daemon=True)
         telling.start()
-        telling.join(min(0.2, self._grace / 10))
+        telling.join(min(0.2, self._timeout / 10))
         os._exit(0)
 
     def _tell(self) -> None:
         waiting = [thread.name for thread in threading.enumerate() if not thread.daemon]
-        structlog.get_logger().warning("shutdown forced", grace=self._grace, threads=waiting)
+        structlog.get_logger().warning("shutdown forced", shutdown_timeout=self._timeout, threads=waiting)

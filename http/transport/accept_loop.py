@@ -81,8 +81,8 @@ class AcceptLoop:
         await self._context.terminated.set()
         # The pool cuts what still runs when a quarter of the grace time, or 5 s, is left; then the last
         # words of those streams need a moment.
-        reserve = min(5.0, self._settings.grace * 0.25)
-        with trio.move_on_after(self._settings.grace - 0.9 * reserve) as share:
+        reserve = min(5.0, self._settings.shutdown_timeout * 0.25)
+        with trio.move_on_after(self._settings.shutdown_timeout - 0.9 * reserve) as share:
             while self._connections:
                 self._empty = trio.Event()
                 await self._empty.wait()
@@ -155,7 +155,7 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
 
 def _config(settings: Settings) -> Config:
     config = Config()
-    config.keep_alive_timeout = settings.keep_alive
+    config.keep_alive_timeout = settings.idle_connection
     config.keep_alive_max_requests = 2**62
     config.h11_max_incomplete_size = LARGEST_HEAD
     config.include_server_header = False

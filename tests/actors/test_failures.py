@@ -37,7 +37,9 @@ TinyModel = Callable[..., Path]
 
 @pytest.fixture
 def settings(tiny_model: TinyModel) -> Settings:
-    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, grace=10.0)
+    return Settings(
+        models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, shutdown_timeout=10.0
+    )
 
 
 @asynccontextmanager
@@ -147,7 +149,7 @@ async def test_a_model_that_keeps_failing_is_left_alone_for_a_while(settings: Se
 
 async def test_a_folder_without_weights_fails_before_and_after_admission(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    async with open_system(Settings(models=(str(tmp_path / "empty"),), grace=5.0)) as system:
+    async with open_system(Settings(models=(str(tmp_path / "empty"),), shutdown_timeout=5.0)) as system:
         _, failed = await answer(system.pool, "default")
         assert isinstance(failed, Failed)
         assert failed.problem.code == "load_failed"
@@ -187,7 +189,7 @@ async def test_a_shutdown_with_a_hung_worker_ends_within_the_grace_time(settings
     faults = Faults(hang={"bad"})
     try:
         began = time.monotonic()
-        async with faulty(attrs.evolve(settings, grace=2.0), faults, silence=60.0) as system:
+        async with faulty(attrs.evolve(settings, shutdown_timeout=2.0), faults, silence=60.0) as system:
             with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
                 await until(bad, TextDelta)
                 with trio.move_on_after(0.3):
@@ -231,7 +233,7 @@ async def test_draining_refuses_what_is_new_and_finishes_what_was_begun(settings
 
 
 async def test_what_is_left_when_the_grace_time_is_over_is_cut_with_a_reason(settings: Settings) -> None:
-    async with open_system(attrs.evolve(settings, grace=2.0)) as system:
+    async with open_system(attrs.evolve(settings, shutdown_timeout=2.0)) as system:
         ends: list[GenerationEvent] = []
 
         async def read(name: str) -> None:

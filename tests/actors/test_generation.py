@@ -43,7 +43,9 @@ TinyModel = Callable[..., Path]
 
 @pytest.fixture
 def settings(tiny_model: TinyModel) -> Settings:
-    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, grace=10.0)
+    return Settings(
+        models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, shutdown_timeout=10.0
+    )
 
 
 async def test_events_come_in_the_order_of_a_requests_life(settings: Settings) -> None:

@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import os, re, sys, time, trio
 from greenroom.http.process.shutdown import Shutdown
-shutdown = Shutdown({grace})
+shutdown = Shutdown({shutdown_timeout})
 
 async def main():
     drain = trio.Event()
@@ -27,9 +27,9 @@ async def main():
 class Started:
     """A process with signals installed, once it has said so."""
 
-    def __init__(self, body: str, grace: float, run: str = "trio.run(main)") -> None:
+    def __init__(self, body: str, shutdown_timeout: float, run: str = "trio.run(main)") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.format(body=body, grace=grace, run=run)],
+            [sys.executable, "-c", PROGRAM.format(body=body, shutdown_timeout=shutdown_timeout, run=run)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -49,7 +49,7 @@ class Started:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_drains(number: signal.Signals) -> None:
-    started = Started("await drain.wait()", grace=60)
+    started = Started("await drain.wait()", shutdown_timeout=60)
     started.signal(number)
     assert started.end()[0] == 0
 
@@ -74,7 +74,7 @@ def test_a_signal_before_trio_runs_is_not_lost() -> None:
     ids=["trio", "system call", "python", "thread", "log"],
 )
 def test_whatever_hangs_the_process_ends_within_the_grace_time(body: str) -> None:
-    started = Started(body, grace=1.5)
+    started = Started(body, shutdown_timeout=1.5)
     started.signal(signal.SIGTERM)
     status, seconds = started.end()
     assert status == 0
@@ -93,7 +93,7 @@ def test_a_signal_after_trio_has_ended_does_not_cut_threads_short() -> None:
 
 
 def test_code_that_never_gives_up_the_interpreter_is_ended_too() -> None:
-    started = Started("re.match('(a+)+b', 'a' * 64)", grace=0.5)
+    started = Started("re.match('(a+)+b', 'a' * 64)", shutdown_timeout=0.5)
     started.signal(signal.SIGTERM)
     status, seconds = started.end()
     assert status == 1
@@ -101,7 +101,9 @@ def test_code_that_never_gives_up_the_interpreter_is_ended_too() -> None:
 
 
 def test_a_second_interrupt_ends_it_at_once() -> None:
-    started = Started("await drain.wait(); os.write(1, b'again'); await trio.sleep_forever()", grace=60)
+    started = Started(
+        "await drain.wait(); os.write(1, b'again'); await trio.sleep_forever()", shutdown_timeout=60
+    )
     started.signal(signal.SIGINT)
     assert started.process.stdout is not None
     assert started.process.stdout.read(5) == b"again"
@@ -113,7 +115,8 @@ def test_a_second_interrupt_ends_it_at_once() -> None:
 
 def test_a_second_termination_does_not_cut_the_drain_short() -> None:
     started = Started(
-        "await drain.wait(); os.write(1, b'again'); await trio.sleep(0.3); os.write(1, b'done!')", grace=60
+        "await drain.wait(); os.write(1, b'again'); await trio.sleep(0.3); os.write(1, b'done!')",
+        shutdown_timeout=60,
     )
     started.signal(signal.SIGTERM)
     assert started.process.stdout is not None

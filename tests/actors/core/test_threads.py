@@ -31,7 +31,7 @@ from greenroom.schemas.settings import Settings
 from actor_systems import answer
 
 async def main():
-    settings = Settings(models=tuple(sys.argv[2:]), max_models=1, grace=10.0)
+    settings = Settings(models=tuple(sys.argv[2:]), max_loaded_models=1, shutdown_timeout=10.0)
     process = psutil.Process()
     async with open_system(settings) as system:
         for cycle in range(int(sys.argv[1])):
@@ -51,7 +51,7 @@ from greenroom.schemas.settings import Settings
 from actor_systems import answer, generate, until
 
 async def main():
-    async with open_system(Settings(models=tuple(sys.argv[2:]), grace=10.0)) as system:
+    async with open_system(Settings(models=tuple(sys.argv[2:]), shutdown_timeout=10.0)) as system:
         if sys.argv[1] == "after":
             for model in ("qwen3", "llama"):
                 await answer(system.pool, model)
@@ -112,7 +112,9 @@ async def test_a_thread_that_does_not_end_is_told_of_and_not_waited_for() -> Non
 
 async def test_loads_and_unloads_make_no_new_threads(models: list[str]) -> None:
     counts: list[int] = []
-    async with open_system(Settings(models=tuple(models), max_models=1, grace=10.0)) as system:
+    async with open_system(
+        Settings(models=tuple(models), max_loaded_models=1, shutdown_timeout=10.0)
+    ) as system:
         for _ in range(10):
             for name in ("qwen3", "llama"):
                 assert isinstance((await answer(system.pool, name))[1], Finished)
@@ -173,7 +175,7 @@ async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: l
     from greenroom.tests.support.actor_systems import generate, status, until
 
     process = psutil.Process()
-    async with open_system(Settings(models=tuple(models), max_batch=16, grace=10.0)) as system:
+    async with open_system(Settings(models=tuple(models), max_batch=16, shutdown_timeout=10.0)) as system:
 
         async def one(number: int) -> None:
             with generate(system.pool, "qwen3", str(number), max_tokens=40) as generation:

@@ -151,7 +151,7 @@ def test_a_prompt_that_can_never_fit_is_refused(tiny_model: TinyModel) -> None:
     (event,) = driver.events["0"]
     assert isinstance(event, Failed)
     assert (event.problem.status, event.problem.code) == (400, "context_length_exceeded")
-    assert "kv_bytes" in event.problem.detail
+    assert "kv_cache_bytes" in event.problem.detail
     assert isinstance(driver.events["1"][-1], Finished)
 
 

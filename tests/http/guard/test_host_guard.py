@@ -26,7 +26,10 @@ PAGE = "https://chat.example"
 async def served() -> AsyncIterator[Served]:
     """A server that never has to load its model."""
     settings = Settings(
-        allowed_hosts=("greenroom.example",), allowed_origins=(PAGE,), max_body=2 * MEGABYTE, grace=5.0
+        allowed_hosts=("greenroom.example",),
+        allowed_origins=(PAGE,),
+        max_body_bytes=2 * MEGABYTE,
+        shutdown_timeout=5.0,
     )
     async with serving(settings) as served:
         yield served

@@ -30,7 +30,7 @@ USER = {"role": "user", "content": "Tell me about the sea"}
 
 @pytest.fixture
 def settings(tiny_model: TinyModel) -> Settings:
-    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), grace=10.0)
+    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), shutdown_timeout=10.0)
 
 
 async def ask(served: Served, call: Callable[[openai.OpenAI], T], retries: int = 0) -> T:

@@ -22,7 +22,7 @@ USER = {"role": "user", "content": "Tell me about the sea"}
 
 @pytest.fixture
 def settings(tiny_model: TinyModel) -> Settings:
-    return Settings(models=(str(tiny_model("qwen3")),), grace=10.0)
+    return Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=10.0)
 
 
 async def ask(served: Served, call: Callable[[openai.OpenAI], T]) -> T:

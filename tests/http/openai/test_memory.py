@@ -41,10 +41,10 @@ async def answers(served: Served, count: int) -> list[str | None]:
 
 
 async def test_answers_are_the_same_with_room_for_a_few_at_once(tiny_model: TinyModel) -> None:
-    settings = Settings(models=(str(tiny_model("qwen3")),), grace=10.0)
+    settings = Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=10.0)
     async with serving(settings) as served:
         free = await answers(served, 16)
-    async with serving(attrs.evolve(settings, kv_bytes=2_500_000)) as served:
+    async with serving(attrs.evolve(settings, kv_cache_bytes=2_500_000)) as served:
         assert await answers(served, 16) == free
     assert None not in free
     assert len(set(free)) == 16
@@ -53,7 +53,7 @@ async def test_answers_are_the_same_with_room_for_a_few_at_once(tiny_model: Tiny
 async def test_a_model_that_does_not_fit_beside_another_is_a_507(tiny_model: TinyModel) -> None:
     folders = [tiny_model("qwen3"), tiny_model("llama")]
     weights = sum(file.stat().st_size for file in folders[0].glob("*.safetensors"))
-    settings = Settings(models=tuple(map(str, folders)), memory_bytes=weights * 3 // 2, grace=10.0)
+    settings = Settings(models=tuple(map(str, folders)), memory_bytes=weights * 3 // 2, shutdown_timeout=10.0)
     async with serving(settings) as served:
         before = await answers(served, 2)
         async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:

@@ -40,7 +40,7 @@ def calling(adapter: Adapter) -> str:
 
 @pytest.fixture
 def settings(tiny_model: Callable[..., Path]) -> Settings:
-    return Settings(models=(str(tiny_model("qwen3")),), grace=5.0)
+    return Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=5.0)
 
 
 async def ask(served: Served, call: Callable[[openai.OpenAI], Any]) -> Any:

@@ -44,9 +44,14 @@ def test_without_sources_the_defaults_hold() -> None:
 
 
 def test_flags_win_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
-    config = file(tmp_path, "port = 1\nmax_batch = 2\ngrace = 3\nmax-models = 4")
+    config = file(tmp_path, "port = 1\nmax_batch = 2\nshutdown_timeout = 3\nmax-loaded-models = 4")
     settings = load("--config", config, "--port", "11", port="12", max_batch="13")
-    assert (settings.port, settings.max_batch, settings.grace, settings.max_models) == (11, 13, 3.0, 4)
+    assert (settings.port, settings.max_batch, settings.shutdown_timeout, settings.max_loaded_models) == (
+        11,
+        13,
+        3.0,
+        4,
+    )
 
 
 def test_the_file_is_found_in_its_usual_place_and_through_a_variable(
@@ -88,8 +93,8 @@ def test_lists_in_the_file_and_repeated_flags(tmp_path: Path) -> None:
         ("port", "80.5", "a whole number"),
         ("port", "", "a whole number"),
         ("max_batch", "0", "at least 1"),
-        ("grace", "-1", "a number, 0 to 86400"),
-        ("grace", "nan", "a number, 0 to 86400"),
+        ("shutdown_timeout", "-1", "a number, 0 to 86400"),
+        ("shutdown_timeout", "nan", "a number, 0 to 86400"),
         ("device", "tpu", "one of auto, cpu, gpu"),
         ("dtype", "int8", "one of auto, float32, bfloat16, float16"),
         ("max_context", "1", "at least 16"),
@@ -126,7 +131,8 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", ["--port=70000", "--port=x", "--device=tpu", "--grace=-1", "--max-batch=0", "--kv-bits=5"]
+    "flag",
+    ["--port=70000", "--port=x", "--device=tpu", "--shutdown-timeout=-1", "--max-batch=0", "--kv-bits=5"],
 )
 def test_a_bad_flag_is_refused(flag: str) -> None:
     with pytest.raises(click.BadParameter):

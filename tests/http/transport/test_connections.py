@@ -87,7 +87,7 @@ async def emptied(server: Server) -> None:
 
 
 async def test_connection_close_is_honoured() -> None:
-    async with running(make_app(), Settings(keep_alive=30)) as server:
+    async with running(make_app(), Settings(idle_connection=30)) as server:
         for path in ("/", "/stream/3/10"):
             async with connected(server, 2) as client:
                 await client.request("GET", path, connection="close")
@@ -97,7 +97,7 @@ async def test_connection_close_is_honoured() -> None:
 
 
 async def test_idle_connections_are_reaped() -> None:
-    async with running(make_app(), Settings(keep_alive=0.3)) as server, trio.open_nursery() as nursery:
+    async with running(make_app(), Settings(idle_connection=0.3)) as server, trio.open_nursery() as nursery:
         reaped = 0
 
         async def idle(path: str | None) -> None:
@@ -119,7 +119,7 @@ async def test_idle_connections_are_reaped() -> None:
 
 
 async def test_a_closed_connection_leaves_at_once_and_not_with_its_idle_timer() -> None:
-    async with running(make_app(), Settings(keep_alive=30)) as server:
+    async with running(make_app(), Settings(idle_connection=30)) as server:
         async with connected(server) as client:
             await client.request("GET", "/")
             await client.answer()
@@ -127,7 +127,7 @@ async def test_a_closed_connection_leaves_at_once_and_not_with_its_idle_timer() 
 
 
 async def test_dribbled_headers_are_given_up() -> None:
-    async with running(make_app(), Settings(keep_alive=0.3)) as server, connected(server, 5) as client:
+    async with running(make_app(), Settings(idle_connection=0.3)) as server, connected(server, 5) as client:
         await client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         given_up = False
         while not given_up:
@@ -164,7 +164,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:
-    async with running(make_app(), Settings(grace=20)) as server, connected(server, 5) as client:
+    async with running(make_app(), Settings(shutdown_timeout=20)) as server, connected(server, 5) as client:
         await client.request("GET", "/stream/10/5")
         await client.request("GET", "/")
         await client.read_until(b"xx")
@@ -227,7 +227,7 @@ async def test_a_slow_reader_gets_everything() -> None:
 
 
 async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
-    settings = Settings(grace=1.0, keep_alive=30)
+    settings = Settings(shutdown_timeout=1.0, idle_connection=30)
     async with running(make_app(), settings) as server, connected(server, 10) as idle:
         await idle.request("GET", "/")
         await idle.answer()
@@ -239,11 +239,11 @@ async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
             assert await idle.read_to_end() == b""
             assert trio.current_time() - started < 0.5
             await server.stopped.wait()
-            assert trio.current_time() - started < settings.grace
+            assert trio.current_time() - started < settings.shutdown_timeout
 
 
 async def test_draining_lets_a_stream_end() -> None:
-    async with running(make_app(), Settings(grace=20)) as server, connected(server) as client:
+    async with running(make_app(), Settings(shutdown_timeout=20)) as server, connected(server) as client:
         await client.request("GET", "/stream/30/10")
         await client.read_until(b"xx")
         server.drain.set()
@@ -255,7 +255,7 @@ async def test_draining_lets_a_stream_end() -> None:
 
 
 async def test_draining_accepts_no_new_connection() -> None:
-    async with running(make_app(), Settings(grace=20)) as server, connected(server) as client:
+    async with running(make_app(), Settings(shutdown_timeout=20)) as server, connected(server) as client:
         await client.request("GET", "/stream/30/10")
         await client.read_until(b"xx")
         server.drain.set()
