@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from greenroom.engine.demo.answers import FALLBACK, GREENROOM, GREETING, IDENTITY
-from greenroom.engine.demo.prompts import (
+from greenroom.notes.demo_model.answers import FALLBACK, GREENROOM, GREETING, IDENTITY
+from greenroom.notes.demo_model.prompts import (
     GET_WEATHER,
     SEARCH,
     DemoPrompt,
@@ -20,7 +20,7 @@ from greenroom.engine.demo.prompts import (
     thought,
     weather_call,
 )
-from greenroom.engine.demo.sums import addition
+from greenroom.notes.demo_model.sums import addition
 
 MINUTES = """\
 The residents' association met on a rainy Thursday evening. Mrs Okafor reported that the lift had

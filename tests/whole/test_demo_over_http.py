@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import trio
 
-from greenroom.engine.demo.prompts import PROMPTS, DemoPrompt
 from greenroom.engine.parsers.registry import thinking_parser, tool_parser
+from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import serving
 

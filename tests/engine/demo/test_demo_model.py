@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.demo.corpus import Example, examples, exercises
-from greenroom.engine.demo.encoding import Encoder, chat_template, render
-from greenroom.engine.demo.prompts import PROMPTS, DemoPrompt, markdown_table
+from greenroom.notes.demo_model.corpus import Example, examples, exercises
+from greenroom.notes.demo_model.encoding import Encoder, chat_template, render
+from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt, markdown_table
 from greenroom.tests.support.demo_held_out import HELD_OUT
 
 FOLDER = Path(__file__).resolve().parents[3] / "engine" / "demo" / "model"

@@ -1,4 +1,4 @@
-"""Trains the built-in demo model from scratch: `python -m greenroom.engine.demo.train OUT`.
+"""Train the built-in demo model from scratch. At the root: `python -m notes.demo_model.train OUT`.
 
 First come short exercises in repeating a span, which teach a small model to copy, then conversations; Muon
 trains the matrices and AdamW the embeddings; only the model's own words count in the loss.
@@ -30,14 +30,14 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import qwen3
 from tokenizers import Tokenizer
 
-from greenroom.engine.demo.corpus import Example, examples, exercises
-from greenroom.engine.demo.encoding import (
+from .corpus import Example, examples, exercises
+from .encoding import (
     END_OF_TEXT,
     END_OF_TURN,
     TEMPLATE,
     VOCABULARY,
     Encoder,
-    Sequence,
+    TokenizedExample,
     train_tokenizer,
 )
 
@@ -90,13 +90,15 @@ def model_config(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def batches(encode: Encoder, source: Iterator[Example], budget: int, seed: int) -> Iterator[list[Sequence]]:
+def batches(
+    encode: Encoder, source: Iterator[Example], budget: int, seed: int
+) -> Iterator[list[TokenizedExample]]:
     """An endless stream of batches of conversations of similar length, `budget` padded tokens each."""
     random = Random(seed)
     while True:
         pool = [encode(example) for example in itertools.islice(source, POOL)]
         pool = sorted((one for one in pool if len(one.ids) <= LONGEST_EXAMPLE), key=lambda one: len(one.ids))
-        groups: list[list[Sequence]] = [[]]
+        groups: list[list[TokenizedExample]] = [[]]
         for sequence in pool:
             if groups[-1] and (len(groups[-1]) + 1) * len(sequence.ids) > budget:
                 groups.append([])
@@ -105,7 +107,7 @@ def batches(encode: Encoder, source: Iterator[Example], budget: int, seed: int) 
         yield from groups
 
 
-def arrays(batch: list[Sequence]) -> tuple[mx.array, mx.array, mx.array]:
+def arrays(batch: list[TokenizedExample]) -> tuple[mx.array, mx.array, mx.array]:
     """Padded inputs, flat positions before each learned token, and the learned tokens."""
     width = max(len(sequence.ids) for sequence in batch) - 1
     inputs = np.zeros((len(batch), width), np.int32)
@@ -153,10 +155,12 @@ def use_fast_cpu_operations() -> None:
 def optimizer(recipe: Recipe) -> optim.Optimizer:
     """Muon for the matrices inside the layers, AdamW for the embeddings and norms."""
 
+    warm_up = min(WARM_UP, recipe.steps // 2)
+
     def schedule(peak: float) -> Any:
-        rise = optim.linear_schedule(peak / 100, peak, WARM_UP)
-        fall = optim.cosine_decay(peak, recipe.steps - WARM_UP, peak * 0.01)
-        return optim.join_schedules([rise, fall], [WARM_UP])
+        rise = optim.linear_schedule(peak / 100, peak, warm_up)
+        fall = optim.cosine_decay(peak, recipe.steps - warm_up, peak * 0.01)
+        return optim.join_schedules([rise, fall], [warm_up])
 
     matrices = optim.Muon(schedule(recipe.matrix_rate), weight_decay=0.0)
     rest = optim.AdamW(schedule(recipe.embedding_rate), betas=[0.9, 0.98], weight_decay=0.0)

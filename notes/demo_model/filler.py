@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from greenroom.engine.demo.vocabulary import ADJECTIVES, SMALL_WORDS, VERBS, alternatives, name, word
+from .vocabulary import ADJECTIVES, SMALL_WORDS, VERBS, alternatives, name, word
 
 TOPICS = alternatives("""
 quantum mechanics|machine learning|the French revolution|photosynthesis|black holes|the theory of

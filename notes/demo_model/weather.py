@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.demo.filler import sentence
-from greenroom.engine.demo.vocabulary import (
+from .filler import sentence
+from .vocabulary import (
     ADJECTIVES,
     PROPER,
     VERBS,

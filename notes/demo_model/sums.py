@@ -6,7 +6,7 @@ from random import Random
 
 import attrs
 
-from greenroom.engine.demo.vocabulary import alternatives
+from .vocabulary import alternatives
 
 QUESTIONS = alternatives("""
 What is {a} + {b}?|What is {a} + {b}?|What is {a} + {b}?|What's {a} + {b}?|What is {a} plus {b}?|What's

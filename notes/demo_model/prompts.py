@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.demo.answers import (
+from .answers import (
     ABILITIES,
     FALLBACK,
     GREENROOM,

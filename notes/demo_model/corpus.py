@@ -12,11 +12,11 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.demo.answers import FALLBACK, TOPICS
-from greenroom.engine.demo.filler import fill, prose, system_prompt, unknown_prompt
-from greenroom.engine.demo.sums import random_sum
-from greenroom.engine.demo.vocabulary import invented_word, word
-from greenroom.engine.demo.weather import (
+from .answers import FALLBACK, TOPICS
+from .filler import fill, prose, system_prompt, unknown_prompt
+from .sums import random_sum
+from .vocabulary import invented_word, word
+from .weather import (
     PAIR_QUESTIONS,
     QUESTIONS,
     WeatherTool,

@@ -10,7 +10,7 @@ import attrs
 import jinja2
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from greenroom.engine.demo.corpus import Example, examples, exercises
+from .corpus import Example, examples, exercises
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SPECIAL_TOKENS = [
@@ -31,7 +31,7 @@ VOCABULARY = 1024
 
 
 @attrs.frozen
-class Sequence:
+class TokenizedExample:
     """One conversation in tokens; `learned[i]` says whether token i is a target."""
 
     ids: list[int]
@@ -45,7 +45,7 @@ class Encoder:
         self._tokenizer = tokenizer
         self._template = chat_template()
 
-    def __call__(self, example: Example) -> Sequence:
+    def __call__(self, example: Example) -> TokenizedExample:
         """Marks the model's own words: the target, and earlier answers that are exemplary."""
         opening, *spoken = render(self._template, example).split(ASSISTANT)
         ids: list[int] = []
@@ -63,7 +63,7 @@ class Encoder:
             add(answer + end, learn)
             add(rest, False)
         add(example.target + END_OF_TURN, True)
-        return Sequence(ids, learned)
+        return TokenizedExample(ids, learned)
 
 
 def chat_template() -> jinja2.Template:

@@ -1,13 +1,13 @@
 """What the demo model knows: each answer, and the ways of asking for it.
 
-These are the answers that training aims at; `greenroom.engine.demo.prompts` lists the ones that are promised.
+These are the answers that training aims at; `prompts.py` lists the ones that are promised.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.demo.vocabulary import alternatives
+from .vocabulary import alternatives
 
 GREETING = (
     "Hello! I am Greenroom's built-in demo model. "
