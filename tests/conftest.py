@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# MLX compiles kernels with g++ on the CPU: half a second each, which tests would pay over and over.
-os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
+from greenroom.tests.support import surroundings
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # With several workers this process runs no test, and hands its environment on to them as it is.
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        home = Path(tempfile.mkdtemp(prefix="greenroom-tests-"))
+        config.add_cleanup(lambda: shutil.rmtree(home))
+        surroundings.neutralize(home)
 
 
 @pytest.fixture(scope="session")

@@ -25,12 +25,6 @@ from greenroom.tests.support.server_processes import GREENROOM, Server, serving
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-
-
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run([*GREENROOM, *arguments], input=stdin, capture_output=True, text=True, timeout=60)
 

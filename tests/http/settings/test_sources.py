@@ -18,11 +18,6 @@ from greenroom.schemas.settings import Settings, range_of
 ALL = tuple(attrs.fields_dict(Settings))
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing-here"))
-
-
 def load(*arguments: str, **variables: str) -> Settings:
     """The settings that the command is given."""
     loaded: list[Settings] = []
