@@ -14,7 +14,6 @@ import attrs
 
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import GenerationEvent
-from greenroom.schemas.generation import GenerationParameters, Overrides
 from greenroom.schemas.model_protocol import ModelCard
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
@@ -32,9 +31,7 @@ class Engine(Protocol):
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
 
-    def submit(
-        self, request: GenerationRequest, prepared: PreparedInput, parameters: GenerationParameters
-    ) -> None:
+    def submit(self, request: GenerationRequest, prepared: PreparedInput) -> None:
         """Begin a request at the next step."""
 
     def cancel(self, request_id: str) -> None:
@@ -56,12 +53,8 @@ class Engine(Protocol):
 class PromptAdapter(Protocol):
     """The part of an adapter that needs no weights (`greenroom.engine.adapters`)."""
 
-    @property
-    def default_overrides(self) -> Overrides:
-        """The model's own generation_config.json."""
-
     def prepare_input(self, request: GenerationRequest) -> PreparedInput:
-        """Tokenise and check a request.
+        """Tokenize a request, resolve its parameters, and check both.
 
         Raises:
             ProblemError: The request cannot be answered.

@@ -22,7 +22,6 @@ from greenroom.engine.scheduler.running_batches import RunningBatches
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.sequence import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation
-from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 
@@ -85,7 +84,6 @@ class TextEngine:
         self,
         request: GenerationRequest,
         prepared: PreparedInput,
-        parameters: GenerationParameters,
         embeddings: mx.array | None = None,
     ) -> None:
         """Take on a request; its events come from `step`, up to one Finished or Failed.
@@ -99,7 +97,7 @@ class TextEngine:
             self._answers.refuse(request.id, problem)
             return
         keep, embedded = self._prefill.recall.keep_answer, embeddings is not None
-        row = new_sequence(request, prepared, parameters, self._voice, keep, embedded=embedded)
+        row = new_sequence(request, prepared, self._voice, keep, embedded=embedded)
         try:
             self.admission.add(row, embeddings, request.client, conversation_of(request))
         except ProblemError as error:

@@ -55,8 +55,8 @@ GREEDY = GenerationParameters(temperature=0.0)
 def submit(engine: TextEngine, count: int, max_tokens: int, parameters: GenerationParameters = GREEDY) -> str:
     tokens = tuple(random.choices(range(100, 2000), k=count))
     request = GenerationRequest(next(names), ModelKey("model"), RawInput(tokens))
-    prepared = PreparedInput(tokens, max_tokens=max_tokens, stop_token_ids=frozenset(), parse=False)
-    engine.submit(request, prepared, parameters)
+    prepared = PreparedInput(tokens, frozenset(), max_tokens, parameters, parse=False)
+    engine.submit(request, prepared)
     return request.id
 
 

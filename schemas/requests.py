@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.schemas.generation import Overrides
+from greenroom.schemas.generation import GenerationParameters, Overrides
 from greenroom.schemas.messages import JsonObject, Message, Tool, ToolChoice
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.response_format import ResponseFormat
@@ -72,9 +72,11 @@ class PreparedInput:
         tools: Tools that were offered; a call to any other is plain text.
         stop: Strings that end the visible answer; they are not part of it.
         parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
-        max_tokens: Resolved and clamped to the room that is left in the context.
-        borders: Where the system's part and each turn end, in tokens from the start; later prompts are likely
-            to share what is before one of them.
+        max_tokens: Clamped to the room that is left in the context.
+        parameters: As resolved from the request, the operator's settings and the model's defaults; where a
+            field of this class has the same name, that one counts.
+        checkpoints: Where the system's part and each turn end, in tokens from the start; later prompts are
+            likely to share what is before one of them.
         matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matcher.RowMatcher`); it belongs
             to whoever generates, one thread at a time.
     """
@@ -82,6 +84,7 @@ class PreparedInput:
     tokens: tuple[int, ...]
     stop_token_ids: frozenset[int]
     max_tokens: int
+    parameters: GenerationParameters = GenerationParameters()
     starts_in_thinking: bool = False
     tools: tuple[Tool, ...] = ()
     stop: tuple[str, ...] = ()

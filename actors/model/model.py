@@ -27,7 +27,6 @@ from greenroom.actors.model.model_loop import Cancel, Loaded, ModelLoop, Progres
 from greenroom.actors.model.running_requests import Running, RunningRequests
 from greenroom.actors.model.tokenizing import Opened, PreparedReply, Tokenizing, TokenizingEnded
 from greenroom.schemas.events import Failed
-from greenroom.schemas.generation import Overrides, resolve
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
@@ -46,7 +45,6 @@ class Model:
 
     Args:
         report: Takes `Changed` reports; must not block.
-        settings_overrides: Generation parameters set by the operator.
         silence: Seconds without a sign of life after which the worker counts as hung.
     """
 
@@ -57,7 +55,6 @@ class Model:
         workers: Workers,
         report: Callable[[ModelStateChanged], None],
         *,
-        settings_overrides: Overrides,
         silence: float,
     ) -> None:
         self.key = key
@@ -67,7 +64,6 @@ class Model:
         self._loading = loading
         self._workers = workers
         self._report = report
-        self._settings_overrides = settings_overrides
         self._silence = silence
         self._lifecycle = Lifecycle()
         self._running = RunningRequests()
@@ -160,15 +156,13 @@ class Model:
             reply.end()
 
     def _generate(self, message: Generate, reply: Reply) -> None:
-        if self._loop is None or self._opened is None or self._lifecycle.state is not ModelState.READY:
+        if self._loop is None or self._lifecycle.state is not ModelState.READY:
             reply.fail(self._problem or model_crashed(self.key.model))
             return
         if reply.closed:
             return
         running = self._running.add(message, reply)
-        defaults = self._opened.adapter.default_overrides
-        parameters = resolve(message.request.overrides, self._settings_overrides, defaults)
-        self._loop.put(Submit(running.request, message.prepared, parameters))
+        self._loop.put(Submit(running.request, message.prepared))
         reply.watch(lambda: self._control.send(RequestEnded(running)))
         self._log.info(
             "request admitted", request_id=message.request.id, prompt_tokens=len(message.prepared.tokens)

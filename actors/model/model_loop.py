@@ -13,7 +13,6 @@ from greenroom.actors.core.worker import release_memory
 from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.schemas.events import Failed, GenerationEvent
-from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_crashed
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
@@ -27,7 +26,6 @@ class Submit:
 
     request: GenerationRequest
     prepared: PreparedInput
-    parameters: GenerationParameters
 
 
 @attrs.frozen
@@ -185,7 +183,7 @@ class ModelLoop:
 
     def _submit(self, engine: Engine, command: Submit) -> None:
         try:
-            engine.submit(command.request, command.prepared, command.parameters)
+            engine.submit(command.request, command.prepared)
         except ProblemError as error:
             self._report(Stepped([(command.request.id, Failed(error.problem))]))
 

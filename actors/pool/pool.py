@@ -19,7 +19,6 @@ from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import ModelTable
 from greenroom.actors.pool.tickets import Ticket
-from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
     Acquire,
@@ -94,7 +93,6 @@ class Pool:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._settings = settings
         self._workers = workers
         self._loading = loading
         self._silence = silence
@@ -218,7 +216,6 @@ class Pool:
             self._loading,
             self._workers,
             self._control.send,
-            settings_overrides=_overrides(self._settings),
             silence=self._silence,
         )
         self._nursery.start_soon(self._supervise, model)
@@ -261,10 +258,3 @@ class Pool:
             reply.end()
         self._control.close(draining())
         self._log.info("stopped")
-
-
-def _overrides(settings: Settings) -> dict[str, Any]:
-    """The generation defaults that the operator has set."""
-    names = [field.name for field in attrs.fields(GenerationParameters)]
-    values = {name: getattr(settings, name, None) for name in names}
-    return {name: value for name, value in values.items() if value is not None}

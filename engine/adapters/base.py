@@ -17,9 +17,9 @@ from greenroom.engine.adapters.context_limits import (
     refuse_unknown_tokens,
     room_left,
 )
+from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
 from greenroom.engine.adapters.prompt import PromptWriter
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
-from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.contract import Release, ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.null import NullThinkingParser
@@ -29,9 +29,9 @@ from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.events import ReasoningDelta, TextDelta, Token, ToolCallDelta
-from greenroom.schemas.generation import Overrides, check
+from greenroom.schemas.generation import GenerationParameters, resolve
 from greenroom.schemas.messages import ToolCall
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInput, RawInput
 from greenroom.schemas.settings import Settings
 
@@ -47,9 +47,6 @@ _TURN_ENDS = (
     "<end_of_turn>",
 )
 """Tokens that end a turn in whichever vocabulary has them, declared as such or not."""
-
-_RECOMMENDED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""What is taken from generation_config.json; the lengths in it are leftovers of training scripts."""
 
 
 @attrs.frozen
@@ -75,7 +72,7 @@ class Adapter:
     Args:
         record: What is known of the model.
         tokenizer: The copy that belongs to the thread on which this adapter is used.
-        settings: `max_context`, `tool_injection` and the default of `max_tokens` matter here.
+        settings: `max_context`, `tool_injection` and the operator's generation parameters matter here.
         tool_parser: Format of the model's calls.
         thinking_parser: Format of its thoughts.
 
@@ -112,7 +109,7 @@ class Adapter:
         self.tool_parser = tool_parser = self._fit_for_tools(tool_parser, settings)
         self.default_overrides = recommended_parameters(tokenizer)
         self.stop_token_ids = self._stop_token_ids()
-        self._max_tokens = settings.max_tokens
+        self._configured = configured_parameters(settings)
         self._token_names = TokenNames(tokenizer.wrapped)
         self._constraints = Constraints(tokenizer, self.stop_token_ids, tool_parser, thinking_parser)
         self._prompts = PromptWriter(
@@ -125,16 +122,17 @@ class Adapter:
         )
 
     def prepare_input(self, request: GenerationRequest) -> PreparedInput:
-        """The request as tokens, checked against the context.
+        """Tokenize a request, resolve its parameters, and check both against the model.
 
         Raises:
             ProblemError: 400 for whatever the request or the model's template cannot do.
         """
+        parameters = resolve(request.overrides, self._configured, self.default_overrides)
         if isinstance(request.input, RawInput):
             tokens = self._raw_tokens(request.input)
-            prepared = self._prepared(tokens, request.overrides, RAW_MAX_TOKENS, parse=False)
-            return _held(prepared, self._constraints.matcher(request))
-        return self._prepare_chat(request, request.input)
+            prepared = self._prepared(tokens, parameters, RAW_MAX_TOKENS, parse=False)
+            return _held(prepared, self._constraints.matcher(request, parameters))
+        return self._prepare_chat(request, request.input, parameters)
 
     def new_stream_processor(
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
@@ -185,7 +183,9 @@ class Adapter:
             unfit = settings.tool_injection and parser.render("name", "{}") is None
         return registered_tool_parser(FALLBACK_FORMAT) if unfit else parser
 
-    def _prepare_chat(self, request: GenerationRequest, chat: ChatInput) -> PreparedInput:
+    def _prepare_chat(
+        self, request: GenerationRequest, chat: ChatInput, parameters: GenerationParameters
+    ) -> PreparedInput:
         characters = sum(len(part.text) for message in chat.messages for part in message.content)
         check_text_length(characters, self.tokenizer, self.context)
         prompt = self._prompts.write(chat)
@@ -193,12 +193,13 @@ class Adapter:
         tokens = self.tokenizer.encode_rendered(prompt.text)
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
-        prepared = self._prepared(tokens, request.overrides, self.context // 2, parse=True)
+        prepared = self._prepared(tokens, parameters, self.context // 2, parse=True)
         tools = chat.tool_choice.callable(prompt.tools)
         prepared = attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=tools)
         if system := system_end(self.tokenizer, self.stop_token_ids, chat, prompt.text, tokens):
             prepared = attrs.evolve(prepared, checkpoints=tuple(sorted({system, *prepared.checkpoints})))
-        return _held(prepared, self._constraints.matcher(request, opens_thought=prompt.opens_thought))
+        matcher = self._constraints.matcher(request, parameters, opens_thought=prompt.opens_thought)
+        return _held(prepared, matcher)
 
     def _raw_tokens(self, raw: RawInput) -> list[int]:
         if not raw.prompt:
@@ -214,16 +215,17 @@ class Adapter:
         return list(raw.prompt)
 
     def _prepared(
-        self, tokens: list[int], overrides: Overrides, default_length: int, *, parse: bool
+        self, tokens: list[int], parameters: GenerationParameters, default_length: int, *, parse: bool
     ) -> PreparedInput:
         room = room_left(tokens, self.context)
-        refuse_unknown_tokens(overrides.get("logit_bias", ()), self.tokenizer)
-        length = overrides.get("max_tokens") or self._max_tokens or max(1, default_length)
+        refuse_unknown_tokens(parameters.logit_bias, self.tokenizer)
+        length = parameters.max_tokens or max(1, default_length)
         return PreparedInput(
             tokens=tuple(tokens),
-            stop_token_ids=self.stop_token_ids | frozenset(overrides.get("stop_token_ids", ())),
+            stop_token_ids=self.stop_token_ids | frozenset(parameters.stop_token_ids),
             max_tokens=min(length, room),
-            stop=tuple(overrides.get("stop", ())),
+            parameters=parameters,
+            stop=parameters.stop,
             parse=parse,
             checkpoints=turn_ends(tokens, self.stop_token_ids),
         )
@@ -240,15 +242,3 @@ def _held(prepared: PreparedInput, matcher: Matcher | None) -> PreparedInput:
         return prepared
     stop = () if matcher.holds_answer else prepared.stop
     return attrs.evolve(prepared, matcher=matcher, stop=stop)
-
-
-def recommended_parameters(tokenizer: ChatTokenizer) -> Overrides:
-    """What the model's generation_config.json recommends; values out of range are passed over."""
-    config = read_optional(tokenizer.folder / "generation_config.json")
-    recommended = {}
-    for name in _RECOMMENDED:
-        try:
-            recommended[name] = check(name, config[name])
-        except (KeyError, ProblemError):
-            continue
-    return recommended

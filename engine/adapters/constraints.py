@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from greenroom.engine.loading.libraries import import_grammar_library
 from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import ToolChoice
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import ChatInput, GenerationRequest, RawInput
@@ -39,10 +40,13 @@ class Constraints:
         self._thinking = thinking_parser
         self._compiler: GrammarCompiler | None = None
 
-    def matcher(self, request: GenerationRequest, *, opens_thought: bool = False) -> Matcher | None:
+    def matcher(
+        self, request: GenerationRequest, parameters: GenerationParameters, *, opens_thought: bool = False
+    ) -> Matcher | None:
         """What holds the answer to the request's constraints; None if it has none.
 
         Args:
+            parameters: The request's, resolved.
             opens_thought: The prompt ends inside a thought.
 
         Raises:
@@ -51,7 +55,7 @@ class Constraints:
         if isinstance(request.input, RawInput):
             constraint = Constraint(request.response_format)
         else:
-            constraint = self._of_chat(request, request.input, opens_thought)
+            constraint = self._of_chat(request, request.input, parameters, opens_thought)
         thought = constraint.thought
         budget = None if thought is None else thought.budget
         if constraint.response_format is None and constraint.calls is None and budget is None:
@@ -64,7 +68,13 @@ class Constraints:
             raise invalid(detail, field, "unsupported_parameter")
         return matcher
 
-    def _of_chat(self, request: GenerationRequest, chat: ChatInput, opens_thought: bool) -> Constraint:
+    def _of_chat(
+        self,
+        request: GenerationRequest,
+        chat: ChatInput,
+        parameters: GenerationParameters,
+        opens_thought: bool,
+    ) -> Constraint:
         calls = None
         _check_choice(chat)
         if _limits_calls(chat, request):
@@ -73,7 +83,7 @@ class Constraints:
         thought = None
         if self._thinking.markers and (opens_thought or _thinks(chat)):
             start, end = self._thinking.markers[0]
-            budget = request.overrides.get("thinking_budget")
+            budget = parameters.thinking_budget
             thought = ThoughtConstraint(start, end, opens_thought, budget)
         return Constraint(request.response_format, calls, thought)
 

@@ -122,7 +122,7 @@ def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> lis
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
         request = GenerationRequest(str(index), ModelKey("yardstick"), RawInput(tuple(prompt)))
-        engine.submit(request, PreparedInput(tuple(prompt), frozenset(), count), greedy)
+        engine.submit(request, PreparedInput(tuple(prompt), frozenset(), count, greedy))
     answers = [range(0)] * len(prompts)
     while engine.has_work:
         for request_id, event in engine.step():

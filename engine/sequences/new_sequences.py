@@ -9,14 +9,12 @@ from typing import Any
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.sequence import OutputProcessor, Sequence
-from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 
 
 def new_sequence(
     request: GenerationRequest,
     prepared: PreparedInput,
-    parameters: GenerationParameters,
     voice: OutputProcessor,
     on_leave: Callable[[Sequence, list[Any], int | None], None],
     *,
@@ -28,7 +26,7 @@ def new_sequence(
         on_leave: Told of each row that leaves a cache; see `Row`.
         embedded: Its prompt has embeddings of its own.
     """
-    first, *twins = (_choice(request, prepared, parameters, voice, i) for i in range(parameters.n))
+    first, *twins = (_choice(request, prepared, voice, i) for i in range(prepared.parameters.n))
     for row in (first, *twins):
         row.on_remove = on_leave
         row.key = None if embedded else request.key  # equal tokens may stand for different images
@@ -39,12 +37,10 @@ def new_sequence(
 def _choice(
     request: GenerationRequest,
     prepared: PreparedInput,
-    parameters: GenerationParameters,
     voice: OutputProcessor,
     index: int,
 ) -> Sequence:
-    end_tokens = prepared.stop_token_ids | frozenset(parameters.stop_token_ids)
-    matcher = prepared.matcher
+    parameters, matcher, end_tokens = prepared.parameters, prepared.matcher, prepared.stop_token_ids
     held_back = end_tokens if matcher is None else matcher.may_be_held_back(end_tokens)
     return Sequence(
         request_id=request.id,

@@ -14,7 +14,6 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.actors.generation import Generation
 from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
-from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.model_key import ModelKey
@@ -141,10 +140,8 @@ class FaultyEngine:
     def has_work(self) -> bool:
         return self._engine.has_work
 
-    def submit(
-        self, request: GenerationRequest, prepared: PreparedInput, parameters: GenerationParameters
-    ) -> None:
-        self._engine.submit(request, prepared, parameters)
+    def submit(self, request: GenerationRequest, prepared: PreparedInput) -> None:
+        self._engine.submit(request, prepared)
 
     def cancel(self, request_id: str) -> None:
         self._engine.cancel(request_id)

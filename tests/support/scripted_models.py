@@ -12,7 +12,6 @@ from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import Finished, GenerationEvent, Usage
-from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.requests import GenerationRequest, PreparedInput
 from greenroom.schemas.settings import Settings
 
@@ -54,9 +53,7 @@ class ScriptedEngine:
     def has_work(self) -> bool:
         return bool(self._rows)
 
-    def submit(
-        self, request: GenerationRequest, prepared: PreparedInput, parameters: GenerationParameters
-    ) -> None:
+    def submit(self, request: GenerationRequest, prepared: PreparedInput) -> None:
         pieces = (self._script[i : i + PIECE] for i in range(0, len(self._script), PIECE))
         processor = self._adapter.new_stream_processor(prepared, self._new_call_id)
         self._rows[request.id] = _Row(pieces, processor, len(prepared.tokens))

@@ -157,9 +157,13 @@ class Driver:
         request_id = str(len(self.events))
         self.events[request_id] = []
         request = GenerationRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
-        fields: dict[str, Any] = {"stop_token_ids": frozenset(), "parse": False, **prepared}
-        ready = PreparedInput(tuple(prompt), max_tokens=max_tokens, **fields)
-        self.engine.submit(request, ready, parameters, embeddings)
+        fields: dict[str, Any] = {
+            "stop_token_ids": frozenset(parameters.stop_token_ids),
+            "parse": False,
+            **prepared,
+        }
+        ready = PreparedInput(tuple(prompt), max_tokens=max_tokens, parameters=parameters, **fields)
+        self.engine.submit(request, ready, embeddings)
         return request_id
 
     def step(self) -> None:

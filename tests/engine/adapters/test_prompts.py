@@ -17,6 +17,7 @@ from greenroom.engine.parsers.registry import thinking_parser, tool_parser
 from greenroom.engine.tokenizer.control_tokens import CLOSE, OPEN
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
@@ -214,11 +215,14 @@ def test_ends_are_collected_from_every_file_and_from_the_request(folder: Folder)
     assert model.prepare_input(chat("Hi", stop=("x",))).stop == ("x",)
 
 
-def test_recommended_parameters_come_from_the_model(folder: Folder) -> None:
+def test_a_clients_parameters_go_before_the_operators_and_those_before_the_models(folder: Folder) -> None:
     home = folder("qwen")
     recommended = {"temperature": 0.6, "top_k": 20, "top_p": 7, "min_p": "x", "max_length": 20}
     (home / "generation_config.json").write_text(json.dumps(recommended))
     assert adapter_of(home).default_overrides == {"temperature": 0.6, "top_k": 20}
+    prepared = adapter_of(home, top_k=7).prepare_input(chat("Hi", seed=1)).parameters
+    assert prepared == GenerationParameters(temperature=0.6, top_k=7, seed=1)
+    assert adapter_of(home).prepare_input(chat("Hi", temperature=0.0)).parameters.temperature == 0.0
     (home / "generation_config.json").write_text("{")
     assert adapter_of(home).default_overrides == {}
 

@@ -1,0 +1,33 @@
+"""Generation parameters that somebody else than the client has set: the model's makers, and the operator."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.generation import GenerationParameters, Overrides, check
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings import Settings
+
+_RECOMMENDED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""What is taken from generation_config.json; the lengths in it are leftovers of training scripts."""
+
+
+def recommended_parameters(tokenizer: ChatTokenizer) -> Overrides:
+    """Return what the model's generation_config.json recommends; values out of range are passed over."""
+    config = read_optional(tokenizer.folder / "generation_config.json")
+    recommended = {}
+    for name in _RECOMMENDED:
+        try:
+            recommended[name] = check(name, config[name])
+        except (KeyError, ProblemError):
+            continue
+    return recommended
+
+
+def configured_parameters(settings: Settings) -> Overrides:
+    """Return the generation parameters that the operator has set."""
+    names = (field.name for field in attrs.fields(GenerationParameters))
+    values = {name: getattr(settings, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
