@@ -16,7 +16,7 @@ MEGABYTE = 1024 * 1024
 
 
 def _check_range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    """Both ends are part of the range, except `above`; written so that NaN is outside."""
+    """Refuse a value outside the range: `low` and `high` belong to it, `above` and NaN do not."""
     if value is None:
         return
     low, high, above = (attribute.metadata[end] for end in ("low", "high", "above"))
@@ -27,13 +27,18 @@ def _check_range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 
 def range_of(attribute: attrs.Attribute[Any]) -> str:
-    """The values that a numeric setting takes, in words; empty if any will do."""
+    """Return the values that a numeric setting takes, in words; empty if any will do."""
     low, high, above = (attribute.metadata[end] for end in ("low", "high", "above"))
     if numbers := attribute.metadata["one_of"]:
         return " or ".join(map(str, numbers))
-    lower = f"above {above:g}" if above is not None else f"at least {low:g}" if low is not None else ""
-    upper = f"at most {high:g}" if high is not None else ""
-    return f"{low:g} to {high:g}" if low is not None and upper else " and ".join(filter(None, (lower, upper)))
+    if low is not None and high is not None:
+        return f"{_in_digits(low)} to {_in_digits(high)}"
+    ends = ((above, "above"), (low, "at least"), (high, "at most"))
+    return " and ".join(f"{words} {_in_digits(end)}" for end, words in ends if end is not None)
+
+
+def _in_digits(number: float) -> str:
+    return f"{number:,}" if number >= 1e6 else f"{number:g}"
 
 
 def _setting(
@@ -51,12 +56,12 @@ def _setting(
     return attrs.field(
         default=default,
         validator=among if one_of else _check_range,
-        metadata={**ends, "typed-settings": {"help": meaning}},
+        metadata={**ends, "meaning": meaning},
     )
 
 
 def _generation_default(name: str, meaning: str) -> Any:
-    """A default for requests; its range is the parameter's own."""
+    """Return the field of a default for requests, with the range of the parameter itself."""
     bounds = attrs.fields_dict(GenerationParameters)[name].metadata
     return _setting(None, meaning, low=bounds.get("low"), high=bounds.get("high"), above=bounds.get("above"))
 

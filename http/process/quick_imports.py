@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OPTIONAL = ("rich", "pydantic")
-"""structlog imports rich, and typed-settings pydantic, if they are there; neither is used through them."""
+OPTIONAL = ("rich",)
+"""structlog imports rich if it is there, and does not need it here."""
 
 
 @contextmanager

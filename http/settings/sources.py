@@ -1,212 +1,133 @@
 """Settings from a TOML file, `GREENROOM_*` variables and command-line flags; later ones win.
 
-typed-settings reads its sources when its decorator runs, which would let a bad file break `--help`. So flags
-are made from the defaults alone, and file and environment are read when the command is invoked.
+Flags are made from the defaults alone; file and environment are read when the command is invoked, so that
+a bad file never breaks `--help`.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import os
-import types
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
-import attrs
 import click
 from click.core import ParameterSource
-from typed_settings import cli_click, cls_utils, converters, exceptions, loaders
-from typed_settings.types import LoadedSettings, OptionList
 
+from greenroom.http.settings.check_value import FIELDS, check_value, click_type, is_list
 from greenroom.schemas.settings import Settings, range_of
 
 PREFIX = "GREENROOM_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
-_META = "greenroom.settings_file"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BadSettingError(click.ClickException):
-    """A setting that cannot be used, told in one line."""
+    """A setting that cannot be used; the message is one line that names where it was set."""
 
     exit_code = 2
 
 
-def settings_options(*names: str) -> Callable[[F], F]:
-    """Decorator that gives a command flags for the settings `names` and an argument `settings`.
+def settings_options(*names: str) -> Callable[[F], Callable[..., Any]]:
+    """Return a decorator that gives a command flags for the settings `names` and an argument `settings`.
 
     File and environment set every setting, also those without a flag here.
     """
 
-    def decorate(command: F) -> F:
-        with_flags = cli_click.click_options(
-            Settings,
-            [_read_sources],
-            converter=_CONVERTER,
-            argname="settings",
-            decorator_factory=_Flags(names),
-            reload_settings_on_invoke=True,
-        )(command)
+    def decorate(command: F) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_settings(*arguments: Any, config: Path | None, **parameters: Any) -> Any:
+            flags = {name: parameters.pop(name) for name in names}
+            given = {name: value for name, value in flags.items() if value is not None}
+            return command(*arguments, settings=read_settings(config, given), **parameters)
+
+        decorated: Callable[..., Any] = with_settings
+        for name in reversed(names):
+            decorated = _flag(name)(decorated)
         return click.option(
             "--config",
             type=click.Path(dir_okay=False, path_type=Path),
             help=f"TOML file with settings [variable: {CONFIG_VARIABLE}; default: {default_file()}].",
-            is_eager=True,
-            expose_value=False,
-            callback=_remember_file,
-        )(with_flags)
+        )(decorated)
 
     return decorate
 
 
 def default_file() -> Path:
-    """Where settings are looked for if no file is named."""
+    """Return where settings are looked for if no file is named."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base, "greenroom", "settings.toml")
 
 
-def check(name: str, value: Any) -> Any:
-    """The value as the setting's own type.
+def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
+    """Return the settings of all sources: flags over variables over the file over the defaults.
+
+    Args:
+        file: Must exist if it is named here or by `GREENROOM_CONFIG`; else the default file is read if any.
+        flags: Checked values of those flags that were given.
 
     Raises:
-        ValueError: Says what the value must be.
+        BadSettingError: A source cannot be read, or sets what is no setting or a value that is out of range.
     """
-    attribute = attrs.fields_dict(Settings)[name]
-    kind = _TYPES[name]
+    return Settings(**{**_from_file(file), **_from_environment(), **flags})
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    named = file or os.environ.get(CONFIG_VARIABLE)
+    path = Path(named) if named else default_file().expanduser()
+    if not named and not path.is_file():
+        return {}
     try:
-        if not _plausible(kind, value):
-            raise TypeError
-        converted = _CONVERTER.structure(value, kind)
-        if attribute.validator is not None:
-            attribute.validator(None, attribute, converted)
-    except Exception as problem:
-        raise ValueError(f"must be {_expected(kind, attribute)}") from problem
-    return converted
-
-
-def _remember_file(context: click.Context, _option: click.Parameter, file: Path | None) -> None:
-    context.meta[_META] = file
-
-
-def _read_sources(settings_cls: type, options: OptionList) -> Iterator[LoadedSettings]:
-    context = click.get_current_context(silent=True)
-    if context is not None and _META in context.meta:
-        yield from _sources(context.meta[_META])
-
-
-def _sources(file: Path | None) -> Iterator[LoadedSettings]:
-    named = file or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
-    path = named or default_file().expanduser()
-    if named or path.is_file():
-        yield _checked(_read_file(path), lambda name: f"{path}: {name}")
-    yield _checked(loaders.EnvLoader(PREFIX)(Settings, _OPTIONS), lambda name: f"{PREFIX}{name.upper()}")
-
-
-def _read_file(path: Path) -> LoadedSettings:
-    toml = loaders.TomlFormat(section=None)
-    try:
-        values = {name.replace("-", "_"): value for name, value in toml(path, Settings, _OPTIONS).items()}
-    except (exceptions.TsError, OSError, UnicodeDecodeError) as problem:
-        raise BadSettingError(f"{path}: {problem}") from problem
-    unknown = [name for name in values if name not in _TYPES]
-    if unknown:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as problem:
+        raise BadSettingError(f"{path}: {getattr(problem, 'strerror', None) or problem}") from problem
+    values = {name.replace("-", "_"): value for name, value in table.items()}
+    if unknown := [name for name in values if name not in FIELDS]:
         raise BadSettingError(f"{path}: {'; '.join(map(_unknown, unknown))}")
-    return loaders.DictLoader(values)(Settings, _OPTIONS)
+    return {name: _checked(f"{path}: {name}", name, value) for name, value in values.items()}
+
+
+def _from_environment() -> dict[str, Any]:
+    variables = {name: f"{PREFIX}{name.upper()}" for name in FIELDS}
+    found = {name: variable for name, variable in variables.items() if variable in os.environ}
+    return {name: _checked(variable, name, os.environ[variable]) for name, variable in found.items()}
+
+
+def _checked(place: str, name: str, value: Any) -> Any:
+    try:
+        return check_value(name, value)
+    except ValueError as problem:
+        raise BadSettingError(f"{place} = {value!r}: {problem}") from problem
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, _TYPES, n=1)
+    near = difflib.get_close_matches(name, FIELDS, n=1)
     return f"there is no setting '{name}'" + (f" (did you mean '{near[0]}'?)" if near else "")
 
 
-def _checked(loaded: LoadedSettings, place: Callable[[str], str]) -> LoadedSettings:
-    for name, value in loaded.settings.items():
+def _flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option of one setting; its value is None unless it was given."""
+    field, kind = FIELDS[name], click_type(name)
+
+    def check(context: click.Context, option: click.Parameter, value: Any) -> Any:
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            return None
         try:
-            check(name, value)
+            return check_value(name, value)
         except ValueError as problem:
-            raise BadSettingError(f"{place(name)} = {value!r}: {problem}") from problem
-    return loaded
+            raise click.BadParameter(str(problem), context, option) from problem
 
-
-class _Flags:
-    """Makes typed-settings' click options for some settings only, each checked as it is read."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
-
-    def get_option_decorator(self) -> Callable[..., Callable[[F], F]]:
-        return self._option
-
-    def get_group_decorator(self, settings_cls: type) -> Callable[[F], F]:
-        return lambda command: command
-
-    def _option(self, *declarations: str, callback: Callable[..., Any], **rest: Any) -> Callable[[F], F]:
-        name = declarations[0].split("/")[0].removeprefix("--").replace("-", "_")
-        if name not in self.names:
-            return lambda command: command
-
-        def given(context: click.Context, option: click.Parameter, value: Any) -> Any:
-            # typed-settings would let an empty default hide what the file says.
-            if context.get_parameter_source(option.name or "") is not ParameterSource.COMMANDLINE:
-                return value
-            try:
-                return callback(context, option, check(name, value))
-            except ValueError as problem:
-                raise click.BadParameter(str(problem), context, option) from problem
-
-        rest["show_default"] = rest.get("default") not in (None, ())
-        rest["help"] += _range_note(name)
-        return click.option(*declarations, cls=cli_click.TSOption, callback=given, **rest)
-
-
-def _range_note(name: str) -> str:
-    values = range_of(attrs.fields_dict(Settings)[name])
-    return f" [{values}]" if values else ""
-
-
-def _bare(kind: Any) -> Any:
-    """The type without `| None`."""
-    if get_origin(kind) in (Union, types.UnionType):
-        return next(part for part in get_args(kind) if part is not types.NoneType)
-    return kind
-
-
-def _plausible(kind: Any, value: Any) -> bool:
-    """Keeps conversion from being generous: 8000.5 is no port and 1 is no host."""
-    bare = _bare(kind)
-    if bare is int:
-        return isinstance(value, (int, str)) and not isinstance(value, bool)
-    if bare is float:
-        return isinstance(value, (int, float, str)) and not isinstance(value, bool)
-    if bare is bool:
-        return isinstance(value, (bool, str))
-    if get_origin(bare) is tuple:
-        return isinstance(value, str) or (
-            isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
-        )
-    return isinstance(value, str)
-
-
-def _expected(kind: Any, attribute: attrs.Attribute[Any]) -> str:
-    bare, values = _bare(kind), range_of(attribute)
-    if get_origin(bare) is Literal:
-        return f"one of {', '.join(get_args(bare))}"
-    if get_origin(bare) is tuple:
-        return "a list of strings"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[bare]
-    return f"{words}, {values}" if values else words
-
-
-def _make_converter() -> Any:
-    converter = converters.get_default_cattrs_converter()
-    converters.register_strlist_hook(
-        converter, fn=lambda text: [item.strip() for item in text.split(",") if item.strip()]
+    flag, values = f"--{name.replace('_', '-')}", range_of(field)
+    return click.option(
+        f"{flag}/--no-{flag[2:]}" if kind is click.BOOL else flag,
+        type=kind,
+        multiple=is_list(name),
+        default=field.default,
+        show_default=field.default not in (None, ()),
+        help=field.metadata["meaning"] + (f" [{values}]" if values else ""),
+        callback=check,
     )
-    return converter
-
-
-_CONVERTER = _make_converter()
-_TYPES: dict[str, Any] = {field.name: field.type for field in attrs.fields(attrs.resolve_types(Settings))}
-_OPTIONS: OptionList = cls_utils.deep_options(Settings)

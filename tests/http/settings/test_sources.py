@@ -155,7 +155,7 @@ def test_every_setting_is_explained_in_the_notes() -> None:
         field = attrs.fields_dict(Settings)[name]
         assert default == described_default(field.default), name
         assert values == range_of(field), name
-        assert meaning == field.metadata["typed-settings"]["help"], name
+        assert meaning == field.metadata["meaning"], name
 
 
 def described_default(default: object) -> str:

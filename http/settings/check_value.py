@@ -1,0 +1,93 @@
+"""What a setting's value must be: its type as click knows it, and its range."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+import attrs
+import click
+
+from greenroom.schemas.settings import Settings, range_of
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any, Any]
+
+FIELDS: dict[str, attrs.Attribute[Any]] = {field.name: field for field in attrs.fields(Settings)}
+_CLICK_TYPES: dict[Any, ParamType] = {int: click.INT, float: click.FLOAT, bool: click.BOOL}
+_ACCEPTED: dict[ParamType, Any] = {
+    click.INT: (int, str),
+    click.FLOAT: (int, float, str),
+    click.BOOL: (bool, str),
+}
+_WORDS: dict[ParamType, str] = {
+    click.INT: "a whole number",
+    click.FLOAT: "a number",
+    click.BOOL: "true or false",
+}
+
+
+def is_list(name: str) -> bool:
+    """Whether a setting takes several values."""
+    return get_origin(_KINDS[name]) is tuple
+
+
+def click_type(name: str) -> ParamType:
+    """Return the click type of a setting, or of each value of a list."""
+    kind = _KINDS[name]
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind))
+    return _CLICK_TYPES.get(kind, click.STRING)
+
+
+def check_value(name: str, value: Any) -> Any:
+    """Return the value of a setting in its own type.
+
+    Args:
+        value: From a TOML file, or text; the text of a list separates its values by commas.
+
+    Raises:
+        ValueError: Says what the value must be.
+    """
+    try:
+        converted = _convert_list(value) if is_list(name) else _convert(click_type(name), value)
+        if (validator := FIELDS[name].validator) is not None:
+            validator(None, FIELDS[name], converted)
+    except (TypeError, ValueError, OverflowError, click.BadParameter) as problem:
+        raise ValueError(f"must be {_expected(name)}") from problem
+    return converted
+
+
+def _convert(kind: ParamType, value: Any) -> Any:
+    # Conversion alone would be generous: 8000.5 is no port and 1 is no host.
+    accepted = isinstance(value, _ACCEPTED.get(kind, str))
+    if not accepted or (isinstance(value, bool) and kind is not click.BOOL):
+        raise TypeError
+    return kind.convert(value, None, None)
+
+
+def _convert_list(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(item.strip() for item in value.split(",") if item.strip())
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise TypeError
+    return tuple(value)
+
+
+def _expected(name: str) -> str:
+    if is_list(name):
+        return "a list of strings"
+    kind, values = click_type(name), range_of(FIELDS[name])
+    if isinstance(kind, click.Choice):
+        return f"one of {', '.join(kind.choices)}"
+    words = _WORDS.get(kind, "a string")
+    return f"{words}, {values}" if values else words
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        return next(part for part in get_args(kind) if part is not types.NoneType)
+    return kind
+
+
+_KINDS = {field.name: _without_none(field.type) for field in attrs.fields(attrs.resolve_types(Settings))}
