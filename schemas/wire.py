@@ -1,4 +1,4 @@
-"""The converter at the OpenAI boundary: strict about types, silent about fields that it does not know."""
+"""What the wire types of every protocol are made with: strict about types, silent about unknown fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WireError(ValueError):
 
 
 def json_type(value: Any) -> str:
-    """What JSON calls a value's type."""
+    """Return what JSON calls a value's type."""
     match value:
         case None:
             return "null"
@@ -40,12 +40,12 @@ def json_type(value: Any) -> str:
 
 
 def wrong_type(expected: str, value: Any) -> WireError:
-    """A value of another JSON type than the protocol's."""
+    """Return the error for a value of another JSON type than the protocol's."""
     return WireError(f"must be {expected}, but is {json_type(value)}")
 
 
 def one_of(choices: tuple[str, ...], value: Any) -> str:
-    """The value, if it is among the choices.
+    """Return the value if it is among the choices.
 
     Raises:
         WireError: Lists them.
@@ -112,8 +112,12 @@ def _is_tuple(kind: Any) -> bool:
     return get_origin(kind) is tuple
 
 
-def make_openai_converter() -> cattrs.Converter:
-    """A converter to which the wire types of each OpenAI endpoint add their unions."""
+def make_wire_converter() -> cattrs.Converter:
+    """Return a converter for one protocol, to which its wire types add their unions.
+
+    JSON's types are held apart (a boolean is no number, a string is no array), fields that a class does not
+    have are ignored, and errors know their path.
+    """
     converter = cattrs.Converter()
     converter.register_structure_hook(str, _string)
     converter.register_structure_hook(bool, _boolean)
@@ -124,12 +128,11 @@ def make_openai_converter() -> cattrs.Converter:
     return converter
 
 
-OPENAI = make_openai_converter()
-"""The one converter of this boundary."""
+def structure(body: Any, wire_type: type[T], converter: cattrs.Converter) -> T:
+    """Return a decoded JSON body as a wire type.
 
-
-def structure(body: Any, wire_type: type[T]) -> T:
-    """A decoded JSON body as a wire type.
+    Args:
+        converter: The protocol's own (`make_wire_converter`).
 
     Raises:
         ProblemError: 400 that names the first offending field (`messages[0].role`).
@@ -139,7 +142,7 @@ def structure(body: Any, wire_type: type[T]) -> T:
             Problem(400, "invalid_type", f"The body must be a JSON object, but is {json_type(body)}.")
         )
     try:
-        return OPENAI.structure(body, wire_type)
+        return converter.structure(body, wire_type)
     except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
         described = transform_error(error, path="", format_exception=_describe)
         raise ProblemError(_problem(described[0])) from None

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.schemas.generation import check
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.openai.parameters import CHAT_PARAMETERS
+from greenroom.http.openai.response_format import parse_response_format
+from greenroom.http.openai.tool_choice import parse_tool_choice
+from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
-from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolParam
-from greenroom.schemas.openai.completions import CompletionRequest
-from greenroom.schemas.openai.structured_output import wanted_format
-from greenroom.schemas.openai.tool_choice import wanted_choice
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, GenerationRequest
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-PARAMETERS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "stop",
-    "stop_token_ids",
-    "min_tokens",
-    "ignore_eos",
-    "seed",
-    "n",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "xtc_probability",
-    "xtc_threshold",
-)
-"""Generation parameters that have the same name on the wire and here."""
 
 
-def chat_request(wire: ChatRequest, request_id: str, client: str = "") -> GenerationRequest:
-    """The request of a chat client in neutral words.
+def parse_chat_request(
+    wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
+) -> GenerationRequest:
+    """Return the request of a chat client in neutral words.
+
+    Args:
+        wire: What `body` has been structured to.
+        client: See `GenerationRequest`.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -48,55 +34,25 @@ def chat_request(wire: ChatRequest, request_id: str, client: str = "") -> Genera
     chat = ChatInput(
         messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages)),
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())),
-        tool_choice=wanted_choice(wire.tool_choice),
-        template_options=template_options(wire),
+        tool_choice=parse_tool_choice(wire.tool_choice),
+        template_options=_template_options(wire),
         continue_final_message=wire.continue_final_message or False,
         parallel_tool_calls=wire.parallel_tool_calls is not False,
     )
-    overrides = generation_overrides(wire)
-    if wire.max_completion_tokens is not None:
-        field = "max_completion_tokens"
-        overrides["max_tokens"] = check("max_tokens", wire.max_completion_tokens, field)
-    overrides |= thinking_budget(wire) | _logprobs(wire)
-    key = ModelKey(model_name(wire.model))
-    wanted = wanted_format(wire)
-    return GenerationRequest(request_id, key, chat, overrides, client, response_format=wanted)
+    parameters, key = _parameters(body), parse_model_key(wire.model)
+    response_format = parse_response_format(body)
+    return GenerationRequest(request_id, key, chat, parameters, client, response_format=response_format)
 
 
-def generation_overrides(wire: ChatRequest | CompletionRequest) -> dict[str, Any]:
-    """The generation parameters that the client has set."""
-    return {
-        name: check(name, getattr(wire, name))
-        for name in (*PARAMETERS, "max_tokens")
-        if getattr(wire, name) is not None
-    }
-
-
-def _logprobs(wire: ChatRequest) -> dict[str, Any]:
-    wanted = {name: getattr(wire, name) for name in ("logprobs", "top_logprobs")}
-    checked = {name: check(name, value) for name, value in wanted.items() if value is not None}
-    if checked.get("top_logprobs") and not checked.get("logprobs"):
+def _parameters(body: JsonObject) -> dict[str, Any]:
+    parameters = parse_parameters(body, CHAT_PARAMETERS)
+    if parameters.get("top_logprobs") and not parameters.get("logprobs"):
         raise invalid("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
-    return checked
+    return parameters
 
 
-def model_name(model: str) -> str:
-    """The name as it was sent, unless there is none.
-
-    Raises:
-        ProblemError: 400.
-    """
-    if not model.strip():
-        raise invalid("`model` is empty: name a model, or 'default' for the first.", "model")
-    return model
-
-
-def template_options(wire: ChatRequest) -> dict[str, Any]:
-    """Whether and how much to think, in the templates' words; what is more explicit wins.
-
-    Raises:
-        ProblemError: 400 for an effort or a kind of thinking that does not exist.
-    """
+def _template_options(wire: ChatRequest) -> dict[str, Any]:
+    """Return whether and how much to think, in the templates' words; what is more explicit wins."""
     options: dict[str, Any] = {}
     effort = wire.reasoning_effort
     field = "reasoning_effort"
@@ -113,22 +69,6 @@ def template_options(wire: ChatRequest) -> dict[str, Any]:
     if wire.enable_thinking is not None:
         options["enable_thinking"] = wire.enable_thinking
     return options | (wire.chat_template_kwargs or {})
-
-
-def thinking_budget(wire: ChatRequest) -> dict[str, Any]:
-    """How many tokens a thought may take, by any of the names that clients have for it.
-
-    Raises:
-        ProblemError: 400 for a budget out of range.
-    """
-    asked = {
-        "thinking.budget_tokens": (wire.thinking or {}).get("budget_tokens"),
-        "reasoning.max_tokens": (wire.reasoning or {}).get("max_tokens"),
-        "reasoning_max_tokens": wire.reasoning_max_tokens,
-        "thinking_budget": wire.thinking_budget,
-    }
-    budgets = [check("thinking_budget", value, name) for name, value in asked.items() if value is not None]
-    return {"thinking_budget": budgets[-1]} if budgets else {}
 
 
 def _thinking(thinking: dict[str, Any]) -> bool:

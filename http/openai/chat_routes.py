@@ -10,16 +10,18 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
 from greenroom.http.answering.answering import answer_id, collect, json_response, request_id, stream_response
 from greenroom.http.answering.event_stream import EventStream
+from greenroom.http.answering.request_parameters import refuse_unsupported
 from greenroom.http.answering.response_timing import until_begun
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
-from greenroom.http.openai.chat_request import chat_request
+from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.http.openai.whole_answers import chat_completion
 from greenroom.http.transport.request_connection import held
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.unsupported import CHAT, refuse_unsupported
+from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import structure
 
 
@@ -34,9 +36,11 @@ def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
     @routes.post("/v1/chat/completions")
     async def chat_completions() -> Response:
         body = await read_json(request)
-        refuse_unsupported(body, CHAT)
-        wire = structure(body, ChatRequest)
-        asked = chat_request(wire, request_id(), client_name(request.headers, request.remote_addr))
+        refuse_unsupported(body, UNSUPPORTED_IN_CHAT)
+        wire = structure(body, ChatRequest, OPENAI)
+        asked = parse_chat_request(
+            wire, body, request_id(), client_name(request.headers, request.remote_addr)
+        )
         generation = held().enter_context(Generation(pool, asked))
         created = int(time.time())
         if not wire.stream:

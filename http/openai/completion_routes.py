@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 from quart import Blueprint, Response, request
 
@@ -16,21 +15,19 @@ from greenroom.http.answering.answering import answer_id, collect, json_response
 from greenroom.http.answering.collected_answer import Choice
 from greenroom.http.answering.event_stream import EventStream
 from greenroom.http.answering.parallel_generations import ParallelGenerations
+from greenroom.http.answering.request_parameters import refuse_unsupported
 from greenroom.http.answering.response_timing import until_admitted, until_begun
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
-from greenroom.http.openai.chat_request import generation_overrides, model_name
+from greenroom.http.openai.completion_request import parse_completion_requests, parse_echoes
 from greenroom.http.openai.completion_stream import CompletionStream
+from greenroom.http.openai.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.http.openai.whole_answers import completion
 from greenroom.http.transport.request_connection import held
 from greenroom.schemas.events import GenerationEvent
-from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.completions import CompletionRequest
-from greenroom.schemas.openai.structured_output import wanted_format
-from greenroom.schemas.openai.unsupported import COMPLETIONS, refuse_unsupported
-from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import GenerationRequest, RawInput
+from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import structure
 
 
@@ -45,11 +42,13 @@ def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
     @routes.post("/v1/completions")
     async def completions() -> Response:
         body = await read_json(request)
-        refuse_unsupported(body, COMPLETIONS)
-        wire = structure(body, CompletionRequest)
-        asked = _requests(wire, request_id(), client_name(request.headers, request.remote_addr))
+        refuse_unsupported(body, UNSUPPORTED_IN_COMPLETIONS)
+        wire = structure(body, CompletionRequest, OPENAI)
+        asked = parse_completion_requests(
+            wire, body, request_id(), client_name(request.headers, request.remote_addr)
+        )
         choices = asked[0].choices
-        echoes = tuple(echo for echo in _echoes(wire) for _ in range(choices))
+        echoes = tuple(echo for echo in parse_echoes(wire) for _ in range(choices))
         generations = [held().enter_context(Generation(pool, one)) for one in asked]
         created = int(time.time())
         begun = await _begin(generations, patience if wire.stream else math.inf)
@@ -97,42 +96,3 @@ class ParallelStream(EventStream):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._parallel.__aexit__(kind, error, trace)
-
-
-def _requests(wire: CompletionRequest, request_id: str, client: str) -> list[GenerationRequest]:
-    overrides = generation_overrides(wire) | _logprobs(wire)
-    wanted = wanted_format(wire)
-    prompts = wire.prompt.prompts
-    return [
-        GenerationRequest(
-            request_id if len(prompts) == 1 else f"{request_id}-{i}",
-            ModelKey(model_name(wire.model)),
-            RawInput(prompt),
-            overrides,
-            client,
-            response_format=wanted,
-        )
-        for i, prompt in enumerate(prompts)
-    ]
-
-
-def _logprobs(wire: CompletionRequest) -> dict[str, Any]:
-    wanted = wire.logprobs
-    if wanted is None or wanted is False:
-        return {}
-    if wire.echo:
-        raise invalid(
-            "`logprobs` of an echoed prompt are not supported.", "logprobs", "unsupported_parameter"
-        )
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= 5:
-        raise invalid(f"`logprobs` is {wanted!r:.80}, but it must be an integer from 0 to 5.", "logprobs")
-    return {"logprobs": True, "top_logprobs": wanted}
-
-
-def _echoes(wire: CompletionRequest) -> tuple[str, ...]:
-    echoes = []
-    for prompt in wire.prompt.prompts:
-        if wire.echo and not isinstance(prompt, str):
-            raise invalid("`echo` needs prompts that are text.", "echo", "unsupported_parameter")
-        echoes.append(prompt if wire.echo and isinstance(prompt, str) else "")
-    return tuple(echoes)

@@ -7,7 +7,8 @@ from typing import Any, NewType
 
 import attrs
 
-from greenroom.schemas.wire import OPENAI, WireError, one_of, wrong_type
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.wire import WireError, one_of, wrong_type
 
 Role = NewType("Role", str)
 PartType = NewType("PartType", str)
@@ -94,10 +95,9 @@ class StreamOptions:
 
 @attrs.frozen
 class ChatRequest:
-    """The body of the request.
+    """The body of the request, but for its generation parameters and response formats.
 
-    Generation parameters are checked against their own table (`greenroom.schemas.generation`), and
-    parameters of which only some values are supported against `greenroom.schemas.openai.unsupported`.
+    Those have tables of their own (`greenroom.http.openai.parameters` and `response_format`).
     """
 
     model: str
@@ -108,40 +108,12 @@ class ChatRequest:
     tools: tuple[ToolParam, ...] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    temperature: Any = None
-    top_p: Any = None
-    top_k: Any = None
-    min_p: Any = None
-    stop: Any = None
-    stop_token_ids: Any = None
-    min_tokens: Any = None
-    ignore_eos: Any = None
-    seed: Any = None
-    n: Any = None
-    presence_penalty: Any = None
-    frequency_penalty: Any = None
-    repetition_penalty: Any = None
-    logit_bias: Any = None
-    xtc_probability: Any = None
-    xtc_threshold: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
     thinking: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
-    thinking_budget: Any = None
-    reasoning_max_tokens: Any = None
-    response_format: Any = None
-    structured_outputs: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
 
 
 def _content(value: Any, _: Any) -> Content | None:

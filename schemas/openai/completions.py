@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 
 from greenroom.schemas.openai.chat import StreamOptions
-from greenroom.schemas.wire import OPENAI, WireError, wrong_type
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.wire import WireError, wrong_type
 
 MOST_PROMPTS = 128
 
@@ -21,37 +22,14 @@ class Prompts:
 
 @attrs.frozen
 class CompletionRequest:
-    """The body of the request; generation parameters are checked against their own table."""
+    """The body of the request, but for its generation parameters and response formats, as for a chat."""
 
     model: str
     prompt: Prompts
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     echo: bool | None = None
-    max_tokens: Any = None
-    temperature: Any = None
-    top_p: Any = None
-    top_k: Any = None
-    min_p: Any = None
-    stop: Any = None
-    stop_token_ids: Any = None
-    min_tokens: Any = None
-    ignore_eos: Any = None
-    seed: Any = None
-    n: Any = None
-    presence_penalty: Any = None
-    frequency_penalty: Any = None
-    repetition_penalty: Any = None
-    logit_bias: Any = None
-    xtc_probability: Any = None
-    xtc_threshold: Any = None
     logprobs: Any = None
-    response_format: Any = None
-    structured_outputs: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
 
 
 def _prompts(value: Any, _: Any) -> Prompts:

@@ -11,11 +11,13 @@ import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from greenroom.http.answering.collected_answer import Choice
+from greenroom.http.answering.request_parameters import refuse_unsupported
 from greenroom.http.answering.sse_text import json_string
 from greenroom.http.guard.request_body import MAX_CONTAINERS, decode_json
-from greenroom.http.openai.chat_request import chat_request
+from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.http.openai.completion_stream import CompletionStream
+from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT, UNSUPPORTED_IN_COMPLETIONS
 from greenroom.http.openai.whole_answers import chat_completion, completion
 from greenroom.schemas.events import (
     Admitted,
@@ -32,7 +34,7 @@ from greenroom.schemas.events import (
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.completions import CompletionRequest
-from greenroom.schemas.openai.unsupported import CHAT, COMPLETIONS, refuse_unsupported
+from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError, model_crashed
 from greenroom.schemas.requests import ChatInput, GenerationRequest
 from greenroom.schemas.wire import structure
@@ -42,7 +44,12 @@ USER = {"role": "user", "content": "hi"}
 
 def asked(*messages: Any, **fields: Any) -> GenerationRequest:
     """The neutral request for a body."""
-    return chat_request(structure({"model": "m", "messages": list(messages), **fields}, ChatRequest), "req_1")
+    return parsed({"model": "m", "messages": list(messages), **fields})
+
+
+def parsed(body: Any) -> GenerationRequest:
+    """The neutral request for a whole body."""
+    return parse_chat_request(structure(body, ChatRequest, OPENAI), body, "req_1")
 
 
 def conversation(*messages: Any, **fields: Any) -> ChatInput:
@@ -216,7 +223,7 @@ def test_thinking_is_switched_in_every_way_that_clients_know(
 )
 def test_what_is_wrong_is_named(body: Any, param: str | None) -> None:
     with pytest.raises(ProblemError) as refused:
-        chat_request(structure(body, ChatRequest), "req_1")
+        parsed(body)
     assert refused.value.problem.status == 400
     assert refused.value.problem.param == param
     assert param is None or f"`{param}`" in refused.value.problem.detail
@@ -237,18 +244,18 @@ def test_what_is_wrong_is_named(body: Any, param: str | None) -> None:
 )
 def test_a_parameter_that_is_not_honoured_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ProblemError) as refused:
-        refuse_unsupported({"model": "m", name: value}, CHAT)
+        refuse_unsupported({"model": "m", name: value}, UNSUPPORTED_IN_CHAT)
     problem = refused.value.problem
     assert (problem.status, problem.code, problem.param) == (400, "unsupported_parameter", name)
 
 
 def test_neutral_values_and_unknown_fields_are_accepted() -> None:
-    for table in (CHAT, COMPLETIONS):
+    for table in (UNSUPPORTED_IN_CHAT, UNSUPPORTED_IN_COMPLETIONS):
         refuse_unsupported(dict.fromkeys(table), table)
         for name, neutral in table.items():
             for value in neutral:
                 refuse_unsupported({name: value}, table)
-    refuse_unsupported({"store": False, "vendor": object()}, CHAT)
+    refuse_unsupported({"store": False, "vendor": object()}, UNSUPPORTED_IN_CHAT)
     assert conversation({**USER, "vendor": 1}, user="u", metadata={}, vendor=[1]).messages[0].text == "hi"
 
 
@@ -262,7 +269,7 @@ def test_neutral_values_and_unknown_fields_are_accepted() -> None:
     ],
 )
 def test_prompts_come_in_four_forms(prompt: Any, prompts: tuple[Any, ...]) -> None:
-    assert structure({"model": "m", "prompt": prompt}, CompletionRequest).prompt.prompts == prompts
+    assert structure({"model": "m", "prompt": prompt}, CompletionRequest, OPENAI).prompt.prompts == prompts
 
 
 @pytest.mark.parametrize(
@@ -270,7 +277,7 @@ def test_prompts_come_in_four_forms(prompt: Any, prompts: tuple[Any, ...]) -> No
 )
 def test_other_prompts_are_refused(prompt: Any) -> None:
     with pytest.raises(ProblemError) as refused:
-        structure({"model": "m", "prompt": prompt}, CompletionRequest)
+        structure({"model": "m", "prompt": prompt}, CompletionRequest, OPENAI)
     assert (refused.value.problem.status, refused.value.problem.param) == (400, "prompt")
 
 

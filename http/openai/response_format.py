@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.response_format import (
     ChoiceFormat,
@@ -18,42 +19,20 @@ from greenroom.schemas.response_format import (
 from greenroom.schemas.wire import json_type
 
 
-class AsksForFormat(Protocol):
-    """The fields of a wire type that say what the answer must look like."""
-
-    @property
-    def response_format(self) -> Any: ...
-
-    @property
-    def structured_outputs(self) -> Any: ...
-
-    @property
-    def guided_json(self) -> Any: ...
-
-    @property
-    def guided_regex(self) -> Any: ...
-
-    @property
-    def guided_choice(self) -> Any: ...
-
-    @property
-    def guided_grammar(self) -> Any: ...
-
-
-def wanted_format(wire: AsksForFormat) -> ResponseFormat | None:
-    """The one format that a request asks for; None if the answer may be anything.
+def parse_response_format(body: JsonObject) -> ResponseFormat | None:
+    """Return the one format that a request asks for; None if the answer may be anything.
 
     Raises:
         ProblemError: 400 that names the field: it makes no sense, or there are two.
     """
     found: dict[str, ResponseFormat] = {}
-    if (named := _response_format(wire.response_format)) is not None:
+    if (named := _response_format(body.get("response_format"))) is not None:
         found["response_format"] = named
-    for kind, read in _KINDS.items():
+    for kind, parse in _KINDS.items():
         field = f"guided_{kind}"
-        if (value := getattr(wire, field, None)) is not None:
-            found[field] = read(value, field)
-    for field, format_ in _structured_outputs(wire.structured_outputs):
+        if (value := body.get(field)) is not None:
+            found[field] = parse(value, field)
+    for field, format_ in _structured_outputs(body.get("structured_outputs")):
         found[field] = format_
     if len(found) > 1:
         first, second, *_ = found
@@ -79,7 +58,7 @@ def _response_format(value: Any) -> ResponseFormat | None:
             raise invalid(f"`{name}` must be 'text', 'json_object' or 'json_schema'.", name)
 
 
-def _json_schema(value: Mapping[str, Any], field: str) -> JsonSchemaFormat:
+def _json_schema(value: JsonObject, field: str) -> JsonSchemaFormat:
     # llama.cpp's clients leave the wrapping out.
     if value.get("json_schema") is None and value.get("schema") is not None:
         return JsonSchemaFormat(value["schema"], param=f"{field}.schema")
@@ -146,7 +125,7 @@ _KINDS: Mapping[str, Callable[[Any, str], ResponseFormat]] = {
 }
 
 
-def _object(value: Any, field: str) -> Mapping[str, Any]:
+def _object(value: Any, field: str) -> JsonObject:
     if not isinstance(value, dict):
         raise _wrong(field, "an object", value)
     return value

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from greenroom.schemas.messages import ToolChoice
+from greenroom.schemas.messages import JsonObject, ToolChoice
 from greenroom.schemas.problems import ProblemError, invalid
 
 FIELD = "tool_choice"
 
 
-def wanted_choice(value: Any) -> ToolChoice:
-    """The choice that a request makes.
+def parse_tool_choice(value: Any) -> ToolChoice:
+    """Return the choice that a request makes.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -36,7 +35,7 @@ def wanted_choice(value: Any) -> ToolChoice:
             raise invalid(f"`{FIELD}` must be 'none', 'auto', 'required', or an object with a type.", FIELD)
 
 
-def _allowed(value: Mapping[str, Any]) -> ToolChoice:
+def _allowed(value: JsonObject) -> ToolChoice:
     field = f"{FIELD}.allowed_tools"
     allowed = value.get("allowed_tools")
     if not isinstance(allowed, dict):

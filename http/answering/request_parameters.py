@@ -1,0 +1,77 @@
+"""What the requests of every protocol name: a model, and parameters by the protocol's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from greenroom.schemas.generation import check
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.wire import json_type
+
+ParameterTable = Mapping[str, str]
+"""Path of a field on the wire (`thinking.budget_tokens`) -> field of `GenerationParameters`."""
+
+NeutralValues = Mapping[str, tuple[Any, ...]]
+"""Official parameter that is not supported -> the values that ask for nothing, which are accepted."""
+
+
+def parse_model_key(model: str) -> ModelKey:
+    """Return the name that a client has sent, as a key.
+
+    Raises:
+        ProblemError: 400 if it is empty.
+    """
+    if not model.strip():
+        raise invalid("`model` is empty: name a model, or 'default' for the first.", "model")
+    return ModelKey(model)
+
+
+def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
+    """Return the generation parameters that a client has set, by our names; null is not set.
+
+    Args:
+        body: What the client sent; objects on a path of the table are objects or null.
+        table: Where it has two names for one parameter, the later one wins.
+
+    Raises:
+        ProblemError: 400 that names the first field of the table whose value is out of range.
+    """
+    parameters = {}
+    for path, name in table.items():
+        value: Any = body
+        for key in path.split("."):
+            value = None if value is None else value.get(key)
+        if value is not None:
+            parameters[name] = check(name, value, path)
+    return parameters
+
+
+def refuse_unsupported(body: Any, table: NeutralValues) -> None:
+    """Refuse a request that gives an official parameter a value which is not honoured.
+
+    Raises:
+        ProblemError: 400 `unsupported_parameter` that names the parameter.
+    """
+    if not isinstance(body, dict):
+        return
+    for name, neutral in table.items():
+        value = body.get(name)
+        if value is not None and not any(_same(value, allowed) for allowed in neutral):
+            raise _unsupported(name, neutral)
+
+
+def _same(value: Any, allowed: Any) -> bool:
+    # In Python True is 1; in JSON it is another type.
+    return json_type(value) == json_type(allowed) and bool(value == allowed)
+
+
+def _unsupported(name: str, neutral: tuple[Any, ...]) -> ProblemError:
+    only = f"; only {' or '.join(map(_as_json, neutral))} is accepted" if neutral else ""
+    return invalid(f"`{name}` is not supported here with that value{only}.", name, "unsupported_parameter")
+
+
+def _as_json(value: Any) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value).replace("'", '"')
