@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.model_protocol import ModelCard
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ class Engine(Protocol):
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
 
-    def submit(self, request: GenerationRequest, prepared: PreparedInput) -> None:
+    def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
         """Begin a request at the next step."""
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step; unknown ids are ignored."""
 
-    def step(self) -> list[tuple[str, GenerationEvent]]:
+    def step(self) -> list[tuple[str, InferenceEvent]]:
         """One decode step for every running row and a bounded slice of prefill."""
 
     def when_asked(self, call: Callable[[], None]) -> None:
@@ -53,7 +54,7 @@ class Engine(Protocol):
 class PromptAdapter(Protocol):
     """The part of an adapter that needs no weights (`greenroom.engine.adapters`)."""
 
-    def prepare_input(self, request: GenerationRequest) -> PreparedInput:
+    def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         """Tokenize a request, resolve its parameters, and check both.
 
         Raises:

@@ -12,7 +12,7 @@ import trio
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Found, Granted, Lease
-from greenroom.schemas.events import Admitted, Failed, GenerationEvent
+from greenroom.schemas.events import Admitted, Failed, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
     Acquire,
@@ -22,8 +22,9 @@ from greenroom.schemas.model_protocol import (
     Prepare,
     Prepared,
 )
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import draining, model_crashed
-from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.requests import InferenceRequest
 
 
 class Generation:
@@ -38,7 +39,7 @@ class Generation:
         request: Its `key` may name an alias; `key` of the generation is the model's own once it is known.
     """
 
-    def __init__(self, pool: Ref[PoolMessage], request: GenerationRequest) -> None:
+    def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest) -> None:
         self.request = request
         self.key: ModelKey = request.key
         self._pool = pool
@@ -50,7 +51,7 @@ class Generation:
         self._lease: Lease | None = None
         self._generating = False
 
-    async def receive(self) -> GenerationEvent:
+    async def receive(self) -> InferenceEvent:
         """The next event. May be cancelled (by a timeout) and called again: nothing is lost.
 
         Raises:
@@ -63,7 +64,7 @@ class Generation:
             if answer is not None:
                 return answer
 
-    def receive_ready(self) -> list[GenerationEvent]:
+    def receive_ready(self) -> list[InferenceEvent]:
         """What the model has sent since; empty if nothing, and before the model generates."""
         ready = []
         while self._generating:
@@ -103,7 +104,7 @@ class Generation:
             await self._lease.model.stream(generate, self._replies)
             self._generating = True
 
-    def _accept(self, event: Any) -> GenerationEvent | None:
+    def _accept(self, event: Any) -> InferenceEvent | None:
         match event:
             case Found(key, model):
                 self.key, self._to_prepare = key, model
@@ -119,7 +120,7 @@ class Generation:
                 return None
             case Failed():
                 self._replies.sender.end()
-        answer: GenerationEvent = event
+        answer: InferenceEvent = event
         return answer
 
     def __enter__(self) -> Generation:
@@ -133,7 +134,7 @@ class Generation:
     def __aiter__(self) -> Generation:
         return self
 
-    async def __anext__(self) -> GenerationEvent:
+    async def __anext__(self) -> InferenceEvent:
         try:
             return await self.receive()
         except trio.EndOfChannel:

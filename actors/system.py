@@ -77,7 +77,7 @@ class System:
 
 @asynccontextmanager
 async def open_system(
-    settings: Settings, *, loading: Engines | None = None, silence: float = _SILENCE
+    settings: Settings, *, engines: Engines | None = None, silence: float = _SILENCE
 ) -> AsyncIterator[System]:
     """Run the actors in a nursery of one's own, with or without a server.
 
@@ -86,11 +86,11 @@ async def open_system(
     groups, as from any nursery.
 
     Args:
-        loading: How models are found and loaded; other than the default only in tests of failures.
+        engines: How models are found and loaded; other than the default only in tests of failures.
         silence: Seconds without a sign of life after which a working thread counts as hung.
     """
     workers = Workers()
-    pool = Pool(settings, workers, loading or Engines(settings), silence)
+    pool = Pool(settings, workers, engines or Engines(settings), silence)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")

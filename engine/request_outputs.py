@@ -11,10 +11,10 @@ from greenroom.engine.scheduler.admission import Admission
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
 from greenroom.engine.scheduler.running_batches import RunningBatches
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.schemas.events import Failed, GenerationEvent
+from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.problems import Problem, ProblemError
 
-Events = list[tuple[str, GenerationEvent]]
+Events = list[tuple[str, InferenceEvent]]
 """Events with the ids of the requests they belong to, in order."""
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class RequestOutputs:
         """A request was not taken on."""
         self.events.append((request_id, Failed(problem)))
 
-    def hand_over(self, row: Sequence, events: Iterable[GenerationEvent]) -> None:
+    def hand_over(self, row: Sequence, events: Iterable[InferenceEvent]) -> None:
         """Something happened to a row."""
         self.events += [(row.request_id, event) for event in events]
 

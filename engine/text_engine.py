@@ -22,8 +22,9 @@ from greenroom.engine.scheduler.running_batches import RunningBatches
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.sequence import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.requests import InferenceRequest
 
 _CLEAR_STEPS = 512
 """Steps after which MLX gives buffers back that it keeps for reuse, as mlx-lm does."""
@@ -82,7 +83,7 @@ class TextEngine:
 
     def submit(
         self,
-        request: GenerationRequest,
+        request: InferenceRequest,
         prepared: PreparedInput,
         embeddings: mx.array | None = None,
     ) -> None:

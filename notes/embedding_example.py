@@ -10,13 +10,13 @@ from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Failed, TextDelta
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 
 
 async def ask(system: System, question: str) -> None:
     conversation = ChatInput((Message("user", (TextPart(question),)),))
-    request = GenerationRequest(question, ModelKey("default"), conversation, {"temperature": 0.0})
+    request = InferenceRequest(question, ModelKey("default"), conversation, {"temperature": 0.0})
     answer = ""
     with Generation(system.pool, request) as generation:
         async for event in generation:

@@ -176,6 +176,6 @@ class Failed:
     problem: Problem
 
 
-GenerationEvent = (
+InferenceEvent = (
     QueueStatus | Admitted | PromptProgress | TextDelta | ReasoningDelta | ToolCallDelta | Finished | Failed
 )

@@ -10,14 +10,15 @@ import attrs
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import InferenceRequest
 
 
 @attrs.frozen
 class Prepare:
     """Tokenise a request and check that it fits; needs no weights. Reply: Prepared or Failed."""
 
-    request: GenerationRequest
+    request: InferenceRequest
 
 
 @attrs.frozen
@@ -37,7 +38,7 @@ class Generate:
         queued: Seconds that the request has waited so far; part of the timing that comes back.
     """
 
-    request: GenerationRequest
+    request: InferenceRequest
     prepared: PreparedInput
     queued: float = 0.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from greenroom.schemas.events import GenerationEvent, ReasoningDelta, TextDelta
+from greenroom.schemas.events import InferenceEvent, ReasoningDelta, TextDelta
 
-Events = list[tuple[str, GenerationEvent]]
+Events = list[tuple[str, InferenceEvent]]
 
 PACE = 0.005
 """Seconds between two reports that say nothing but more text: nobody reads faster, and each wakes a thread

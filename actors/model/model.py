@@ -51,7 +51,7 @@ class Model:
     def __init__(
         self,
         key: ModelKey,
-        loading: Engines,
+        engines: Engines,
         workers: Workers,
         report: Callable[[ModelStateChanged], None],
         *,
@@ -61,14 +61,14 @@ class Model:
         self._inbox: Inbox[ModelMessage] = Inbox()
         self.ref: Ref[ModelMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._loading = loading
+        self._engines = engines
         self._workers = workers
         self._report = report
         self._silence = silence
         self._lifecycle = Lifecycle()
         self._running = RunningRequests()
         self._preparing: set[Reply] = set()
-        self._tokenising = Tokenizing(key, loading, self._control.send_from_thread)
+        self._tokenising = Tokenizing(key, engines, self._control.send_from_thread)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
         self._loop: ModelLoop | None = None
@@ -211,7 +211,7 @@ class Model:
             self._start_loop(self._opened, nursery)
 
     def _start_loop(self, opened: OpenedModel, nursery: trio.Nursery) -> None:
-        loop = ModelLoop(self.key, self._loading, opened, self._control.send_from_thread)
+        loop = ModelLoop(self.key, self._engines, opened, self._control.send_from_thread)
         self._loop = loop
         self._worker = self._workers.lend("gpu", loop.run, self._control.send)
         nursery.start_soon(watch_silence, loop, self._silence, self._control)

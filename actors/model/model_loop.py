@@ -12,10 +12,11 @@ import structlog
 from greenroom.actors.core.worker import release_memory
 from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
-from greenroom.schemas.events import Failed, GenerationEvent
+from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_crashed
-from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.requests import InferenceRequest
 
 log = structlog.get_logger()
 
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 class Submit:
     """Begin a request."""
 
-    request: GenerationRequest
+    request: InferenceRequest
     prepared: PreparedInput
 
 
@@ -64,7 +65,7 @@ class Loaded:
 class Stepped:
     """What a step gave, or several fast ones, for all requests."""
 
-    events: list[tuple[str, GenerationEvent]]
+    events: list[tuple[str, InferenceEvent]]
 
 
 LoopReport = Progressed | Loaded | Stepped
@@ -97,12 +98,12 @@ class ModelLoop:
     """
 
     def __init__(
-        self, key: ModelKey, loading: Engines, opened: OpenedModel, report: Callable[[LoopReport], None]
+        self, key: ModelKey, engines: Engines, opened: OpenedModel, report: Callable[[LoopReport], None]
     ) -> None:
         self.busy_since: float | None = time.monotonic()
         self.ended = False
         self._key = key
-        self._loading = loading
+        self._engines = engines
         self._opened = opened
         self._report = report
         self._hand_over = EventCoalescer(lambda events: report(Stepped(events)))
@@ -127,7 +128,7 @@ class ModelLoop:
 
     def _load_and_step(self) -> Unloaded:
         try:
-            engine = self._loading.load_engine(self._opened, self._progress, lambda: self._abandoned)
+            engine = self._engines.load_engine(self._opened, self._progress, lambda: self._abandoned)
         except Exception as error:
             return self._load_failed(error)
         try:

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.schemas.events import Failed, Finished, GenerationEvent, Usage
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
 from greenroom.schemas.model_protocol import Generate
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import GenerationRequest
+from greenroom.schemas.requests import InferenceRequest
 
 
 @attrs.define(eq=False)
@@ -25,7 +25,7 @@ class Running:
         queued: Seconds that it waited before it came here.
     """
 
-    request: GenerationRequest
+    request: InferenceRequest
     request_id: str
     reply: Reply
     queued: float
@@ -104,7 +104,7 @@ class RunningRequests:
         self._by_id[request.id] = running
         return running
 
-    def deliver(self, events: Iterable[tuple[str, GenerationEvent]]) -> list[Running]:
+    def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> list[Running]:
         """Hand a step's events over; returns the requests that ended by them."""
         over: list[Running] = []
         for engine_id, event in events:

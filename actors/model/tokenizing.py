@@ -59,11 +59,11 @@ class Tokenizing:
     def __init__(
         self,
         key: ModelKey,
-        loading: Engines,
+        engines: Engines,
         report: Callable[[TokenisingReport], None],
     ) -> None:
         self._key = key
-        self._loading = loading
+        self._engines = engines
         self._report = report
         self._prompts: SimpleQueue[tuple[Prepare, Reply] | None] = SimpleQueue()
 
@@ -78,7 +78,7 @@ class Tokenizing:
     def run(self) -> TokenizingEnded:
         """The job; never raises."""
         try:
-            opened = self._loading.open_model(self._key.model)
+            opened = self._engines.open_model(self._key.model)
         except ProblemError as error:
             return TokenizingEnded(error.problem)
         except Exception as error:

@@ -89,12 +89,12 @@ class Pool:
         silence: Seconds without a sign of life after which a model's worker counts as hung.
     """
 
-    def __init__(self, settings: Settings, workers: Workers, loading: Engines, silence: float) -> None:
+    def __init__(self, settings: Settings, workers: Workers, engines: Engines, silence: float) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._workers = workers
-        self._loading = loading
+        self._engines = engines
         self._silence = silence
         self._models = ModelTable(settings, self._start_model, self._waiter_left, self._give_back)
         self._nursery: trio.Nursery
@@ -182,7 +182,7 @@ class Pool:
     async def _look_up(self, message: Acquire, reply: Reply) -> None:
         # Names are looked up on disk, so not in the receive loop.
         try:
-            find = partial(self._loading.find, message.key.model)
+            find = partial(self._engines.find, message.key.model)
             found = await trio.to_thread.run_sync(find, abandon_on_cancel=True, limiter=self._lookups)
         except Exception:
             self._log.exception("lookup failed", model=message.key.model)
@@ -201,7 +201,7 @@ class Pool:
         models: ModelList | None = None
         try:
             cards = await trio.to_thread.run_sync(
-                self._loading.cards, abandon_on_cancel=True, limiter=self._lookups
+                self._engines.cards, abandon_on_cancel=True, limiter=self._lookups
             )
             models = ModelList(cards)
         except Exception:
@@ -213,7 +213,7 @@ class Pool:
     def _start_model(self, key: ModelKey) -> Model:
         model = Model(
             key,
-            self._loading,
+            self._engines,
             self._workers,
             self._control.send,
             silence=self._silence,

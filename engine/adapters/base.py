@@ -31,8 +31,9 @@ from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.events import ReasoningDelta, TextDelta, Token, ToolCallDelta
 from greenroom.schemas.generation import GenerationParameters, resolve
 from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInput, RawInput
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Adapter:
             tool_injection=settings.tool_injection,
         )
 
-    def prepare_input(self, request: GenerationRequest) -> PreparedInput:
+    def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         """Tokenize a request, resolve its parameters, and check both against the model.
 
         Raises:
@@ -184,7 +185,7 @@ class Adapter:
         return registered_tool_parser(FALLBACK_FORMAT) if unfit else parser
 
     def _prepare_chat(
-        self, request: GenerationRequest, chat: ChatInput, parameters: GenerationParameters
+        self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
     ) -> PreparedInput:
         characters = sum(len(part.text) for message in chat.messages for part in message.content)
         check_text_length(characters, self.tokenizer, self.context)

@@ -10,7 +10,7 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import ToolChoice
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import ChatInput, GenerationRequest, RawInput
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.response_format import CallConstraint, Constraint, ThoughtConstraint
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Constraints:
         self._compiler: GrammarCompiler | None = None
 
     def matcher(
-        self, request: GenerationRequest, parameters: GenerationParameters, *, opens_thought: bool = False
+        self, request: InferenceRequest, parameters: GenerationParameters, *, opens_thought: bool = False
     ) -> Matcher | None:
         """What holds the answer to the request's constraints; None if it has none.
 
@@ -70,7 +70,7 @@ class Constraints:
 
     def _of_chat(
         self,
-        request: GenerationRequest,
+        request: InferenceRequest,
         chat: ChatInput,
         parameters: GenerationParameters,
         opens_thought: bool,
@@ -103,7 +103,7 @@ def _thinks(chat: ChatInput) -> bool:
     return chat.template_options.get("enable_thinking") is not False
 
 
-def _limits_calls(chat: ChatInput, request: GenerationRequest) -> bool:
+def _limits_calls(chat: ChatInput, request: InferenceRequest) -> bool:
     """Whether calls may have to be held to a grammar, which alone knows for sure."""
     choice = chat.tool_choice
     if not chat.tools or choice.mode == "none":

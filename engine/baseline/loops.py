@@ -14,7 +14,8 @@ from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import GenerationRequest, PreparedInput, RawInput
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import InferenceRequest, RawInput
 
 Prompts = Sequence[Sequence[int]]
 
@@ -121,7 +122,7 @@ def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> lis
     """Our loop with all its host work, greedy, on an engine that is idle; a range as long as each answer."""
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
-        request = GenerationRequest(str(index), ModelKey("yardstick"), RawInput(tuple(prompt)))
+        request = InferenceRequest(str(index), ModelKey("yardstick"), RawInput(tuple(prompt)))
         engine.submit(request, PreparedInput(tuple(prompt), frozenset(), count, greedy))
     answers = [range(0)] * len(prompts)
     while engine.has_work:

@@ -21,7 +21,7 @@ from typing import Any, TextIO, cast
 from greenroom.schemas.messages import Message, Role, TextPart
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 
 
@@ -81,7 +81,7 @@ class Baseline:
         conversation = tuple(
             Message(cast(Role, message["role"]), (TextPart(message["content"]),)) for message in messages
         )
-        request = GenerationRequest("yardstick", ModelKey("default"), ChatInput(conversation))
+        request = InferenceRequest("yardstick", ModelKey("default"), ChatInput(conversation))
         return list(self._adapter.prepare_input(request).tokens)
 
 

@@ -22,7 +22,7 @@ from greenroom.engine.parsers.contract import (
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
 from greenroom.engine.parsers.stop_strings import StopStrings
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.requests import PreparedInput
+from greenroom.schemas.prepared_input import PreparedInput
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
 

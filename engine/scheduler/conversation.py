@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 
 
-def conversation_of(request: GenerationRequest) -> str:
+def conversation_of(request: InferenceRequest) -> str:
     """A name for the request's conversation; empty if it is one of its own.
 
     No protocol names conversations, but every turn repeats the first question.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from greenroom.engine.sampling.logprobs import Scores
 from greenroom.schemas.events import (
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     ReasoningDelta,
     TextDelta,
     Token,
@@ -48,7 +48,7 @@ class AnswerLogprobs:
         """What was added is no part of the visible answer."""
         self._waiting.clear()
 
-    def attach(self, events: Sequence[GenerationEvent]) -> list[GenerationEvent]:
+    def attach(self, events: Sequence[InferenceEvent]) -> list[InferenceEvent]:
         """The events of the last token, with the scores of the text that is among them."""
         answered = [*events]
         if not self._waiting:
@@ -65,7 +65,7 @@ class AnswerLogprobs:
             self._say_rest(answered, answered[-1])
         return answered
 
-    def _say_rest(self, events: list[GenerationEvent], finished: Finished) -> None:
+    def _say_rest(self, events: list[InferenceEvent], finished: Finished) -> None:
         """Tokens at the end that write nothing are part of the answer, unless a stop string took them."""
         if self._waiting and finished.stop is None:
             events.insert(len(events) - 1, TextDelta("", finished.index, tuple(self._waiting)))

@@ -9,11 +9,12 @@ from typing import Any
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.sequence import OutputProcessor, Sequence
-from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import InferenceRequest
 
 
 def new_sequence(
-    request: GenerationRequest,
+    request: InferenceRequest,
     prepared: PreparedInput,
     voice: OutputProcessor,
     on_leave: Callable[[Sequence, list[Any], int | None], None],
@@ -35,7 +36,7 @@ def new_sequence(
 
 
 def _choice(
-    request: GenerationRequest,
+    request: InferenceRequest,
     prepared: PreparedInput,
     voice: OutputProcessor,
     index: int,

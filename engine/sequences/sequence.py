@@ -11,9 +11,9 @@ import attrs
 
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
-from greenroom.schemas.events import Finished, FinishReason, GenerationEvent, Timing, Token, Usage
+from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, Timing, Token, Usage
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import PreparedInput
+from greenroom.schemas.prepared_input import PreparedInput
 
 
 class Detokenizer(Protocol):
@@ -45,9 +45,9 @@ class Processor(Protocol):
     @property
     def broken_calls(self) -> int: ...
 
-    def feed(self, text: str, tokens: int = 1) -> GenericSequence[GenerationEvent]: ...
+    def feed(self, text: str, tokens: int = 1) -> GenericSequence[InferenceEvent]: ...
 
-    def finish(self) -> GenericSequence[GenerationEvent]: ...
+    def finish(self) -> GenericSequence[InferenceEvent]: ...
 
 
 class OutputProcessor(Protocol):
@@ -130,7 +130,7 @@ class Sequence:
         self.inputs = (*self.prompt, *self.answer)
         self.preempted = True
 
-    def append_token(self, token: int) -> list[GenerationEvent]:
+    def append_token(self, token: int) -> list[InferenceEvent]:
         """Account for the next token of the answer; the last event is Finished if it was the last one.
 
         Raises:
@@ -145,7 +145,7 @@ class Sequence:
             scores.drop()
         return scores.attach(events)
 
-    def _append_token(self, token: int) -> list[GenerationEvent]:
+    def _append_token(self, token: int) -> list[InferenceEvent]:
         if self.first_token is None:
             self.first_token = time.perf_counter()
         self.generated += 1
@@ -170,10 +170,10 @@ class Sequence:
             return events + self.finish("length")
         return events
 
-    def finish(self, reason: FinishReason) -> list[GenerationEvent]:
+    def finish(self, reason: FinishReason) -> list[InferenceEvent]:
         """Hand over what is still held back, and say why and how the answer ended."""
         self.finished = True
-        events: list[GenerationEvent] = []
+        events: list[InferenceEvent] = []
         processor = self.processor
         if reason != "cancelled":
             if processor.stopped is None:

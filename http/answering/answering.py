@@ -14,7 +14,7 @@ from greenroom.http.answering.sse_text import json_bytes
 from greenroom.schemas.events import (
     Failed,
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -50,7 +50,7 @@ def stream_response(body: EventStream) -> Response:
     return response
 
 
-async def collect(events: Events, choices: int = 1, begun: Iterable[GenerationEvent] = ()) -> list[Choice]:
+async def collect(events: Events, choices: int = 1, begun: Iterable[InferenceEvent] = ()) -> list[Choice]:
     """Wait for all choices of an answer.
 
     Raises:
@@ -69,7 +69,7 @@ async def collect(events: Events, choices: int = 1, begun: Iterable[GenerationEv
             raise ProblemError(internal_error()) from None
 
 
-def _add(event: GenerationEvent, collected: list[Choice]) -> None:
+def _add(event: InferenceEvent, collected: list[Choice]) -> None:
     match event:
         case Failed(problem):
             raise ProblemError(problem)

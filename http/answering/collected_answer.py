@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.schemas.events import (
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     ReasoningDelta,
     TextDelta,
     TokenLogprob,
@@ -26,7 +26,7 @@ class Choice:
     scores: list[TokenLogprob] = attrs.field(factory=list)
     finished: Finished | None = None
 
-    def add(self, event: GenerationEvent) -> None:
+    def add(self, event: InferenceEvent) -> None:
         """Take the next event."""
         match event:
             case TextDelta(text, _, scores):

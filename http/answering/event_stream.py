@@ -11,7 +11,7 @@ import structlog
 import trio
 from quart.wrappers.response import ResponseBody
 
-from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.problems import Problem, internal_error
 
 log = structlog.get_logger(actor="http")
@@ -23,10 +23,10 @@ KEEP_ALIVE = 10.0
 class Events(Protocol):
     """Where events come from."""
 
-    async def receive(self) -> GenerationEvent:
+    async def receive(self) -> InferenceEvent:
         """The next event. May be cancelled and called again."""
 
-    def receive_ready(self) -> list[GenerationEvent]:
+    def receive_ready(self) -> list[InferenceEvent]:
         """Those that are there already."""
 
 
@@ -43,7 +43,7 @@ class StreamFormatter(Protocol):
     def keep_alive(self) -> bytes:
         """What is said in place of nothing."""
 
-    def event(self, event: GenerationEvent) -> bytes:
+    def event(self, event: InferenceEvent) -> bytes:
         """What is said about an event."""
 
     def failure(self, problem: Problem) -> bytes:
@@ -60,7 +60,7 @@ class EventStream(ResponseBody):
     """
 
     def __init__(
-        self, events: Events, formatter: StreamFormatter, begun: Iterable[GenerationEvent] = ()
+        self, events: Events, formatter: StreamFormatter, begun: Iterable[InferenceEvent] = ()
     ) -> None:
         self._events = events
         self._formatter = formatter

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from greenroom.actors.generation import Generation
-from greenroom.schemas.events import Finished, GenerationEvent, TextDelta
+from greenroom.schemas.events import Finished, InferenceEvent, TextDelta
 
 
 class ParallelGenerations:
@@ -22,9 +22,9 @@ class ParallelGenerations:
     def __init__(self, generations: Sequence[Generation]) -> None:
         self._generations = generations
         self._nursery = trio.open_nursery()
-        self._sender, self._receiver = trio.open_memory_channel[GenerationEvent](0)
+        self._sender, self._receiver = trio.open_memory_channel[InferenceEvent](0)
 
-    async def receive(self) -> GenerationEvent:
+    async def receive(self) -> InferenceEvent:
         """The next event of any of them. May be cancelled and called again.
 
         Raises:
@@ -32,7 +32,7 @@ class ParallelGenerations:
         """
         return await self._receiver.receive()
 
-    def receive_ready(self) -> list[GenerationEvent]:
+    def receive_ready(self) -> list[InferenceEvent]:
         """Those that wait to be taken."""
         ready = []
         while True:
@@ -56,7 +56,7 @@ class ParallelGenerations:
         return await self._nursery.__aexit__(kind, error, trace)
 
     async def _pull(
-        self, index: int, generation: Generation, sender: trio.MemorySendChannel[GenerationEvent]
+        self, index: int, generation: Generation, sender: trio.MemorySendChannel[InferenceEvent]
     ) -> None:
         with sender:
             async for event in generation:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import trio
 
 from greenroom.http.answering.event_stream import Events
-from greenroom.schemas.events import Admitted, Failed, GenerationEvent, QueueStatus
+from greenroom.schemas.events import Admitted, Failed, InferenceEvent, QueueStatus
 from greenroom.schemas.problems import ProblemError
 
 PATIENCE = 2.0
 """Seconds that a client waits for its status at most."""
 
 
-async def until_begun(events: Events, patience: float) -> list[GenerationEvent]:
+async def until_begun(events: Events, patience: float) -> list[InferenceEvent]:
     """Wait until the answer begins, and at most `patience` seconds for models, slots and queues.
 
     Returns:
@@ -23,7 +23,7 @@ async def until_begun(events: Events, patience: float) -> list[GenerationEvent]:
     Raises:
         ProblemError: The request is refused, or failed before anything of it was sent.
     """
-    begun: list[GenerationEvent] = []
+    begun: list[InferenceEvent] = []
     with trio.move_on_after(patience):
         while not begun or isinstance(begun[-1], QueueStatus | Admitted):
             begun.append(_unless_failed(await events.receive()))
@@ -42,7 +42,7 @@ async def until_admitted(all_events: Sequence[Events], patience: float) -> None:
                 pass
 
 
-def _unless_failed(event: GenerationEvent) -> GenerationEvent:
+def _unless_failed(event: InferenceEvent) -> InferenceEvent:
     if isinstance(event, Failed):
         raise ProblemError(event.problem)
     return event

@@ -12,19 +12,19 @@ from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, Tool
 from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def parse_chat_request(
     wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
-) -> GenerationRequest:
+) -> InferenceRequest:
     """Return the request of a chat client in neutral words.
 
     Args:
         wire: What `body` has been structured to.
-        client: See `GenerationRequest`.
+        client: See `InferenceRequest`.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -41,7 +41,7 @@ def parse_chat_request(
     )
     parameters, key = _parameters(body), parse_model_key(wire.model)
     response_format = parse_response_format(body)
-    return GenerationRequest(request_id, key, chat, parameters, client, response_format=response_format)
+    return InferenceRequest(request_id, key, chat, parameters, client, response_format=response_format)
 
 
 def _parameters(body: JsonObject) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from greenroom.http.openai.stream import OpenAIStream
 from greenroom.schemas.events import (
     Failed,
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     PromptProgress,
     ReasoningDelta,
     TextDelta,
@@ -68,7 +68,7 @@ class ChatStream(OpenAIStream):
         """A real chunk that says nothing: some clients choke on comments."""
         return self._chunk(NOTHING)
 
-    def event(self, event: GenerationEvent) -> bytes:
+    def event(self, event: InferenceEvent) -> bytes:
         """What the client is told about an event; nothing for those that this protocol does not know."""
         match event:
             case TextDelta(text, index, scores):

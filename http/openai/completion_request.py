@@ -10,17 +10,17 @@ from greenroom.http.openai.response_format import parse_response_format
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.requests import GenerationRequest, RawInput
+from greenroom.schemas.requests import InferenceRequest, RawInput
 
 
 def parse_completion_requests(
     wire: CompletionRequest, body: JsonObject, request_id: str, client: str = ""
-) -> list[GenerationRequest]:
+) -> list[InferenceRequest]:
     """Return the requests of a client in neutral words, one for each prompt.
 
     Args:
         wire: What `body` has been structured to.
-        client: See `GenerationRequest`.
+        client: See `InferenceRequest`.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -29,7 +29,7 @@ def parse_completion_requests(
     response_format = parse_response_format(body)
     prompts = wire.prompt.prompts
     return [
-        GenerationRequest(
+        InferenceRequest(
             request_id if len(prompts) == 1 else f"{request_id}-{i}",
             parse_model_key(wire.model),
             RawInput(prompt),

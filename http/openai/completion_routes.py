@@ -24,7 +24,7 @@ from greenroom.http.openai.completion_stream import CompletionStream
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.http.openai.whole_answers import completion
 from greenroom.http.transport.request_connection import held
-from greenroom.schemas.events import GenerationEvent
+from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
@@ -65,7 +65,7 @@ def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
     return routes
 
 
-async def _begin(generations: Sequence[Generation], patience: float) -> list[GenerationEvent]:
+async def _begin(generations: Sequence[Generation], patience: float) -> list[InferenceEvent]:
     if len(generations) == 1:
         return await until_begun(generations[0], patience)
     await until_admitted(generations, patience)
@@ -73,7 +73,7 @@ async def _begin(generations: Sequence[Generation], patience: float) -> list[Gen
 
 
 async def _collect(
-    generations: Sequence[Generation], choices: int, begun: list[GenerationEvent]
+    generations: Sequence[Generation], choices: int, begun: list[InferenceEvent]
 ) -> list[Choice]:
     if len(generations) == 1:
         return await collect(generations[0], choices, begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from greenroom.http.answering.sse_text import json_string, json_text
 from greenroom.http.openai.logprobs import CompletionLogprobs
 from greenroom.http.openai.stream import OpenAIStream
-from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
 
 
 class CompletionStream(OpenAIStream):
@@ -49,7 +49,7 @@ class CompletionStream(OpenAIStream):
         """A real chunk that says nothing: some clients choke on comments."""
         return self._chunk(0, "")
 
-    def event(self, event: GenerationEvent) -> bytes:
+    def event(self, event: InferenceEvent) -> bytes:
         """What the client is told about an event; nothing for those that this protocol does not know."""
         match event:
             case TextDelta(text, index, scores):

@@ -16,7 +16,7 @@ from greenroom.actors.system import open_system
 from greenroom.schemas.events import (
     Failed,
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -25,7 +25,7 @@ from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import Message
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 
 TemplateOptions = Mapping[str, Any]
@@ -36,7 +36,7 @@ class Answers(Protocol):
 
     def __call__(
         self, messages: tuple[Message, ...]
-    ) -> AbstractAsyncContextManager[AsyncIterable[GenerationEvent]]:
+    ) -> AbstractAsyncContextManager[AsyncIterable[InferenceEvent]]:
         """The events of the answer to a conversation, up to Finished or Failed; leaving ends it."""
 
 
@@ -46,8 +46,8 @@ async def open_local(settings: Settings, options: TemplateOptions) -> AsyncItera
     async with open_system(settings) as system:
 
         @asynccontextmanager
-        async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[GenerationEvent]]:
-            request = GenerationRequest(
+        async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
+            request = InferenceRequest(
                 id=uuid.uuid4().hex,
                 key=ModelKey("default"),
                 input=ChatInput(messages, template_options=options),
@@ -72,7 +72,7 @@ async def open_remote(
     async with httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
 
         @asynccontextmanager
-        async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[GenerationEvent]]:
+        async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
             body = {
                 "model": model or "default",
                 "messages": [{"role": message.role, "content": message.text} for message in messages],
@@ -94,7 +94,7 @@ async def open_remote(
         yield answer
 
 
-async def _events(response: httpx.Response, url: str) -> AsyncIterator[GenerationEvent]:
+async def _events(response: httpx.Response, url: str) -> AsyncIterator[InferenceEvent]:
     usage = Usage(0, 0)
     try:
         if response.status_code != 200:
@@ -117,14 +117,14 @@ async def _events(response: httpx.Response, url: str) -> AsyncIterator[Generatio
         yield _unreachable(url, problem)
 
 
-def _deltas(delta: Mapping[str, Any]) -> Iterator[GenerationEvent]:
+def _deltas(delta: Mapping[str, Any]) -> Iterator[InferenceEvent]:
     if thought := delta.get("reasoning_content") or delta.get("reasoning"):
         yield ReasoningDelta(thought)
     if text := delta.get("content"):
         yield TextDelta(text)
 
 
-async def _only(event: GenerationEvent) -> AsyncIterator[GenerationEvent]:
+async def _only(event: InferenceEvent) -> AsyncIterator[InferenceEvent]:
     yield event
 
 

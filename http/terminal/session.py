@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.status import Status
 
 from greenroom.http.terminal.answers import Answers
-from greenroom.schemas.events import Failed, Finished, GenerationEvent, QueueStatus, ReasoningDelta, TextDelta
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, QueueStatus, ReasoningDelta, TextDelta
 from greenroom.schemas.messages import Message, Role, TextPart
 
 HELP = "/new forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
@@ -122,7 +122,7 @@ class _Shown:
         if self._in_line:
             self._console.print()
 
-    def show(self, event: GenerationEvent) -> None:
+    def show(self, event: InferenceEvent) -> None:
         match event:
             case QueueStatus(status="loading", model=model):
                 self._status.update(f"loading {model}")

@@ -16,14 +16,14 @@ import trio
 
 from greenroom.actors.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Admitted, Failed, Finished, GenerationEvent, TextDelta
+from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_protocol import DescribePool, Drain, PoolStatus
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import (
     Faults,
-    FaultyLoading,
+    FaultyEngines,
     answer,
     eventually,
     generate,
@@ -44,12 +44,12 @@ def settings(tiny_model: TinyModel) -> Settings:
 
 @asynccontextmanager
 async def faulty(settings: Settings, faults: Faults, silence: float = 120.0) -> AsyncIterator[System]:
-    loading = FaultyLoading(settings, faults)
-    async with open_system(settings, loading=loading, silence=silence) as system:
+    engines = FaultyEngines(settings, faults)
+    async with open_system(settings, engines=engines, silence=silence) as system:
         yield system
 
 
-async def rest(generation: Generation) -> list[GenerationEvent]:
+async def rest(generation: Generation) -> list[InferenceEvent]:
     return [event async for event in generation]
 
 
@@ -234,7 +234,7 @@ async def test_draining_refuses_what_is_new_and_finishes_what_was_begun(settings
 
 async def test_what_is_left_when_the_grace_time_is_over_is_cut_with_a_reason(settings: Settings) -> None:
     async with open_system(attrs.evolve(settings, shutdown_timeout=2.0)) as system:
-        ends: list[GenerationEvent] = []
+        ends: list[InferenceEvent] = []
 
         async def read(name: str) -> None:
             with generate(system.pool, name, name, max_tokens=20_000) as generation:

@@ -29,7 +29,7 @@ from greenroom.schemas.model_protocol import (
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import (
     Faults,
-    FaultyLoading,
+    FaultyEngines,
     answer,
     eventually,
     generate,
@@ -126,7 +126,7 @@ async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> 
 
 async def test_hanging_up_stops_the_engine_and_not_its_neighbours(settings: Settings) -> None:
     faults = Faults()
-    async with open_system(settings, loading=FaultyLoading(settings, faults)) as system:
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
         whole, _ = await answer(system.pool, "qwen3", max_tokens=60)
 
         async def engine_rests() -> bool:

@@ -19,14 +19,14 @@ from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (
     Failed,
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     PromptProgress,
     TextDelta,
     ToolCallDelta,
 )
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Tool
-from greenroom.schemas.requests import PreparedInput
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.text_engines import GREEDY, Driver, expected, loaded
 
@@ -35,11 +35,11 @@ PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(500, 520))
 
 
-def text_of(events: GenericSequence[GenerationEvent]) -> str:
+def text_of(events: GenericSequence[InferenceEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def finished(events: GenericSequence[GenerationEvent]) -> Finished:
+def finished(events: GenericSequence[InferenceEvent]) -> Finished:
     (last,) = [event for event in events if isinstance(event, Finished)]
     assert events[-1] is last
     return last

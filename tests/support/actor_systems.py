@@ -13,22 +13,23 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.actors.generation import Generation
-from greenroom.schemas.events import Failed, Finished, GenerationEvent, TextDelta
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
-from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInput
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 
 
 def chat(
     model: str, request_id: str = "r", prompt: str = "Hello there", **overrides: Any
-) -> GenerationRequest:
+) -> InferenceRequest:
     """A greedy request."""
     conversation = ChatInput((Message("user", (TextPart(prompt),)),))
     parameters = {"temperature": 0.0, "max_tokens": 8, **overrides}
-    return GenerationRequest(request_id, ModelKey(model), conversation, parameters)
+    return InferenceRequest(request_id, ModelKey(model), conversation, parameters)
 
 
 def generate(pool: Ref[PoolMessage], model: str, request_id: str = "r", **overrides: Any) -> Generation:
@@ -36,9 +37,9 @@ def generate(pool: Ref[PoolMessage], model: str, request_id: str = "r", **overri
     return Generation(pool, chat(model, request_id, **overrides))
 
 
-async def until(generation: Generation, kind: type[GenerationEvent]) -> list[GenerationEvent]:
+async def until(generation: Generation, kind: type[InferenceEvent]) -> list[InferenceEvent]:
     """Everything up to the first event of that kind; the tests of it fail if it never comes."""
-    events: list[GenerationEvent] = []
+    events: list[InferenceEvent] = []
     async for event in generation:
         events.append(event)
         if isinstance(event, kind):
@@ -105,7 +106,7 @@ class Faults:
     engines: list[Engine] = attrs.field(factory=list)
 
 
-class FaultyLoading(Engines):
+class FaultyEngines(Engines):
     """Real engines, wrapped."""
 
     def __init__(self, settings: Settings, faults: Faults) -> None:
@@ -140,13 +141,13 @@ class FaultyEngine:
     def has_work(self) -> bool:
         return self._engine.has_work
 
-    def submit(self, request: GenerationRequest, prepared: PreparedInput) -> None:
+    def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
         self._engine.submit(request, prepared)
 
     def cancel(self, request_id: str) -> None:
         self._engine.cancel(request_id)
 
-    def step(self) -> list[tuple[str, GenerationEvent]]:
+    def step(self) -> list[tuple[str, InferenceEvent]]:
         events = self._engine.step()
         for request_id, event in events:
             self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta)

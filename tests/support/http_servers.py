@@ -73,10 +73,10 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, *, loading: Engines | None = None, patience: float = 2.0, stall: float = STALL
+    settings: Settings, *, engines: Engines | None = None, patience: float = 2.0, stall: float = STALL
 ) -> AsyncIterator[Served]:
     """The whole server, without its process."""
-    async with open_system(settings, loading=loading) as system:
+    async with open_system(settings, engines=engines) as system:
         app = create_app(system.pool, settings, patience=patience)
         async with running(app, settings, stall) as server:
             yield Served(server, system)

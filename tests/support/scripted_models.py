@@ -11,14 +11,15 @@ import attrs
 from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.schemas.events import Finished, GenerationEvent, Usage
-from greenroom.schemas.requests import GenerationRequest, PreparedInput
+from greenroom.schemas.events import Finished, InferenceEvent, Usage
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
 
 PIECE = 3
 
 
-class ScriptedLoading(Engines):
+class ScriptedEngines(Engines):
     """Every model says `script(adapter)`, three characters at a time."""
 
     def __init__(self, settings: Settings, script: Callable[[Adapter], str]) -> None:
@@ -53,7 +54,7 @@ class ScriptedEngine:
     def has_work(self) -> bool:
         return bool(self._rows)
 
-    def submit(self, request: GenerationRequest, prepared: PreparedInput) -> None:
+    def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
         pieces = (self._script[i : i + PIECE] for i in range(0, len(self._script), PIECE))
         processor = self._adapter.new_stream_processor(prepared, self._new_call_id)
         self._rows[request.id] = _Row(pieces, processor, len(prepared.tokens))
@@ -61,7 +62,7 @@ class ScriptedEngine:
     def cancel(self, request_id: str) -> None:
         self._rows.pop(request_id, None)
 
-    def step(self) -> list[tuple[str, GenerationEvent]]:
+    def step(self) -> list[tuple[str, InferenceEvent]]:
         return [(name, event) for name, row in list(self._rows.items()) for event in self._next(name, row)]
 
     def when_asked(self, call: Callable[[], None]) -> None:
@@ -73,7 +74,7 @@ class ScriptedEngine:
     def close(self) -> None:
         self._rows.clear()
 
-    def _next(self, name: str, row: _Row) -> list[GenerationEvent]:
+    def _next(self, name: str, row: _Row) -> list[InferenceEvent]:
         piece = next(row.pieces, None)
         if piece is not None:
             row.generated += 1

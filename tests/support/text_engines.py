@@ -25,10 +25,11 @@ from greenroom.engine.sequences.sequence import Detokenizer, Processor
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.events import GenerationEvent, Token
+from greenroom.schemas.events import InferenceEvent, Token
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import GenerationRequest, PreparedInput, RawInput
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 
 GREEDY = GenerationParameters(temperature=0.0)
@@ -134,7 +135,7 @@ class Driver:
         self.engine = TextEngine(
             model, self.voice, prefill, grouping, prefixes, speculation=speculation, share=share
         )
-        self.events: dict[str, list[GenerationEvent]] = {}
+        self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
         """Forget the requests so far, but not what the engine has learnt of their prompts."""
@@ -156,7 +157,7 @@ class Driver:
         """Submit a raw prompt, with those fields of its PreparedInput; returns the request's id."""
         request_id = str(len(self.events))
         self.events[request_id] = []
-        request = GenerationRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
+        request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
         fields: dict[str, Any] = {
             "stop_token_ids": frozenset(parameters.stop_token_ids),
             "parse": False,

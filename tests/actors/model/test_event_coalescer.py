@@ -7,7 +7,7 @@ import itertools
 from greenroom.actors.model.event_coalescer import PACE, EventCoalescer
 from greenroom.schemas.events import (
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     PromptProgress,
     ReasoningDelta,
     TextDelta,
@@ -23,15 +23,15 @@ class Watched:
         self.reported: list[tuple[float, list[str]]] = []
         self.hand_over = EventCoalescer(self._take, lambda: self.now)
 
-    def step(self, seconds: float, *events: GenerationEvent) -> None:
+    def step(self, seconds: float, *events: InferenceEvent) -> None:
         self.now += seconds
         self.hand_over.add([("a", event) for event in events])
 
-    def _take(self, events: list[tuple[str, GenerationEvent]]) -> None:
+    def _take(self, events: list[tuple[str, InferenceEvent]]) -> None:
         self.reported.append((self.now, [_said(event) for _, event in events]))
 
 
-def _said(event: GenerationEvent) -> str:
+def _said(event: InferenceEvent) -> str:
     return event.text if isinstance(event, TextDelta | ReasoningDelta) else type(event).__name__
 
 

@@ -16,7 +16,7 @@ from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import (
     Faults,
-    FaultyLoading,
+    FaultyEngines,
     answer,
     eventually,
     generate,
@@ -75,7 +75,7 @@ async def test_what_is_asked_for_while_a_model_loads_is_told_so(models: tuple[st
     settings = Settings(models=models, shutdown_timeout=10.0)
     faults = Faults(gate=threading.Event())
     assert faults.gate is not None
-    async with open_system(settings, loading=FaultyLoading(settings, faults)) as system:
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
         with generate(system.pool, "qwen3") as generation:
             # The prompt is prepared though not a single weight is there.
             events = await until(generation, Admitted)
@@ -164,7 +164,7 @@ async def test_a_load_nobody_waits_for_goes_on_until_its_room_is_needed(models: 
     settings = Settings(models=models, max_loaded_models=1, shutdown_timeout=10.0)
     faults = Faults(gate=threading.Event())
     assert faults.gate is not None
-    async with open_system(settings, loading=FaultyLoading(settings, faults)) as system:
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
         with generate(system.pool, "qwen3") as gone:
             await until(gone, Admitted)
         assert await state(system.pool, "qwen3") is ModelState.LOADING

@@ -18,7 +18,7 @@ from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
 
@@ -85,7 +85,7 @@ def test_everything_said_reaches_the_model_in_order(
     messages = data.draw(conversations())
     tools: Any = data.draw(st.sampled_from([(), TOOLS]))
     model = adapter(name)
-    request = GenerationRequest("r", ModelKey("m"), ChatInput(messages, tools))
+    request = InferenceRequest("r", ModelKey("m"), ChatInput(messages, tools))
     read = model.tokenizer.decode(model.prepare_input(request).tokens)
     words = said(messages)
     assert [word for word in words if word not in read] == []

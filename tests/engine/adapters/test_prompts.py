@@ -20,8 +20,9 @@ from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, GenerationRequest, PreparedInput, RawInput
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
 
@@ -44,18 +45,18 @@ def adapter_of(folder: Path, context: int = 4096, family: Any = "default", **set
     return make_adapter(record, load_tokenizer(folder), Settings(**settings))
 
 
-def chat(*texts: str, **overrides: Any) -> GenerationRequest:
+def chat(*texts: str, **overrides: Any) -> InferenceRequest:
     messages = tuple(
         Message("assistant" if index % 2 else "user", (TextPart(text),)) for index, text in enumerate(texts)
     )
-    return GenerationRequest("r", ModelKey("m"), ChatInput(messages), overrides)
+    return InferenceRequest("r", ModelKey("m"), ChatInput(messages), overrides)
 
 
-def raw(prompt: str | tuple[Any, ...], **overrides: Any) -> GenerationRequest:
-    return GenerationRequest("r", ModelKey("m"), RawInput(prompt), overrides)
+def raw(prompt: str | tuple[Any, ...], **overrides: Any) -> InferenceRequest:
+    return InferenceRequest("r", ModelKey("m"), RawInput(prompt), overrides)
 
 
-def refusal(adapter: Adapter, request: GenerationRequest) -> Any:
+def refusal(adapter: Adapter, request: InferenceRequest) -> Any:
     with pytest.raises(ProblemError) as caught:
         adapter.prepare_input(request)
     assert caught.value.problem.status == 400
@@ -183,7 +184,7 @@ def test_several_templates_by_name(folder: Folder) -> None:
     model = adapter_of(folder("qwen", chat_template=templates), tool_injection=False)
     assert model.tokenizer.decode(model.prepare_input(chat("Hi")).tokens) == "Hi"
     tools = (Tool("get_time"),)
-    request = GenerationRequest("r", ModelKey("m"), ChatInput((Message("user", (TextPart("Hi"),)),), tools))
+    request = InferenceRequest("r", ModelKey("m"), ChatInput((Message("user", (TextPart("Hi"),)),), tools))
     assert "get_time" in model.tokenizer.decode(model.prepare_input(request).tokens)
 
 
@@ -261,7 +262,7 @@ def test_no_part_of_a_request_can_write_control_tokens(folder: Folder, name: str
         )
         options = {"enable_thinking": True, "custom": evil}
         return model.prepare_input(
-            GenerationRequest("r", ModelKey("m"), ChatInput(messages, tools, template_options=options))
+            InferenceRequest("r", ModelKey("m"), ChatInput(messages, tools, template_options=options))
         )
 
     evil = "".join(model.tokenizer.control_tokens)

@@ -20,7 +20,7 @@ from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
 
@@ -60,8 +60,8 @@ def say(role: Any, text: str = "", **fields: Any) -> Message:
     return Message(role, (TextPart(text),) if text else (), **fields)
 
 
-def request(*messages: Message, **fields: Any) -> GenerationRequest:
-    return GenerationRequest("r", ModelKey("m"), ChatInput(messages, **fields))
+def request(*messages: Message, **fields: Any) -> InferenceRequest:
+    return InferenceRequest("r", ModelKey("m"), ChatInput(messages, **fields))
 
 
 def prompt(adapter: Adapter, *messages: Message, **fields: Any) -> str:

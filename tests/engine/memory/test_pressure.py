@@ -12,7 +12,7 @@ import pytest
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text_engine import TextEngine
-from greenroom.schemas.events import Failed, Finished, GenerationEvent, PromptProgress, TextDelta
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat
 from greenroom.tests.engine.test_text_engine import Quantised
@@ -58,7 +58,7 @@ def ask(driver: Driver, count: int) -> None:
         driver.submit(words(index, choose.randrange(215, 250)), 60, SETTINGS[index % len(SETTINGS)])
 
 
-def without_times(events: Sequence[GenerationEvent]) -> list[Any]:
+def without_times(events: Sequence[InferenceEvent]) -> list[Any]:
     """What a client gets; texts of one choice are joined, since they may come in other pieces."""
     said: dict[int, list[Any]] = {}
     for event in events:
@@ -73,7 +73,7 @@ def without_times(events: Sequence[GenerationEvent]) -> list[Any]:
     return sorted(said.items())
 
 
-def logprobs_in(events: Sequence[GenerationEvent]) -> list[float]:
+def logprobs_in(events: Sequence[InferenceEvent]) -> list[float]:
     return [score.logprob for event in events if isinstance(event, TextDelta) for score in event.logprobs]
 
 

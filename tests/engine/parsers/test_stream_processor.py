@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from greenroom.engine.parsers.registry import thinking_parser, tool_parser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.requests import PreparedInput
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.tests.support.tool_call_examples import CLOCK, TOOLS, WRITTEN
 
 CALL = WRITTEN["hermes_json"]

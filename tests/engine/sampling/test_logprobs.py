@@ -18,7 +18,7 @@ from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.engine.sampling.sampling_parameters import fold_seed
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
-from greenroom.schemas.events import Finished, GenerationEvent, TextDelta, TokenLogprob
+from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, TokenLogprob
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat
 from greenroom.tests.support.text_engines import GREEDY, Driver, loaded
@@ -48,7 +48,7 @@ MIXED: list[dict[str, Any]] = [
 ]
 
 
-def scores_of(events: Sequence[GenerationEvent], index: int = 0) -> list[TokenLogprob]:
+def scores_of(events: Sequence[InferenceEvent], index: int = 0) -> list[TokenLogprob]:
     deltas = [event for event in events if isinstance(event, TextDelta) and event.index == index]
     return [score for delta in deltas for score in delta.logprobs]
 

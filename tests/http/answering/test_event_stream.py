@@ -10,26 +10,26 @@ import trio.testing
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.http.answering.event_stream import KEEP_ALIVE, EventStream
 from greenroom.http.openai.chat_stream import ChatStream
-from greenroom.schemas.events import Finished, GenerationEvent, PromptProgress, TextDelta, Usage
+from greenroom.schemas.events import Finished, InferenceEvent, PromptProgress, TextDelta, Usage
 
 
 class Events:
     """A reply as the stream takes it."""
 
-    def __init__(self, reply: ReplyStream[GenerationEvent]) -> None:
+    def __init__(self, reply: ReplyStream[InferenceEvent]) -> None:
         self._reply = reply
 
-    async def receive(self) -> GenerationEvent:
+    async def receive(self) -> InferenceEvent:
         return await self._reply.receive()
 
-    def receive_ready(self) -> list[GenerationEvent]:
+    def receive_ready(self) -> list[InferenceEvent]:
         return []
 
 
 async def test_a_long_prefill_that_reports_progress_is_not_silence(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    reply = ReplyStream[GenerationEvent]()
+    reply = ReplyStream[InferenceEvent]()
     formatter = ChatStream("chatcmpl-1", "m", 123)
     heard: list[tuple[float, bytes]] = []
 

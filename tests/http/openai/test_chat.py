@@ -19,7 +19,7 @@ from quart_trio import QuartTrio
 import greenroom.http.answering.event_stream
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import Faults, FaultyLoading, state, status
+from greenroom.tests.support.actor_systems import Faults, FaultyEngines, state, status
 from greenroom.tests.support.http_servers import Served, connected, fetch, serving
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ async def test_a_model_that_cannot_be_loaded_is_a_503_that_is_not_retried(
     settings: Settings, stream: bool
 ) -> None:
     faults = Faults(load={"qwen3": RuntimeError("torn weights")})
-    async with serving(settings, loading=FaultyLoading(settings, faults)) as served:
+    async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
         request = body(stream=stream)
         with pytest.raises(openai.InternalServerError, match="could not be loaded") as failed:
             await ask(served, lambda client: client.chat.completions.create(**request), retries=2)
@@ -245,7 +245,7 @@ async def test_a_model_that_cannot_be_loaded_is_a_503_that_is_not_retried(
 async def slow_to_load(settings: Settings, faults: Faults) -> AsyncIterator[Served]:
     """A server whose model loads when the test says so, and whose clients wait 0.2 s for a status."""
     faults.gate = threading.Event()
-    async with serving(settings, loading=FaultyLoading(settings, faults), patience=0.2) as served:
+    async with serving(settings, engines=FaultyEngines(settings, faults), patience=0.2) as served:
         try:
             yield served
         finally:
@@ -287,7 +287,7 @@ async def test_what_fails_after_the_headers_is_an_event(settings: Settings) -> N
 
 async def test_a_crash_ends_its_own_streams_only_and_the_next_request_works(settings: Settings) -> None:
     faults = Faults()
-    async with serving(settings, loading=FaultyLoading(settings, faults)) as served:
+    async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
         await stream_of(served)
         bystander: list[Any] = []
 
@@ -370,7 +370,7 @@ async def test_an_answer_may_take_longer_than_quarts_time_limit(
 
 async def test_a_failure_of_one_of_several_prompts_is_the_whole_requests(settings: Settings) -> None:
     faults = Faults(load={"qwen3": RuntimeError("torn weights")})
-    async with serving(settings, loading=FaultyLoading(settings, faults)) as served:
+    async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
         request = {"model": "qwen3", "prompt": ["one", "two"]}
         whole = await fetch(served.server, "POST", "/v1/completions", request)
         assert (whole.status, whole.json()["error"]["code"]) == (503, "load_failed")

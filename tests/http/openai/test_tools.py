@@ -16,7 +16,7 @@ from greenroom.engine.adapters.base import Adapter
 from greenroom.engine.adapters.tool_prompt import write_call
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import Served, serving
-from greenroom.tests.support.scripted_models import ScriptedLoading
+from greenroom.tests.support.scripted_models import ScriptedEngines
 
 THOUGHT = "Two cities, so two calls."
 CALLS = [("get_weather", {"city": "Rom"}), ("get_weather", {"city": "Zürich"})]
@@ -57,7 +57,7 @@ def asked(message: Any) -> list[tuple[str, Any]]:
 
 
 async def test_calls_and_thoughts_come_back_whole(settings: Settings) -> None:
-    async with serving(settings, loading=ScriptedLoading(settings, calling)) as served:
+    async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
         answer = await ask(
             served,
             lambda client: client.chat.completions.create(model="qwen3", messages=MESSAGES, tools=TOOLS),
@@ -79,7 +79,7 @@ async def test_openais_stream_helper_follows_every_call(settings: Settings) -> N
                 events.append(event)
             return events, stream.get_final_completion()
 
-    async with serving(settings, loading=ScriptedLoading(settings, calling)) as served:
+    async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
         events, final = await ask(served, stream)
     [choice] = final.choices
     assert choice.finish_reason == "tool_calls"
@@ -99,7 +99,7 @@ async def test_openais_stream_helper_follows_every_call(settings: Settings) -> N
 
 
 async def test_the_conversation_goes_on_with_the_results(settings: Settings) -> None:
-    async with serving(settings, loading=ScriptedLoading(settings, calling)) as served:
+    async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
         first = await ask(
             served,
             lambda client: client.chat.completions.create(model="qwen3", messages=MESSAGES, tools=TOOLS),
@@ -119,7 +119,7 @@ async def test_the_conversation_goes_on_with_the_results(settings: Settings) -> 
 
 @pytest.mark.parametrize("extra", [{}, {"tools": TOOLS, "tool_choice": "none"}])
 async def test_without_tools_a_call_is_text(settings: Settings, extra: dict[str, Any]) -> None:
-    async with serving(settings, loading=ScriptedLoading(settings, calling)) as served:
+    async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
         answer = await ask(
             served, lambda client: client.chat.completions.create(model="qwen3", messages=MESSAGES, **extra)
         )

@@ -23,7 +23,7 @@ from greenroom.schemas.events import (
     Admitted,
     Failed,
     Finished,
-    GenerationEvent,
+    InferenceEvent,
     PromptProgress,
     QueueStatus,
     ReasoningDelta,
@@ -36,18 +36,18 @@ from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError, model_crashed
-from greenroom.schemas.requests import ChatInput, GenerationRequest
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.wire import structure
 
 USER = {"role": "user", "content": "hi"}
 
 
-def asked(*messages: Any, **fields: Any) -> GenerationRequest:
+def asked(*messages: Any, **fields: Any) -> InferenceRequest:
     """The neutral request for a body."""
     return parsed({"model": "m", "messages": list(messages), **fields})
 
 
-def parsed(body: Any) -> GenerationRequest:
+def parsed(body: Any) -> InferenceRequest:
     """The neutral request for a whole body."""
     return parse_chat_request(structure(body, ChatRequest, OPENAI), body, "req_1")
 
@@ -322,7 +322,7 @@ def test_odd_json_is_read() -> None:
 # -- to the wire -----------------------------------------------------------------------------------
 
 FINISHED = Finished("stop", Usage(prompt=7, generated=5, cached=3, reasoning=2))
-ANSWER: list[GenerationEvent] = [
+ANSWER: list[InferenceEvent] = [
     QueueStatus("loading", 0, "m"),
     Admitted(7),
     PromptProgress(3, 7),
@@ -332,7 +332,7 @@ ANSWER: list[GenerationEvent] = [
     TextDelta("\u2028🎭"),
     FINISHED,
 ]
-CALLS: list[GenerationEvent] = [
+CALLS: list[InferenceEvent] = [
     TextDelta("Looking."),
     ToolCallDelta(0, "call_a", "weather"),
     ToolCallDelta(0, arguments='{"city": '),
@@ -342,7 +342,7 @@ CALLS: list[GenerationEvent] = [
 ]
 
 
-def streamed(events: list[GenerationEvent], **options: Any) -> bytes:
+def streamed(events: list[InferenceEvent], **options: Any) -> bytes:
     """What a client receives."""
     formatter = ChatStream("chatcmpl-1", "m", 123, **options)
     sent = formatter.opening() + b"".join(map(formatter.event, events))
@@ -423,7 +423,7 @@ def test_tool_calls_say_id_and_name_once() -> None:
 
 
 @pytest.mark.parametrize("events", [ANSWER, CALLS])
-def test_openais_accumulator_reads_a_stream_as_the_whole_answer(events: list[GenerationEvent]) -> None:
+def test_openais_accumulator_reads_a_stream_as_the_whole_answer(events: list[InferenceEvent]) -> None:
     state: Any = ChatCompletionStreamState()
     for chunk in chunks(streamed(events)):
         state.handle_chunk(chat_types.ChatCompletionChunk.model_validate(chunk))

@@ -1,0 +1,42 @@
+"""A request for text, made ready by its adapter; it stays in the process that computes the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.messages import Tool
+
+
+@attrs.frozen
+class PreparedInput:
+    """A request that its adapter has made ready for the model: any thread may hold it.
+
+    Args:
+        tokens: Prompt as token ids, `[prompt]`.
+        stop_token_ids: Tokens that end a turn in this family, with those of the request.
+        starts_in_thinking: The template has opened the thought itself.
+        tools: Tools that were offered; a call to any other is plain text.
+        stop: Strings that end the visible answer; they are not part of it.
+        parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
+        max_tokens: Clamped to the room that is left in the context.
+        parameters: As resolved from the request, the operator's settings and the model's defaults; where a
+            field of this class has the same name, that one counts.
+        checkpoints: Where the system's part and each turn end, in tokens from the start; later prompts are
+            likely to share what is before one of them.
+        matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matcher.RowMatcher`); it belongs
+            to whoever generates, one thread at a time.
+    """
+
+    tokens: tuple[int, ...]
+    stop_token_ids: frozenset[int]
+    max_tokens: int
+    parameters: GenerationParameters = GenerationParameters()
+    starts_in_thinking: bool = False
+    tools: tuple[Tool, ...] = ()
+    stop: tuple[str, ...] = ()
+    parse: bool = True
+    checkpoints: tuple[int, ...] = ()
+    matcher: Any = attrs.field(default=None, eq=False, repr=False)
