@@ -40,17 +40,54 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _print_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked:
         from importlib.metadata import version
 
         click.echo(f"greenroom {version('greenroom')}")
         ctx.exit()
 
 
+class EngineModels:
+    """The models and devices of this machine, as the engine finds them: `LocalModels` of the commands."""
+
+    def has_gpu(self) -> bool:
+        """Whether MLX can compute on a GPU here."""
+        from greenroom.engine.loading import devices
+
+        return devices.has_gpu()
+
+    def is_missing(self, model: str) -> bool:
+        """Whether an operator's name for a model means a folder that holds none."""
+        from greenroom.engine.catalog.catalog import as_folder
+
+        folder = as_folder(model)
+        return folder is not None and not (folder / "config.json").is_file()
+
+    def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
+        """Return what is known of the models that can be asked for, without loading any."""
+        from greenroom.engine.catalog.catalog import Catalog
+        from greenroom.engine.catalog.detection import detect
+        from greenroom.schemas.problems import ProblemError
+
+        rows: list[dict[str, Any]] = []
+        for entry in Catalog(models, trust_remote_code=trust_remote_code).entries():
+            row: dict[str, Any] = {"id": entry.id, "folder": None, "size": 0}
+            if entry.folder is not None:
+                files = (path.stat().st_size for path in entry.folder.rglob("*") if path.is_file())
+                row |= {"folder": str(entry.folder), "size": sum(files)}
+                try:
+                    record = detect(entry.folder, trust_remote_code, entry.id)
+                    row |= {"family": record.family, "type": record.architecture, "context": record.context}
+                except ProblemError as problem:
+                    row["problem"] = problem.problem.detail
+            rows.append(row)
+        return rows
+
+
 @click.command(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "obj": EngineModels()},
     epilog="Every option of `serve` can also be set in a TOML file or as a GREENROOM_… variable.",
 )
 @click.option(
@@ -74,58 +111,22 @@ def greenroom() -> None:
     """
 
 
-def has_gpu() -> bool:
-    """Whether MLX can compute on a GPU here."""
-    from greenroom.engine.loading import devices
-
-    return devices.has_gpu()
-
-
-def is_missing(model: str) -> bool:
-    """Whether an operator's name for a model means a folder that holds none."""
-    from greenroom.engine.catalog.catalog import as_folder
-
-    folder = as_folder(model)
-    return folder is not None and not (folder / "config.json").is_file()
-
-
-def describe_models(models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
-    """What can be told about the models that can be asked for, without loading any."""
-    from greenroom.engine.catalog.catalog import Catalog
-    from greenroom.engine.catalog.detection import detect
-    from greenroom.schemas.problems import ProblemError
-
-    rows: list[dict[str, Any]] = []
-    for entry in Catalog(models, trust_remote_code=trust_remote_code).entries():
-        row: dict[str, Any] = {"id": entry.id, "folder": None, "size": 0}
-        if entry.folder is not None:
-            files = (path.stat().st_size for path in entry.folder.rglob("*") if path.is_file())
-            row |= {"folder": str(entry.folder), "size": sum(files)}
-            try:
-                record = detect(entry.folder, trust_remote_code, entry.id)
-                row |= {"family": record.family, "type": record.architecture, "context": record.context}
-            except ProblemError as problem:
-                row["problem"] = problem.problem.detail
-        rows.append(row)
-    return rows
-
-
 def main() -> None:
-    """Run the command line and exit; what the user did wrong is told in one line."""
+    """Run the command line and exit; print what the user did wrong in one line."""
     try:
         status = greenroom.main(prog_name="greenroom", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as problem:
         problem.show()
         status = problem.exit_code
     except click.ClickException as problem:
-        _complain(problem)
+        _print_problem(problem)
         status = problem.exit_code
     except (click.Abort, KeyboardInterrupt):
         status = 130
     sys.exit(status)
 
 
-def _complain(problem: click.ClickException) -> None:
+def _print_problem(problem: click.ClickException) -> None:
     message = " ".join(problem.format_message().split())
     context = problem.ctx if isinstance(problem, click.UsageError) else None
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""

@@ -7,6 +7,7 @@ import sys
 import attrs
 import click
 
+from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -29,8 +30,14 @@ FLAGS = (
 @click.option("--thinking/--no-thinking", default=None, help="Whether the model thinks first, if it can.")
 @click.option("--url", help="Talk to this OpenAI-compatible server instead of loading a model here.")
 @settings_options(*FLAGS)
+@click.pass_obj
 def command(
-    settings: Settings, model: str | None, instructions: str | None, thinking: bool | None, url: str | None
+    local: LocalModels,
+    settings: Settings,
+    model: str | None,
+    instructions: str | None,
+    thinking: bool | None,
+    url: str | None,
 ) -> None:
     """Talk to a model in the terminal, or pipe a prompt through it.
 
@@ -44,21 +51,13 @@ def command(
       greenroom chat --url http://127.0.0.1:8000
     """
     from greenroom.http.process.log_configuration import configure_logging
-    from greenroom.http.settings.start_checks import (
-        check_device,
-        check_models,
-        check_prefix_folder,
-        check_speculation,
-    )
+    from greenroom.http.settings.start_checks import check_at_start
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
     # A conversation shares the terminal with the log.
     configure_logging("console", "debug" if settings.log_level == "debug" else "error")
     if url is None:
-        check_models(settings)
-        check_device(settings)
-        check_prefix_folder(settings)
-        check_speculation(settings)
+        check_at_start(settings, local.is_missing, local.has_gpu)
 
     import trio
     from rich.console import Console

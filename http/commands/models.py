@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -15,7 +16,8 @@ from greenroom.schemas.settings import Settings
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @settings_options("trust_remote_code")
-def command(settings: Settings, models: tuple[str, ...], as_json: bool) -> None:
+@click.pass_obj
+def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_json: bool) -> None:
     """List the models that can be asked for.
 
     Those that are named (here or in the settings file) come first, in that order, then the complete text
@@ -27,9 +29,7 @@ def command(settings: Settings, models: tuple[str, ...], as_json: bool) -> None:
       greenroom models
       greenroom models ~/models/Qwen3-4B-4bit --json
     """
-    from greenroom.http.command_line import describe_models
-
-    rows = describe_models(models or settings.models, settings.trust_remote_code)
+    rows = local.describe(models or settings.models, settings.trust_remote_code)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
@@ -28,7 +29,8 @@ FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "m
 @click.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @settings_options(*FLAGS)
-def command(settings: Settings, models: tuple[str, ...]) -> None:
+@click.pass_obj
+def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> None:
     """Serve models over HTTP to any OpenAI client.
 
     MODEL is a local folder or a hub id; the first is also called `default`. With none, the built-in demo
@@ -48,18 +50,10 @@ def command(settings: Settings, models: tuple[str, ...]) -> None:
         shutdown = Shutdown(settings.shutdown_timeout)
 
         from greenroom.http.process.log_configuration import configure_logging
-        from greenroom.http.settings.start_checks import (
-            check_device,
-            check_models,
-            check_prefix_folder,
-            check_speculation,
-        )
+        from greenroom.http.settings.start_checks import check_at_start
 
         configure_logging(settings.log_format, settings.log_level)
-        check_models(settings)
-        check_device(settings)
-        check_prefix_folder(settings)
-        check_speculation(settings)
+        check_at_start(settings, local.is_missing, local.has_gpu)
 
         import trio
 

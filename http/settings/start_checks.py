@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from greenroom.http.settings.sources import BadSettingError
 from greenroom.schemas.settings import Settings
 
 
-def check_models(settings: Settings) -> None:
-    """Refuse a folder that holds no model.
+def check_at_start(
+    settings: Settings, is_missing: Callable[[str], bool], has_gpu: Callable[[], bool]
+) -> None:
+    """Refuse settings that this machine cannot serve with; make the folder of the prefix cache.
+
+    Args:
+        is_missing: Whether the name of a model means a folder that holds none.
+        has_gpu: Whether MLX finds a GPU; it imports MLX, so it is called only if one was asked for.
 
     Raises:
-        BadSettingError: Names it.
+        BadSettingError: Names the setting and says why.
     """
-    from greenroom.http.command_line import is_missing
+    _check_models(settings, is_missing)
+    if settings.device == "gpu" and not has_gpu():
+        raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
+    _check_prefix_cache_dir(settings)
+    _check_speculation(settings, is_missing)
 
-    for model in settings.models:
-        if is_missing(model):
-            raise BadSettingError(f"models: there is no folder '{model}' with a config.json")
+
+def _check_models(settings: Settings, is_missing: Callable[[str], bool]) -> None:
+    for model in filter(is_missing, settings.models):
+        raise BadSettingError(f"models: there is no folder '{model}' with a config.json")
 
 
-def check_speculation(settings: Settings) -> None:
-    """Refuse drafts by a model that is not named or not there, and a model that would draft nothing.
-
-    Raises:
-        BadSettingError: Says which.
-    """
-    from greenroom.http.command_line import is_missing
-
+def _check_speculation(settings: Settings, is_missing: Callable[[str], bool]) -> None:
     draft = settings.draft_model
     if draft is None and settings.speculation == "draft":
         raise BadSettingError("speculation = 'draft': draft_model has to name the model that drafts")
@@ -41,25 +46,7 @@ def check_speculation(settings: Settings) -> None:
         raise BadSettingError(f"draft_model: there is no folder '{draft}' with a config.json")
 
 
-def check_device(settings: Settings) -> None:
-    """Refuse a device that this machine does not have; MLX is imported only if one was asked for.
-
-    Raises:
-        BadSettingError: Names the device.
-    """
-    if settings.device == "gpu":
-        from greenroom.http.command_line import has_gpu
-
-        if not has_gpu():
-            raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
-
-
-def check_prefix_folder(settings: Settings) -> None:
-    """Make the folder of computed prompts, and refuse one that cannot be written to.
-
-    Raises:
-        BadSettingError: Says why.
-    """
+def _check_prefix_cache_dir(settings: Settings) -> None:
     if settings.prefix_cache_dir is None:
         return
     if not settings.prefix_cache_bytes:

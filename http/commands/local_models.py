@@ -1,0 +1,18 @@
+"""What commands ask of the engine: they are given it, since only `command_line` may import the engine."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class LocalModels(Protocol):
+    """The models and devices of this machine."""
+
+    def has_gpu(self) -> bool:
+        """Whether MLX can compute on a GPU here."""
+
+    def is_missing(self, model: str) -> bool:
+        """Whether an operator's name for a model means a folder that holds none."""
+
+    def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
+        """Return what is known of the models that can be asked for, without loading any."""
