@@ -187,7 +187,7 @@ BROKEN: list[tuple[bytes, str]] = [
     (b"[]", "no JSON object"),
     (b"null", "no JSON object"),
     (b"[" * 100_000, "nested too deeply"),
-    (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nested too deeply"),
+    (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
     (b"\xff\xfe\x00", "not"),
     (b'{"model_type": ' + b"9" * 10_000 + b"}", "not"),
     (b" " * (17 * 2**20), "larger than"),
