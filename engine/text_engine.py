@@ -25,6 +25,7 @@ from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.statistics import TextEngineStatistics
 
 _CLEAR_STEPS = 512
 """Steps after which MLX gives buffers back that it keeps for reuse, as mlx-lm does."""
@@ -65,6 +66,7 @@ class TextEngine:
         self._groups = RunningBatches(model, costs, grouping, self._memory, speculation)
         self.admission = Admission(self._memory, self._prefill, self._groups)
         self._answers = RequestOutputs(self.admission, self._prefill, self._groups)
+        self._speculation = speculation
         self._steps = 0
 
     @property
@@ -76,10 +78,22 @@ class TextEngine:
             self._answers.events or len(self._groups) or len(self._prefill) or len(self.admission) or writing
         )
 
-    @property
-    def running(self) -> int:
-        """Requests that are not finished."""
-        return len(self._answers.rows)
+    def statistics(self) -> TextEngineStatistics:
+        """Return a snapshot for metrics and tests."""
+        prefix_cache, speculation = self.prefixes, self._speculation
+        return TextEngineStatistics(
+            requests=len(self._answers.rows),
+            waiting=len(self.admission),
+            prefilling=self._prefill.prefilling,
+            prefilled=self._prefill.prefilled,
+            decoding=sum(batch.live for batch in self._groups),
+            batches=tuple(self._groups.shapes),
+            steps=self._steps,
+            memory=self._memory.statistics(),
+            admission=self.admission.statistics(),
+            prefix_cache=prefix_cache.statistics() if prefix_cache is not None else None,
+            speculation=speculation.statistics() if speculation is not None else None,
+        )
 
     def submit(
         self,
@@ -160,6 +174,7 @@ class TextEngine:
     def close(self) -> None:
         """Free the model and everything that belongs to its requests."""
         self._groups.clear()
+        self._speculation = None
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._groups)
         self._answers = RequestOutputs(self.admission, self._prefill, self._groups)

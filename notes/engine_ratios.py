@@ -65,7 +65,7 @@ def saturation(folder: Path, pairs: int) -> list[float]:
 def saturate(engine: TextEngine, jobs: list[tuple[int, int]]) -> None:
     waiting = list(jobs)
     while waiting or engine.has_work:
-        while waiting and engine.running < SATURATION_ROWS:
+        while waiting and engine.statistics().requests < SATURATION_ROWS:
             submit(engine, *waiting.pop())
         engine.step()
     engine.close()

@@ -10,6 +10,7 @@ from greenroom.engine.kv_cache.size_model import CacheSizeModel, with_room
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.sequences.sequence import Sequence
+from greenroom.schemas.statistics import MemoryStatistics
 
 _PATIENCE = 0.2
 """Seconds that another model's prefix cache gets to give way, before rows of this one do."""
@@ -40,6 +41,10 @@ class KvMemory:
         self._lent = 0
         if prefixes is not None:
             prefixes.memory.allow = self.share.allow
+
+    def statistics(self) -> MemoryStatistics:
+        """Return what this model holds of the account."""
+        return MemoryStatistics(self.share.weights, self.share.running, self.share.cached)
 
     def settle(self, groups: int, margin: int) -> None:
         """Say what the running caches take now that copies are done.

@@ -15,6 +15,7 @@ from greenroom.engine.prefix_cache.memory import layers
 from greenroom.engine.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree, pack
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.statistics import PrefixCacheStatistics
 
 
 @attrs.frozen
@@ -28,17 +29,6 @@ class CachedPrefix:
 
     usable: int
     shared: int
-
-
-@attrs.frozen
-class PrefixCacheStatistics:
-    """Figures for operators and tests."""
-
-    nbytes: int
-    nodes: int
-    hits: int
-    misses: int
-    evictions: int
 
 
 class PrefixCache:

@@ -20,6 +20,7 @@ from greenroom.engine.scheduler.running_batches import RunningBatches
 from greenroom.engine.scheduler.waiting_queue import QueueEntry, WaitingQueue
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.statistics import AdmissionStatistics
 
 MOST_RESERVED = 1024
 """Tokens of an answer for which room is reserved at most; few answers are longer."""
@@ -33,21 +34,6 @@ _PAUSE = 0.02
 log = structlog.get_logger(__name__)
 
 
-@attrs.define
-class AdmissionStatistics:
-    """What lack of memory has cost so far.
-
-    Args:
-        preempted: Rows that were stopped.
-        resumed: Rows that went on.
-        cut: Answers that ended because they did not fit alone.
-    """
-
-    preempted: int = 0
-    resumed: int = 0
-    cut: int = 0
-
-
 class Admission:
     """Lets requests into prefill and rows into the batch as far as there is memory for them.
 
@@ -59,7 +45,7 @@ class Admission:
     """
 
     def __init__(self, memory: KvMemory, prefill: PrefillQueue, groups: RunningBatches) -> None:
-        self.statistics = AdmissionStatistics()
+        self._preempted = self._resumed = self._cut = 0
         self.most_reserved = MOST_RESERVED
         self._memory = memory
         self._prefill = prefill
@@ -70,6 +56,10 @@ class Admission:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def statistics(self) -> AdmissionStatistics:
+        """Return what lack of memory has cost so far."""
+        return AdmissionStatistics(self._preempted, self._resumed, self._cut)
 
     def add(self, row: Sequence, embeddings: Any, client: str, conversation: str) -> None:
         """Take on a request.
@@ -174,7 +164,7 @@ class Admission:
         self._waiting.admit(seat)
         self._seats[row.serial] = seat
         if row.preempted:
-            self.statistics.resumed += 1
+            self._resumed += 1
             log.info("resumed", request_id=row.request_id, tokens=row.generated)
         self._prefill.add(row, seat.embeddings, seat.client, seat.conversation)
         return True
@@ -211,7 +201,7 @@ class Admission:
             return []
         for group in self._groups:
             group.leave(row)  # which waits for drafts, so it comes first
-        self.statistics.cut += 1
+        self._cut += 1
         log.info("answer cut", request_id=row.request_id, tokens=row.sampled, reason="memory")
         row.max_tokens = row.sampled
         return [row] if row.sampled == row.generated else []
@@ -220,7 +210,7 @@ class Admission:
         row = seat.row
         row.preempt()
         seat.tokens = len(row.inputs) + min(row.max_tokens - row.generated, self.most_reserved)
-        self.statistics.preempted += 1
+        self._preempted += 1
         log.info("preempted", request_id=row.request_id, choice=row.index, tokens=row.generated)
         self._waiting.add(seat)
 

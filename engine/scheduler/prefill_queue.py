@@ -57,6 +57,16 @@ class PrefillQueue:
     def __len__(self) -> int:
         return len(self._prompts) + len(self._ready)
 
+    @property
+    def prefilling(self) -> int:
+        """Sequences whose prompts are not wholly computed."""
+        return len(self._prompts)
+
+    @property
+    def prefilled(self) -> int:
+        """Sequences whose prompts are computed and that wait to join a batch."""
+        return sum(len(joining.rows) for joining in self._ready)
+
     def add(
         self, row: Sequence, embeddings: mx.array | None = None, client: str = "", conversation: str = ""
     ) -> None:

@@ -14,6 +14,7 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import SpeculationPolicy
 from greenroom.engine.speculation.prompt_lookup import KINDS, PromptLookup
 from greenroom.engine.speculation.verification import Drafts, can_verify
+from greenroom.schemas.statistics import SpeculationStatistics
 
 
 class Drafter(Protocol):
@@ -109,11 +110,16 @@ class Speculation:
         self._known = 0
         self._launched: deque[_Step] = deque()
         self._arrived_at: float | None = None
+        self._drafted = self._accepted = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of the caches of a model that drafts."""
         return self._drafter.nbytes
+
+    def statistics(self) -> SpeculationStatistics:
+        """Return how many tokens were drafted so far, and how many of them were right."""
+        return SpeculationStatistics(self._drafted, self._accepted)
 
     def drafts(self, row: Sequence, read: Callable[[], list[int]], waiting: bool) -> Drafts | None:
         """Tokens to verify in the step that is about to be launched; None for a plain one.
@@ -140,6 +146,8 @@ class Speculation:
 
     def verified(self, drafts: Drafts, accepted: int) -> None:
         """The tokens of a step that verified drafts are known."""
+        self._drafted += drafts.count
+        self._accepted += accepted
         milliseconds, _ = self._interval()
         self._policy.verified(drafts.kind, drafts.count, accepted, milliseconds)
 

@@ -311,11 +311,11 @@ def test_prompts_computed_together_lose_one_that_is_cancelled(
     for prompt in prompts:
         driver.submit(prompt, 40)
     driver.step()
-    assert [len(joining.rows) for joining in driver.engine._prefill._ready] == [3]
+    assert driver.engine.statistics().prefilled == 3
     driver.engine.cancel("1")
     driver.step()
-    (joined,) = driver.engine._groups
-    assert joined.live == 2
+    (joined,) = driver.engine.statistics().batches
+    assert joined[0] == 2
     driver.run()
     assert [len(tokens) for tokens in driver.tokens] == [40, 0, 40]
     again = (*prompts[1], 5, 6)

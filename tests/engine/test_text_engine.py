@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from collections.abc import Sequence as GenericSequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.sequences.sequence import Sequence
+from greenroom.engine.sequences.sequence import Processor, Sequence
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (
     Failed,
@@ -28,7 +28,7 @@ from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Tool
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.text_engines import GREEDY, Driver, expected, loaded
+from greenroom.tests.support.text_engines import GREEDY, Driver, RecordingVoice, expected, loaded
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
@@ -54,7 +54,7 @@ def test_max_tokens_end_a_row_with_length(tiny_model: TinyModel) -> None:
     assert last.timing.prefill > 0
     assert last.timing.decode > 0
     assert not driver.engine.has_work
-    assert driver.engine.running == 0
+    assert driver.engine.statistics().requests == 0
 
 
 def test_a_stop_token_ends_a_row_and_is_no_part_of_it(tiny_model: TinyModel) -> None:
@@ -113,7 +113,7 @@ def test_a_cancelled_row_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_mo
     last = finished(driver.events["0"])
     assert last.reason == "cancelled"
     assert 0 < last.usage.generated < 60
-    assert driver.engine.running == 1
+    assert driver.engine.statistics().requests == 1
     driver.run()
     assert driver.tokens[1] == expected(folder, OTHER, 60)
 
@@ -159,21 +159,46 @@ def test_an_empty_prompt_is_refused(tiny_model: TinyModel) -> None:
     assert event.problem.status == 400
 
 
+class Breaking:
+    """A stream processor that raises at its sixth token."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor, self._left = processor, 5
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)
+
+    def feed(self, text: str, tokens: int = 1) -> GenericSequence[InferenceEvent]:
+        self._left -= tokens
+        if self._left < 0:
+            raise RuntimeError("out of order")
+        return self._processor.feed(text, tokens)
+
+
+class BreakingVoice(RecordingVoice):
+    """An adapter whose stream processor breaks for the first answer."""
+
+    def new_stream_processor(
+        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+    ) -> Processor:
+        processor = super().new_stream_processor(prepared, new_call_id, index)
+        return processor if len(self.tokens) > 1 else cast(Processor, Breaking(processor))
+
+
 def test_what_breaks_in_one_rows_text_costs_that_row_only(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder)
+    driver.voice = BreakingVoice(loaded(folder)[1])
+    driver.engine = TextEngine(loaded(folder)[0], driver.voice)
     driver.submit(PROMPT, 30)
     driver.submit(OTHER, 30)
-    for _ in range(6):
-        driver.step()
-    broken = driver.engine._answers.rows["0"].processor
-    broken.feed = None  # type: ignore[method-assign, assignment]
     driver.run()
     last = driver.events["0"][-1]
     assert isinstance(last, Failed)
     assert last.problem.status == 500
+    assert len(driver.tokens[0]) == 6
     assert driver.tokens[1] == expected(folder, OTHER, 30)
-    assert driver.engine.running == 0
+    assert driver.engine.statistics().requests == 0
 
 
 class Faulty:
@@ -241,7 +266,7 @@ def test_rows_of_very_different_length_do_not_share_a_cache(tiny_model: TinyMode
     sizes: set[int] = set()
     while driver.engine.has_work:
         driver.step()
-        sizes.add(len(driver.engine._groups))
+        sizes.add(len(driver.engine.statistics().batches))
     assert max(sizes) == 2
     assert driver.tokens == [*(expected(folder, prompt, 250) for prompt in short), expected(folder, long, 40)]
 
@@ -333,13 +358,13 @@ def test_a_prompt_cancelled_when_it_is_computed_is_not_decoded(tiny_model: TinyM
     driver = Driver(folder)
     for prompt in (PROMPT, PROMPT[:-1], OTHER):
         driver.submit(prompt, 20)
-    while len(driver.engine._prefill) and not driver.engine._prefill._ready:
+    while not driver.engine.statistics().prefilled:
         driver.step()
     driver.engine.cancel("0")
     driver.step()
     assert finished(driver.events["0"]).reason == "cancelled"
-    decoding = [row.request_id for group in driver.engine._groups for row in group.rows if row is not None]
-    assert "0" not in decoding
+    statistics = driver.engine.statistics()
+    assert (statistics.prefilling, statistics.prefilled, statistics.decoding) == (0, 0, 2)
     driver.run()
     assert driver.tokens[0] == []
     assert driver.tokens[1] == expected(folder, PROMPT[:-1], 20)

@@ -171,7 +171,7 @@ def test_a_row_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel) -> 
     assert end(driver, rows[0]).reason == "length"
     assert driver.tokens[0] == alone.tokens[0]
     assert text(driver, rows[0]) == text(alone, free)
-    assert driver.engine.running == 0
+    assert driver.engine.statistics().requests == 0
 
 
 def step_ratio(bare: Driver, held: Driver, steps: int) -> float:
@@ -210,6 +210,6 @@ def test_one_constrained_row_costs_little_of_a_step_of_eight(
     for _ in range(7):
         bare, held = eight_rows(folder, None), eight_rows(folder, known.compile(CONSTRAINT))
         ratios.append(step_ratio(bare, held, steps))
-        assert held.engine.running == 8
+        assert held.engine.statistics().requests == 8
     print(f"vocabulary {vocabulary}: {[round(ratio, 3) for ratio in sorted(ratios)]}")
     assert statistics.median(ratios) <= 1.15, ratios

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
@@ -89,7 +90,7 @@ def test_who_was_stopped_goes_on_as_if_nothing_had_happened(tiny_model: TinyMode
     driver, account = tight(folder, 4 if kind == "qwen3" else 2.5)
     ask(driver, 12)
     run(driver, account)
-    statistics = driver.engine.admission.statistics
+    statistics = driver.engine.statistics().admission
     assert statistics.preempted > 2
     assert statistics.cut == 0
     assert driver.tokens == free.tokens
@@ -103,15 +104,16 @@ def test_the_prefix_cache_gives_way_first(tiny_model: TinyModel) -> None:
     for seed in range(6):
         driver.submit(random.Random(seed).choices(range(300, 2000), k=300), 20)
         run(driver, account)
-    prefixes = driver.engine.prefixes
-    assert prefixes is not None
-    before = prefixes.statistics()
+    before = driver.engine.statistics().prefix_cache
+    assert before is not None
     assert before.nbytes > MEGABYTE
     for seed in range(3):
         driver.submit(random.Random(90 + seed).choices(range(300, 2000), k=200), 60)
     run(driver, account)
-    assert prefixes.statistics().evictions > before.evictions
-    assert driver.engine.admission.statistics.preempted == 0
+    statistics = driver.engine.statistics()
+    assert statistics.prefix_cache is not None
+    assert statistics.prefix_cache.evictions > before.evictions
+    assert statistics.admission.preempted == 0
 
 
 def test_prompts_wait_while_those_that_run_may_need_the_memory(tiny_model: TinyModel) -> None:
@@ -122,9 +124,9 @@ def test_prompts_wait_while_those_that_run_may_need_the_memory(tiny_model: TinyM
     most = 0
     while driver.engine.has_work:
         driver.step()
-        most = max(most, sum(group.live for group in driver.engine._groups))
+        most = max(most, driver.engine.statistics().decoding)
     assert most == 3  # of 1 MB each, and room for the copy of a layer
-    assert driver.engine.admission.statistics.preempted == 0
+    assert driver.engine.statistics().admission.preempted == 0
     assert driver.tokens == [expected(folder, words(seed), 60) for seed in range(300, 305)]
 
 
@@ -179,12 +181,11 @@ def test_what_is_cancelled_while_it_waits_leaves_nothing_behind(tiny_model: Tiny
     prompts = [words(seed) for seed in range(8)]
     for prompt in prompts:
         driver.submit(prompt, 60)
-    admission = driver.engine.admission
-    while admission.statistics.preempted == admission.statistics.resumed:
-        driver.step()
-    stopped = max(
-        (row for row in driver.engine._answers.rows.values() if row.preempted), key=lambda row: row.serial
-    ).request_id
+    with capture_logs() as logs:
+        while driver.engine.statistics().waiting == 0 or not logs:
+            driver.step()
+    assert logs[-1]["event"] == "preempted"
+    stopped = logs[-1]["request_id"]
     driver.engine.cancel(stopped)
     run(driver, account)
     last = driver.events[stopped][-1]
@@ -193,11 +194,9 @@ def test_what_is_cancelled_while_it_waits_leaves_nothing_behind(tiny_model: Tiny
     for index, prompt in enumerate(prompts):
         if str(index) != stopped:
             assert driver.tokens[index] == expected(folder, prompt, 60)
-    statistics = account.statistics()
-    assert statistics.running == 0
-    prefixes = driver.engine.prefixes
-    assert prefixes is not None
-    assert statistics.cached == prefixes.memory.nbytes
+    statistics = driver.engine.statistics()
+    assert statistics.prefix_cache is not None
+    assert (statistics.memory.running, statistics.memory.cached) == (0, statistics.prefix_cache.nbytes)
 
 
 @pytest.mark.soak
@@ -214,7 +213,7 @@ def test_a_constrained_row_goes_on_within_its_grammar(tiny_model: TinyModel, gra
         engine.submit(words(9), 60, matcher=matcher())
     free.run()
     run(driver, account)
-    assert driver.engine.admission.statistics.preempted > 0
+    assert driver.engine.statistics().admission.preempted > 0
     assert driver.tokens == free.tokens
 
 
@@ -229,7 +228,7 @@ def test_embeddings_are_computed_again_when_a_row_goes_on(tiny_model: TinyModel)
     for prompt in prompts:
         driver.submit(prompt, 60, embeddings=model.model.embed_tokens(mx.array(prompt)))
     run(driver, account)
-    assert driver.engine.admission.statistics.preempted > 0
+    assert driver.engine.statistics().admission.preempted > 0
     assert driver.tokens == [expected(folder, prompt, 60) for prompt in prompts]
 
 
@@ -245,7 +244,7 @@ def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) ->
         for seed in range(6):
             driver.submit(words(seed), 60)
         driver.run()
-        outcomes.append((driver.tokens, driver.engine.admission.statistics.preempted > 0))
+        outcomes.append((driver.tokens, driver.engine.statistics().admission.preempted > 0))
         assert limit is None or account.statistics().peak <= limit
     assert outcomes[0][0] == outcomes[1][0]
     assert [stopped for _, stopped in outcomes] == [False, True]

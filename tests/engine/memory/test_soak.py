@@ -80,8 +80,8 @@ def test_the_account_holds_over_thousands_of_requests(
     pending = REQUESTS
     while pending or driver.engine.has_work:
         # All are let go now and then, to see what is left.
-        rests = (REQUESTS - pending) % 125 == 0 and driver.engine.running
-        while pending and not rests and driver.engine.running < AT_ONCE:
+        rests = (REQUESTS - pending) % 125 == 0 and driver.engine.statistics().requests
+        while pending and not rests and driver.engine.statistics().requests < AT_ONCE:
             name = submit(driver, choose)
             pending -= 1
             if choose.random() < 0.1:
@@ -95,7 +95,7 @@ def test_the_account_holds_over_thousands_of_requests(
             watch.rest(account)
     for events in driver.events.values():
         assert isinstance(events[-1], Finished), events[-1]
-    admission, held = driver.engine.admission.statistics, account.statistics()
+    admission, held = driver.engine.statistics().admission, account.statistics()
     assert admission.preempted > 0
     assert admission.cut == 0
     assert held.running == 0

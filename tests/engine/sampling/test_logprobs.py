@@ -15,7 +15,6 @@ import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.tokens import GrammarTokenizer
-from greenroom.engine.sampling.sampling_parameters import fold_seed
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
 from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, TokenLogprob
@@ -228,7 +227,7 @@ def test_choices_share_a_prompt_and_go_their_own_ways(tiny_model: TinyModel, kin
         expected = plain_logprobs(folder, PROMPT, tokens)
         for row, token, score in zip(expected, tokens, scores, strict=True):
             assert abs(score.logprob - row[token]) < 1e-3
-    assert driver.engine.running == 0
+    assert driver.engine.statistics().requests == 0
 
 
 def test_all_choices_are_cancelled_together(tiny_model: TinyModel) -> None:
@@ -285,10 +284,8 @@ def test_the_likeliest_fall(tiny_model: TinyModel) -> None:
 def alone(folder: Path, index: int, parameters: GenerationParameters, matcher: Any = None) -> Driver:
     """A request by itself that draws with the seed of a further choice."""
     driver = Driver(folder)
-    request_id = driver.submit(PROMPT, 16, attrs.evolve(parameters, n=1), matcher=matcher)
-    assert parameters.seed is not None
-    row = driver.engine._answers.rows[request_id]
-    row.sampling = attrs.evolve(row.sampling, seed=fold_seed(parameters.seed, index))
+    seed: Any = f"{parameters.seed}/{index}" if index else parameters.seed  # what `fold_seed` makes of both
+    driver.submit(PROMPT, 16, attrs.evolve(parameters, n=1, seed=seed), matcher=matcher)
     driver.run()
     return driver
 

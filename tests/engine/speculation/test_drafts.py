@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
 
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.loading import load_speculation
 from greenroom.engine.speculation.policy import SpeculationPolicy
@@ -93,8 +95,8 @@ def test_a_model_that_is_mostly_wrong_changes_nothing_and_is_given_up(
 
 def test_what_was_drafted_wrong_leaves_no_trace(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
-    driver = Driver(folder)
-    row = driver.engine._answers.rows[driver.submit(PROMPT, 20)]
+    text = cast(Any, None)  # nothing of it is decoded
+    row = Sequence("0", PROMPT, 20, frozenset(), SamplingParameters(), text, text)
     model, _ = loaded(folder)
     mistaken, fresh = (DraftModel(model, VOCABULARY, 0.1) for _ in range(2))
     mistaken.begin(row)
@@ -148,7 +150,7 @@ def test_a_draft_models_cache_is_in_the_account(
     most = 0
     while driver.engine.has_work:
         driver.step()
-        most = max(most, driver.engine._memory.share.running)
+        most = max(most, driver.engine.statistics().memory.running)
     last = driver.events[request][-1]
     assert isinstance(last, Finished)
     assert (last.usage.drafted > 0) == drafts
@@ -162,7 +164,7 @@ def test_drafts_give_way_to_another_row(tiny_model: TinyModel) -> None:
     account = MemoryAccount(kv_limit=int(2.6 * row_bytes))
     driver = Driver(folder, speculation=drafting(folder), account=account)
     driver.submit(PROMPT, 150)
-    while driver.engine._memory.share.running < 2 * row_bytes:
+    while driver.engine.statistics().memory.running < 2 * row_bytes:
         driver.step()
     driver.submit(PROMPT[5:], 5)
     while not any(isinstance(event, Finished) for event in driver.events["1"]):
