@@ -162,11 +162,11 @@ def piecewise(folder: Path, pairs: int) -> list[float]:
                 under_way.tolist()
             under_way = inputs
             if step >= 60:
-                mx.eval(caches.arrays_of(prompt)) if step > 60 else None
+                mx.eval(caches.state(prompt)) if step > 60 else None
                 model(batch(PIECE, 1), cache=prompt)
-                mx.async_eval(caches.arrays_of(prompt))
+                mx.async_eval(caches.state(prompt))
             took.append(time.perf_counter() - at)
-        mx.eval(caches.arrays_of(prompt))
+        mx.eval(caches.state(prompt))
         ratios.append((time.perf_counter() - began) / alone)
         gaps.append(p99(took[61:]) / p99(took[8:60]))
     spread = f"({min(gaps):.2f}-{max(gaps):.2f})"

@@ -44,11 +44,11 @@ def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[
         padding = [width - length for length in lengths]
         rows = [[*prompt[:-1], *[0] * pad] for prompt, pad in zip(prompts, padding, strict=True)]
         if any(padding):
-            caches.begin_padded(cache, lengths, padding)
+            caches.prepare(cache, lengths, padding)
         model(mx.array(rows), cache=cache)
         if any(padding):
-            caches.end_padded(cache)
-        mx.eval(caches.arrays_of(cache))
+            caches.finalize(cache)
+        mx.eval(caches.state(cache))
     inputs = mx.array([prompt[-1] for prompt in prompts])
     steps: list[Any] = []
     under_way: mx.array | None = None
@@ -109,12 +109,12 @@ def bare_continuation(
     def prefill(tokens: Sequence[int]) -> list[list[int]]:
         for _ in generate_step(mx.array(list(tokens)), model, max_tokens=0, prompt_cache=cache):
             pass
-        mx.eval(caches.arrays_of(cache))
+        mx.eval(caches.state(cache))
         return []
 
     if shared:
         model(mx.array(list(prompt[:shared]))[None], cache=cache)
-        mx.eval(caches.arrays_of(cache))
+        mx.eval(caches.state(cache))
     return len(prompt) - shared, partial(prefill, prompt[shared:])
 
 

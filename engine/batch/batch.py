@@ -13,7 +13,8 @@ from greenroom.engine.batch.grammar_masks import Refused
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.size_model import GROWTH_STEP, CacheSizeModel, CacheUsage
+from greenroom.engine.kv_cache.growth import GROWTH_STEP
+from greenroom.engine.kv_cache.size_model import CacheSizeModel, CacheUsage
 from greenroom.engine.kv_cache.usage import CacheUsageTracker
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
@@ -75,17 +76,17 @@ class Batch:
 
     def extent(self, footprint: CacheSizeModel) -> CacheUsage:
         """What its cache takes."""
-        return self._extent.of(self._shared.layers, len(self._shared.rows), footprint)
+        return self._extent.usage(self._shared.layers, len(self._shared.rows), footprint)
 
     def grows(self, footprint: CacheSizeModel, ahead: int = 0) -> bool:
         """Whether the next step makes its cache larger, with so many drafted tokens."""
         shared = self._shared
-        return self._extent.grows(shared.layers, len(shared.rows), footprint, ahead) and shared.live > 0
+        return self._extent.will_grow(shared.layers, len(shared.rows), footprint, ahead) and shared.live > 0
 
     def grow(self, ahead: int = 0) -> None:
         """Make room for the next steps, layer by layer, which takes less memory meanwhile than a step."""
         caches.grow(self._shared.layers, GROWTH_STEP, ahead)
-        self._extent.changed()
+        self._extent.invalidate()
 
     def take_copied(self) -> int:
         """Bytes of caches that were copied since the last call."""
@@ -160,7 +161,7 @@ class Batch:
             speculation: May add drafted tokens to the input of a row that is alone.
         """
         self._settle()
-        self._extent.stepped(self._decoding.launch(speculation))
+        self._extent.advance(self._decoding.launch(speculation))
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
         """Tokens that the last step drew, with their rows: the only wait of a step."""
@@ -178,9 +179,9 @@ class Batch:
     def _settle(self) -> None:
         """Wait for tokens that are held against drafted ones."""
         if self._decoding.settle():
-            self._extent.changed()
+            self._extent.invalidate()
 
     def _changed(self) -> None:
         """What was measured of the cache, or made for the rows in it, no longer holds."""
         self._decoding.rows_changed()
-        self._extent.changed()
+        self._extent.invalidate()

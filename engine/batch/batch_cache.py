@@ -52,11 +52,11 @@ class BatchCache:
         batched = [arrival for arrival in arrivals if len(arrival.rows) > 1]
         lone = [arrival.cache for arrival in plain]
         if len(self.rows) == 1:
-            self.layers = caches.merge([self.layers, *lone], thrifty=thrifty)
+            self.layers = caches.merge([self.layers, *lone], layerwise=thrifty)
         elif lone:
-            caches.extend(self.layers, caches.merge(lone, thrifty=thrifty), thrifty=thrifty)
+            caches.extend(self.layers, caches.merge(lone, layerwise=thrifty), layerwise=thrifty)
         for arrival in batched:
-            caches.extend(self.layers, arrival.cache, thrifty=thrifty)
+            caches.extend(self.layers, arrival.cache, layerwise=thrifty)
         ordered = [*plain, *batched]
         self.inputs = mx.concatenate([self.inputs, *(arrival.inputs for arrival in ordered)])
         self.rows += [row for arrival in ordered for row in arrival.rows]
@@ -68,9 +68,9 @@ class BatchCache:
         if len(keep) == len(self.rows) or not keep:
             return False
         if len(keep) == 1:
-            self.layers = caches.extract(self.layers, keep[0], thrifty=thrifty)
+            self.layers = caches.extract(self.layers, keep[0], layerwise=thrifty)
         else:
-            caches.keep_rows(self.layers, keep, thrifty=thrifty)
+            caches.filter_rows(self.layers, keep, layerwise=thrifty)
         self._copied += self.size_in_bytes
         self.inputs = self.inputs[mx.array(keep)]
         self.rows = [self.rows[index] for index in keep]

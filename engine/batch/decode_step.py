@@ -92,7 +92,7 @@ class DecodeStep:
                 self._drawn, _ = self._drawing.draw(self._logits, shared.rows)
         self._steps += 1
         if self._steps % _EVALUATE_STEPS == 0:
-            mx.async_eval(caches.arrays_of(shared.layers))
+            mx.async_eval(caches.state(shared.layers))
         return inputs.shape[1]
 
     def read(self) -> Iterator[tuple[Sequence, int]]:

@@ -22,7 +22,7 @@ def with_parallel_samples(ready: Iterable[PrefilledSequences]) -> Iterator[Prefi
         elif joining.batchable:
             places = [i for i, row in enumerate(joining.rows) for _ in (row, *parallel_samples_of(row))]
             cache = caches.merge([joining.cache]) if len(joining.rows) == 1 else joining.cache
-            caches.keep_rows(cache, places)
+            caches.filter_rows(cache, places)
             yield PrefilledSequences(tuple(rows), cache)
         else:
             for row in rows[1:]:

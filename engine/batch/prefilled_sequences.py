@@ -42,5 +42,5 @@ class PrefilledSequences:
         rows, inputs = tuple(self.rows[index] for index in keep), self.inputs[mx.array(keep)]
         if len(keep) == 1:
             return PrefilledSequences(rows, caches.extract(self.cache, keep[0]), inputs)
-        caches.keep_rows(self.cache, keep)
+        caches.filter_rows(self.cache, keep)
         return PrefilledSequences(rows, self.cache, inputs)

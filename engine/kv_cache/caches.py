@@ -16,161 +16,161 @@ Cache = list[Any]
 
 
 def new_cache(model: Any) -> Cache:
-    """An empty plain cache."""
+    """Return an empty plain cache."""
     from mlx_lm.models.cache import make_prompt_cache
 
     return list(make_prompt_cache(model))
 
 
-def leaves_of(cache: Iterable[Any]) -> list[Any]:
-    """The layers, with those that are lists of caches taken apart."""
-    leaves: list[Any] = []
+def flat_layers(cache: Iterable[Any]) -> list[Any]:
+    """Return the layers, with those that are lists of caches taken apart."""
+    layers: list[Any] = []
     for layer in cache:
         inner = getattr(layer, "caches", None)
-        leaves += [layer] if inner is None else leaves_of(inner)
-    return leaves
+        layers += [layer] if inner is None else flat_layers(inner)
+    return layers
 
 
 def can_batch(cache: Iterable[Any]) -> bool:
-    """Whether sequences with caches of these classes can share a batch."""
+    """Return whether sequences with caches of these classes can share a batch."""
     return all(getattr(layer, "merge", None) and can_batch(getattr(layer, "caches", ())) for layer in cache)
 
 
-def merge(caches: Sequence[Cache], *, thrifty: bool = False) -> Cache:
-    """Plain caches as one batched cache, rows in that order.
+def merge(caches: Sequence[Cache], *, layerwise: bool = False) -> Cache:
+    """Return plain caches as one batched cache, rows in that order.
 
     Args:
-        thrifty: Copy one layer after the other and empty `caches` meanwhile, so that no more than one
+        layerwise: Copy one layer after the other and empty `caches` meanwhile, so that no more than one
             layer is there twice. So in all that follows.
     """
     merged: Cache = []
     for index in range(len(caches[0])):
         layers = [cache[index] for cache in caches]
         merged.append(layers[0].merge(layers))
-        if thrifty:
-            _settle(merged[-1])
+        if layerwise:
+            _evaluate(merged[-1])
             for cache in caches:
                 cache[index] = None
     return merged
 
 
-def extend(cache: Cache, other: Cache, *, thrifty: bool = False) -> None:
+def extend(cache: Cache, other: Cache, *, layerwise: bool = False) -> None:
     """Append the rows of `other` to the batched `cache`."""
     for index, layer in enumerate(cache):
         layer.extend(other[index])
-        if thrifty:
-            _settle(layer)
+        if layerwise:
+            _evaluate(layer)
             other[index] = None
 
 
-def keep_rows(cache: Cache, rows: Sequence[int], *, thrifty: bool = False) -> None:
-    """Drop all rows but these from a batched cache."""
+def filter_rows(cache: Cache, rows: Sequence[int], *, layerwise: bool = False) -> None:
+    """Keep only these rows of a batched cache."""
     indices = mx.array(list(rows))
     for layer in cache:
         layer.filter(indices)
-        if thrifty:
-            _settle(layer)
+        if layerwise:
+            _evaluate(layer)
 
 
-def extract(cache: Cache, row: int, *, thrifty: bool = False) -> Cache:
-    """One row of a batched cache, which is empty afterwards if `thrifty`, as a plain cache."""
+def extract(cache: Cache, row: int, *, layerwise: bool = False) -> Cache:
+    """Return one row of a batched cache, which is empty afterwards if `layerwise`, as a plain cache."""
     plain: Cache = []
     for index, layer in enumerate(cache):
         plain.append(layer.extract(row))
-        if thrifty:
-            _settle(plain[-1])
+        if layerwise:
+            _evaluate(plain[-1])
             cache[index] = None
     return plain
 
 
-def grow(cache: Cache, step: int, ahead: int = 0) -> None:
-    """Make room for more tokens, layer by layer: a cache itself would do all at once.
+def grow(cache: Cache, step: int, lookahead: int = 0) -> None:
+    """Allocate memory for more tokens, layer by layer: a cache itself would do all at once.
 
     Args:
         step: Tokens.
-        ahead: Nothing is done where there is room for more than so many already.
+        lookahead: Nothing is done where more tokens than these fit in already.
     """
-    for leaf in leaves_of(cache):
-        slabs, used = slabs_of(leaf), tokens_in(leaf)
-        if not slabs or hasattr(leaf, "max_size") or slabs[0].shape[2] > used + ahead:
+    for layer in flat_layers(cache):
+        tensors, used = kv_tensors(layer), token_count(layer)
+        if not tensors or hasattr(layer, "max_size") or tensors[0].shape[2] > used + lookahead:
             continue
-        for index in range(len(slabs)):
-            slab, slabs[index] = slabs[index], None
-            rows, heads, _, width = slab.shape
-            room = mx.zeros((rows, heads, step, width), dtype=slab.dtype)
-            slabs[index] = mx.concatenate([slab[:, :, :used], room], axis=2)
-            put_slabs(leaf, slabs)
-            del slab
-            mx.eval(slabs[index])
+        for index in range(len(tensors)):
+            tensor, tensors[index] = tensors[index], None
+            rows, heads, _, width = tensor.shape
+            added = mx.zeros((rows, heads, step, width), dtype=tensor.dtype)
+            tensors[index] = mx.concatenate([tensor[:, :, :used], added], axis=2)
+            set_kv_tensors(layer, tensors)
+            del tensor
+            mx.eval(tensors[index])
 
 
-def arrange(cache: Cache, layers: Sequence[Sequence[tuple[int, int, mx.Dtype]]], tokens: int) -> None:
-    """Give a plain cache room for so many tokens at once, so that it does not grow while it is filled.
+def preallocate(cache: Cache, specs: Sequence[Sequence[tuple[int, int, mx.Dtype]]], tokens: int) -> None:
+    """Allocate a plain cache for so many tokens at once, so that it does not grow while it is filled.
 
     Args:
-        layers: For each layer that keeps all tokens heads, width and type of its arrays; empty for others.
+        specs: For each layer that keeps all tokens heads, width and type of its tensors; empty for others.
     """
-    for leaf, shapes in zip(leaves_of(cache), layers, strict=True):
-        if not shapes:
+    for layer, spec in zip(flat_layers(cache), specs, strict=True):
+        if not spec:
             continue
-        used, slabs = tokens_in(leaf), slabs_of(leaf)
-        if slabs and slabs[0].shape[2] >= tokens:
+        used, tensors = token_count(layer), kv_tensors(layer)
+        if tensors and tensors[0].shape[2] >= tokens:
             continue
-        room = [mx.zeros((1, heads, tokens - used, width), dtype=dtype) for heads, width, dtype in shapes]
-        if slabs and used:
-            pairs = zip(slabs, room, strict=True)
-            room = [mx.concatenate([slab[:, :, :used], more], axis=2) for slab, more in pairs]
-        put_slabs(leaf, room)
+        allocated = [mx.zeros((1, heads, tokens - used, width), dtype=dtype) for heads, width, dtype in spec]
+        if tensors and used:
+            pairs = zip(tensors, allocated, strict=True)
+            allocated = [mx.concatenate([tensor[:, :, :used], added], axis=2) for tensor, added in pairs]
+        set_kv_tensors(layer, allocated)
 
 
-def slabs_of(leaf: Any) -> list[Any]:
-    """The arrays `[rows, heads, tokens, width]` of a layer that keeps tokens; empty if it has none (yet)."""
-    if hasattr(leaf, "parts"):
-        return list(leaf.parts or ())
-    slabs: list[Any] = []
-    for part in (getattr(leaf, "keys", None), getattr(leaf, "values", None)):
-        slabs += [] if part is None else part if isinstance(part, list | tuple) else [part]
-    return slabs
+def kv_tensors(layer: Any) -> list[Any]:
+    """Return the arrays `[rows, heads, tokens, width]` of a layer that keeps tokens; empty if it has none."""
+    if hasattr(layer, "kv_tensors"):
+        return list(layer.kv_tensors or ())
+    tensors: list[Any] = []
+    for part in (getattr(layer, "keys", None), getattr(layer, "values", None)):
+        tensors += [] if part is None else part if isinstance(part, list | tuple) else [part]
+    return tensors
 
 
-def put_slabs(leaf: Any, slabs: Sequence[Any]) -> None:
-    """Replace what `slabs_of` returned, in whatever form the layer has it."""
-    if hasattr(leaf, "parts"):
-        leaf.parts = list(slabs)
+def set_kv_tensors(layer: Any, tensors: Sequence[Any]) -> None:
+    """Replace what `kv_tensors` returned, in whatever form the layer has it."""
+    if hasattr(layer, "kv_tensors"):
+        layer.kv_tensors = list(tensors)
         return
-    half = len(slabs) // 2
+    half = len(tensors) // 2
     packed = half > 1
-    leaf.keys = tuple(slabs[:half]) if packed else slabs[0]
-    leaf.values = tuple(slabs[half:]) if packed else slabs[1]
+    layer.keys = tuple(tensors[:half]) if packed else tensors[0]
+    layer.values = tuple(tensors[half:]) if packed else tensors[1]
 
 
-def tokens_in(leaf: Any) -> int:
-    """Tokens that a layer holds, padding included."""
+def token_count(layer: Any) -> int:
+    """Return how many tokens a layer holds, padding included."""
     for name in ("used", "_offset", "offset", "_idx"):
-        if isinstance(used := getattr(leaf, name, None), int):
+        if isinstance(used := getattr(layer, name, None), int):
             return used
     return 0
 
 
-def _settle(layer: Any) -> None:
-    """Evaluate a copy, so that what it was made from goes."""
+def _evaluate(layer: Any) -> None:
+    """Evaluate a copy, so that what it was made from is freed."""
     mx.eval(layer.state)
 
 
-def begin_padded(cache: Cache, lengths: Sequence[int], padding: Sequence[int]) -> None:
+def prepare(cache: Cache, lengths: Sequence[int], padding: Sequence[int]) -> None:
     """Announce input `[rows, length + padding]` whose padding is on the right."""
     for layer in cache:
         layer.prepare(lengths=list(lengths), right_padding=list(padding))
 
 
-def end_padded(cache: Cache) -> None:
-    """Move the padding of the input since `begin_padded` to the left, where it costs nothing later."""
+def finalize(cache: Cache) -> None:
+    """Move the padding of the input since `prepare` to the left, where it costs nothing later."""
     for layer in cache:
         layer.finalize()
 
 
 def can_trim(cache: Iterable[Any]) -> bool:
-    """Whether the last tokens can be taken back from a plain cache, however many it holds.
+    """Return whether the last tokens can be removed from a plain cache, however many it holds.
 
     A sliding window could do so only until it is full.
     """
@@ -183,16 +183,16 @@ def can_trim(cache: Iterable[Any]) -> bool:
 
 
 def trim(cache: Cache, tokens: int) -> None:
-    """Take the last tokens back from a plain cache."""
+    """Remove the last tokens from a plain cache."""
     for layer in cache:
         layer.trim(tokens)
 
 
-def arrays_of(cache: Cache) -> list[Any]:
-    """Everything to evaluate so that nothing of the cache is pending."""
+def state(cache: Cache) -> list[Any]:
+    """Return everything to evaluate so that nothing of the cache is pending."""
     return [layer.state for layer in cache if layer is not None]
 
 
 def size_in_bytes(cache: Cache) -> int:
-    """Bytes that the cache occupies, padding included."""
+    """Return the bytes that the cache occupies, padding included."""
     return sum(layer.nbytes for layer in cache)

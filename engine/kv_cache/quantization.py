@@ -38,12 +38,12 @@ class QuantizingModel:
         return getattr(self._model, name)
 
     def make_cache(self) -> Cache:
-        """An empty plain cache."""
-        return _quantised(caches.new_cache(self._model), self.kv_bits, iter(self.group_sizes))
+        """Return an empty plain cache."""
+        return _quantize_layers(caches.new_cache(self._model), self.kv_bits, iter(self.group_sizes))
 
 
 def quantize_kv(model: Any, kv_bits: int | None) -> Any:
-    """The model, with caches that keep keys and values of full attention in so few bits, if that can be.
+    """Return the model, with caches that keep keys and values of full attention in so few bits, if possible.
 
     Sliding windows and recurrent states stay as they are: they do not grow. What a model's attention takes
     is found out by trying.
@@ -55,36 +55,36 @@ def quantize_kv(model: Any, kv_bits: int | None) -> Any:
         return model
     group_sizes = _group_sizes(model)
     if not any(group_sizes):
-        log.warning("kv cache stays unquantised", reason="no layer's cache can be quantised in groups")
+        log.warning("kv cache stays unquantized", reason="no layer's cache can be quantized in groups")
         return model
-    quantising = QuantizingModel(model, kv_bits, group_sizes)
+    quantizing_model = QuantizingModel(model, kv_bits, group_sizes)
     try:
-        _try(quantising)
+        _check_attention(quantizing_model)
     except Exception as error:  # whatever an architecture makes of what it does not expect
-        log.warning("kv cache stays unquantised", reason=f"the model's attention cannot use it: {error}")
+        log.warning("kv cache stays unquantized", reason=f"the model's attention cannot use it: {error}")
         return model
-    quantised = sum(size is not None for size in group_sizes)
-    log.info("kv cache quantised", bits=kv_bits, layers=quantised, of=len(group_sizes))
-    return quantising
+    quantized = sum(size is not None for size in group_sizes)
+    log.info("kv cache quantized", bits=kv_bits, layers=quantized, of=len(group_sizes))
+    return quantizing_model
 
 
 def _group_sizes(model: Any) -> list[int | None]:
-    """The group size of each layer, by what it keeps of a token."""
+    """Return the group size of each layer, by what it keeps of a token."""
     cache = caches.new_cache(model)
     mx.eval(model(mx.array([[0]]), cache=cache))
-    return [_group_size(leaf) for leaf in caches.leaves_of(cache)]
+    return [_group_size(layer) for layer in caches.flat_layers(cache)]
 
 
-def _group_size(leaf: Any) -> int | None:
-    if type(leaf).__name__ != "KVCache" or leaf.keys is None:
+def _group_size(layer: Any) -> int | None:
+    if type(layer).__name__ != "KVCache" or layer.keys is None:
         return None
-    widths = (leaf.keys.shape[-1], leaf.values.shape[-1])
+    widths = (layer.keys.shape[-1], layer.values.shape[-1])
     fitting = (size for size in GROUP_SIZES if all(width and width % size == 0 for width in widths))
     return next(fitting, None)
 
 
-def _try(model: QuantizingModel) -> None:
-    """A slice alone and a step in a batch with padding: all that attention is ever asked for."""
+def _check_attention(model: QuantizingModel) -> None:
+    """Run a prefill chunk alone and a step in a padded batch: all that attention is ever asked for."""
     rows = [caches.new_cache(model) for _ in range(2)]
     for length, cache in enumerate(rows, 2):
         mx.eval(model(mx.array([[0] * length]), cache=cache))
@@ -92,12 +92,12 @@ def _try(model: QuantizingModel) -> None:
         mx.eval(model(mx.array([[0], [0]]), cache=caches.merge(rows)))
 
 
-def _quantised(layers: Iterable[Any], kv_bits: int, group_sizes: Iterator[int | None]) -> Cache:
+def _quantize_layers(layers: Iterable[Any], kv_bits: int, group_sizes: Iterator[int | None]) -> Cache:
     made: Cache = []
     for layer in layers:
         inner = getattr(layer, "caches", None)
         if inner is not None:
-            layer.caches = tuple(_quantised(inner, kv_bits, group_sizes))
+            layer.caches = tuple(_quantize_layers(inner, kv_bits, group_sizes))
             made.append(layer)
         else:
             size = next(group_sizes)

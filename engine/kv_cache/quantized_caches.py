@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.kv_cache.quantized_layer import Parts, QuantizedLayer, stacked
+from greenroom.engine.kv_cache.quantized_layer import KVTensors, QuantizedLayer, stack
 
 
 class QuantizedCache(QuantizedLayer):
@@ -19,24 +19,24 @@ class QuantizedCache(QuantizedLayer):
         return self.used
 
     def make_mask(self, tokens: int, return_array: bool = False, window_size: int | None = None) -> Any:
-        """Which tokens the next ones may see."""
+        """Return which tokens the next ones may see."""
         from mlx_lm.models.cache import create_attention_mask
 
         return create_attention_mask(
             tokens, offset=self.used, return_array=return_array, window_size=window_size
         )
 
-    def refill(self, parts: Parts, tokens: int) -> None:
-        """Hold what another cache held of a sequence."""
-        self.parts, self.used = parts, tokens
+    def restore(self, kv_tensors: KVTensors, tokens: int) -> None:
+        """Replace the content by what another cache held of a sequence."""
+        self.kv_tensors, self.used = kv_tensors, tokens
 
     @staticmethod
     def merge(caches: Sequence[QuantizedCache]) -> BatchedQuantizedCache:
-        """Sequences as the rows of a batch, in that order."""
+        """Return sequences as the rows of a batch, in that order."""
         longest = max(cache.used for cache in caches)
         padding = [longest - cache.used for cache in caches]
         batched = BatchedQuantizedCache(caches[0].bits, caches[0].group_size, padding)
-        batched.parts = stacked(caches, [1] * len(caches))
+        batched.kv_tensors = stack(caches, [1] * len(caches))
         batched.used = longest
         return batched
 
@@ -78,7 +78,7 @@ class BatchedQuantizedCache(QuantizedLayer):
     def make_mask(
         self, tokens: int, return_array: bool = False, window_size: int | None = None
     ) -> mx.array | None:
-        """Which tokens the next ones of each row may see; a lone new one sees all where nothing is padded."""
+        """Return which tokens the next ones of each row may see; None if a lone one may see all."""
         from mlx_lm.models.base import create_causal_mask
 
         if tokens == 1 and not any(self._padding) and window_size is None and not return_array:
@@ -95,28 +95,28 @@ class BatchedQuantizedCache(QuantizedLayer):
     def finalize(self) -> None:
         """Move the padding on the right to the left."""
         right, self._right_padding = self._right_padding, None
-        if right is None or self.parts is None:
+        if right is None or self.kv_tensors is None:
             return
         from mlx_lm.models.cache import dynamic_roll
 
         shifts = mx.array(right)[:, None]
-        self.parts = [dynamic_roll(part, shifts, axis=2) for part in self.parts]
+        self.kv_tensors = [dynamic_roll(tensor, shifts, axis=2) for tensor in self.kv_tensors]
         self.padding = [left + more for left, more in zip(self._padding, right, strict=True)]
 
     def filter(self, rows: mx.array) -> None:
         """Keep these rows only, in that order; a row may be kept more than once."""
         chosen: Any = rows.tolist()
         padding = [self._padding[row] for row in chosen]
-        needless = min(padding)
-        if self.parts is not None:
-            self.parts = [part[rows][:, :, needless:] for part in self.parts]
-            self.used -= needless
-        self.padding = [left - needless for left in padding]
+        common = min(padding)
+        if self.kv_tensors is not None:
+            self.kv_tensors = [tensor[rows][:, :, common:] for tensor in self.kv_tensors]
+            self.used -= common
+        self.padding = [left - common for left in padding]
 
     def extend(self, other: BatchedQuantizedCache) -> None:
         """Append another batch's rows."""
         longest = max(self.used, other.used)
-        self.parts = stacked([self, other], [len(self._padding), len(other.padding)])
+        self.kv_tensors = stack([self, other], [len(self._padding), len(other.padding)])
         self.padding = [
             *(left + longest - self.used for left in self._padding),
             *(left + longest - other.used for left in other.padding),
@@ -124,18 +124,18 @@ class BatchedQuantizedCache(QuantizedLayer):
         self.used = longest
 
     def extract(self, row: int) -> QuantizedCache:
-        """One row as a sequence of its own."""
+        """Return one row as a sequence of its own."""
         plain = QuantizedCache(self.bits, self.group_size)
-        if self.parts is not None:
+        if self.kv_tensors is not None:
             seen = slice(self._padding[row], self.used)
-            parts = [mx.contiguous(part[row : row + 1, :, seen]) for part in self.parts]
-            plain.refill(parts, self.used - self._padding[row])
+            tensors = [mx.contiguous(tensor[row : row + 1, :, seen]) for tensor in self.kv_tensors]
+            plain.restore(tensors, self.used - self._padding[row])
         return plain
 
     def _on_device(self) -> tuple[mx.array, mx.array]:
-        known = self._arrays
-        if known is None or known[0] != self.used:
+        arrays = self._arrays
+        if arrays is None or arrays[0] != self.used:
             offsets = mx.array([self.used - left for left in self._padding])
-            padding = mx.array(self._padding) if known is None else known[2]
-            self._arrays = known = (self.used, offsets, padding)
-        return known[1], known[2]
+            padding = mx.array(self._padding) if arrays is None else arrays[2]
+            self._arrays = arrays = (self.used, offsets, padding)
+        return arrays[1], arrays[2]

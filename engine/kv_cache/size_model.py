@@ -1,7 +1,7 @@
 """How many bytes caches take, now and in a step's time, whatever their classes.
 
-A *span* layer keeps something of every token and grows by steps of 256 tokens; a *window* grows to its size;
-a *state* does not grow. mlx-lm's caches and ours are told apart by their attributes.
+A *per-token* layer keeps something of every token and grows by steps of 256 tokens; a *rotating* one grows to
+its window; a *recurrent* one does not grow. mlx-lm's caches and ours are told apart by their attributes.
 """
 
 from __future__ import annotations
@@ -13,48 +13,46 @@ from typing import Any
 import attrs
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.caches import Cache, leaves_of, slabs_of, tokens_in
+from greenroom.engine.kv_cache.caches import Cache, flat_layers, kv_tensors, token_count
+from greenroom.engine.kv_cache.growth import GROWTH_STEP, allocated_tokens
 
-GROWTH_STEP = 256
-"""Tokens by which all caches grow."""
-
-NEVER = 1 << 60
+UNBOUNDED = 1 << 60
 
 
 @attrs.frozen
-class KVTensor:
+class KVTensorSpec:
     """One array of a layer that grows: `[rows, heads, tokens, width]`."""
 
     heads: int
     width: int
     dtype: Any
-    token_bytes: int
+    bytes_per_token: int
 
 
 @attrs.frozen
-class Layer:
+class LayerSpec:
     """What one layer keeps for one row.
 
     Args:
-        slabs: What grows with the tokens.
+        kv_tensors: What grows with the tokens.
         window: Tokens beyond which it does not grow; None for all of them.
-        fixed: Bytes that it takes however many tokens there are.
+        fixed_bytes: Bytes that it takes however many tokens there are.
     """
 
-    slabs: tuple[KVTensor, ...] = ()
+    kv_tensors: tuple[KVTensorSpec, ...] = ()
     window: int | None = None
-    fixed: int = 0
+    fixed_bytes: int = 0
 
-    def nbytes(self, tokens: int, slice_tokens: int = 0) -> int:
-        """Bytes for that many tokens of one row.
+    def nbytes(self, tokens: int, chunk_tokens: int = 0) -> int:
+        """Return the bytes for that many tokens of one row.
 
         Args:
-            slice_tokens: Of a piece of a prompt that is computed at once; a window holds it whole.
+            chunk_tokens: Of the prefill chunk that is computed at once; a window holds it whole.
         """
-        room = with_room(tokens)
-        if self.window is not None and room > self.window:
-            room = self.window + min(tokens, slice_tokens)
-        return self.fixed + room * sum(slab.token_bytes for slab in self.slabs)
+        allocated = allocated_tokens(tokens)
+        if self.window is not None and allocated > self.window:
+            allocated = self.window + min(tokens, chunk_tokens)
+        return self.fixed_bytes + allocated * sum(tensor.bytes_per_token for tensor in self.kv_tensors)
 
 
 @attrs.frozen
@@ -65,27 +63,27 @@ class CacheSizeModel:
         layers: With lists of caches taken apart.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSpec, ...]
 
     @classmethod
     def of(cls, model: Any) -> CacheSizeModel:
-        """By the shapes that one token leaves; nothing is computed."""
+        """Derive the sizes from the shapes that one token leaves; nothing is computed."""
         import mlx.core as mx
 
         cache = caches.new_cache(model)
         model(mx.array([[0]]), cache=cache)
-        return cls(tuple(_layer(leaf) for leaf in leaves_of(cache)))
+        return cls(tuple(_layer_spec(layer) for layer in flat_layers(cache)))
 
-    def nbytes(self, rows: int, tokens: int, slice_tokens: int = 0) -> int:
-        """Bytes of a cache of so many rows of that length, padding included."""
-        return rows * sum(count * layer.nbytes(tokens, slice_tokens) for layer, count in self._kinds)
+    def nbytes(self, rows: int, tokens: int, chunk_tokens: int = 0) -> int:
+        """Return the bytes of a cache of so many rows of that length, padding included."""
+        return rows * sum(count * layer.nbytes(tokens, chunk_tokens) for layer, count in self._layer_counts)
 
     @cached_property
-    def _kinds(self) -> list[tuple[Layer, int]]:
+    def _layer_counts(self) -> list[tuple[LayerSpec, int]]:
         return list(Counter(self.layers).items())
 
     @cached_property
-    def layers_share(self) -> float:
+    def largest_layer_share(self) -> float:
         """Part of a long cache that its largest layer takes: what a copy made layer by layer costs."""
         sizes = [layer.nbytes(1024) for layer in self.layers]
         return max(sizes, default=0) / (sum(sizes) or 1)
@@ -97,61 +95,61 @@ class CacheUsage:
 
     Args:
         nbytes: Bytes that it occupies.
-        room: Tokens per row that still fit in.
+        free_tokens: Tokens per row that still fit in.
         growth: Bytes that it will then have more.
         copied: Bytes of everything that is made anew for that.
-        largest: Bytes of the largest layer, grown.
+        largest_layer: Bytes of the largest layer, grown.
     """
 
     nbytes: int
-    room: int
+    free_tokens: int
     growth: int
     copied: int
-    largest: int
+    largest_layer: int
 
     @classmethod
-    def of(cls, cache: Cache, rows: int, footprint: CacheSizeModel) -> CacheUsage:
+    def of(cls, cache: Cache, rows: int, size_model: CacheSizeModel) -> CacheUsage:
         """Measure a plain or batched cache by its shapes; nothing is evaluated."""
         if not cache:
-            return cls(0, NEVER, 0, 0, 0)
-        nbytes = growth = copied = largest = 0
-        least = NEVER
-        for leaf, layer in zip(leaves_of(cache), footprint.layers, strict=True):
-            size, room, more = _measure(leaf, layer, rows)
+            return cls(0, UNBOUNDED, 0, 0, 0)
+        nbytes = growth = copied = largest_layer = 0
+        free_tokens = UNBOUNDED
+        for layer, spec in zip(flat_layers(cache), size_model.layers, strict=True):
+            size, free, added = _measure(layer, spec, rows)
             nbytes += size
-            growth += more
-            least = min(least, room)
-            copied += size + more if more else 0
-            largest = max(largest, size + more)
-        return cls(nbytes, least, growth, copied, largest)
+            growth += added
+            free_tokens = min(free_tokens, free)
+            copied += size + added if added else 0
+            largest_layer = max(largest_layer, size + added)
+        return cls(nbytes, free_tokens, growth, copied, largest_layer)
 
 
-def with_room(tokens: int) -> int:
-    """Tokens that a span has room for when it holds these."""
-    return -(-tokens // GROWTH_STEP) * GROWTH_STEP
+def _measure(layer: Any, spec: LayerSpec, rows: int) -> tuple[int, int, int]:
+    """Return the bytes of a layer, the tokens that still fit in, and the bytes that it grows by then."""
+    tensors = kv_tensors(layer)
+    if spec.kv_tensors and not (tensors and tensors[0].shape[2]):
+        return 0, 0, rows * spec.nbytes(1)
+    size = sum(tensor.nbytes for tensor in tensors)
+    if not spec.kv_tensors:
+        size = layer.nbytes
+        return size, (UNBOUNDED if size else 0), (0 if size else rows * spec.fixed_bytes)
+    capacity = tensors[0].shape[2]
+    added = GROWTH_STEP if spec.window is None else max(0, min(GROWTH_STEP, spec.window - capacity))
+    if not added:
+        return size, UNBOUNDED, 0
+    return size, max(0, capacity - token_count(layer)), size // capacity * added
 
 
-def _measure(leaf: Any, layer: Layer, rows: int) -> tuple[int, int, int]:
-    """Bytes of a layer, tokens that still fit in, and bytes that it grows by then."""
-    slabs = slabs_of(leaf)
-    if layer.slabs and not (slabs and slabs[0].shape[2]):
-        return 0, 0, rows * layer.nbytes(1)
-    size = sum(slab.nbytes for slab in slabs)
-    if not layer.slabs:
-        size = leaf.nbytes
-        return size, (NEVER if size else 0), (0 if size else rows * layer.fixed)
-    capacity = slabs[0].shape[2]
-    more = GROWTH_STEP if layer.window is None else max(0, min(GROWTH_STEP, layer.window - capacity))
-    if not more:
-        return size, NEVER, 0
-    return size, max(0, capacity - tokens_in(leaf)), size // capacity * more
-
-
-def _layer(leaf: Any) -> Layer:
-    slabs = [
-        KVTensor(slab.shape[1], slab.shape[3], slab.dtype, slab.nbytes // (slab.shape[0] * slab.shape[2]))
-        for slab in slabs_of(leaf)
+def _layer_spec(layer: Any) -> LayerSpec:
+    tensors = [
+        KVTensorSpec(
+            tensor.shape[1],
+            tensor.shape[3],
+            tensor.dtype,
+            tensor.nbytes // (tensor.shape[0] * tensor.shape[2]),
+        )
+        for tensor in kv_tensors(layer)
     ]
-    if slabs:
-        return Layer(tuple(slabs), getattr(leaf, "max_size", None))
-    return Layer(fixed=leaf.nbytes)
+    if tensors:
+        return LayerSpec(tuple(tensors), getattr(layer, "max_size", None))
+    return LayerSpec(fixed_bytes=layer.nbytes)

@@ -1,4 +1,4 @@
-"""How large a cache is and how much room is left in it, without measuring it at every step."""
+"""How large a cache is and how many tokens still fit in, without measuring it at every step."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from greenroom.engine.kv_cache.size_model import CacheSizeModel, CacheUsage
 
 
 class CacheUsageTracker:
-    """Remembers what a cache takes until a change, or until steps have filled the room in it."""
+    """Remembers what a cache takes until it is changed, or until its allocated memory is full."""
 
     def __init__(self) -> None:
-        self._extent: CacheUsage | None = None
-        self._since = 0
+        self._usage: CacheUsage | None = None
+        self._advanced = 0
 
-    def of(self, cache: Cache, rows: int, footprint: CacheSizeModel) -> CacheUsage:
-        """What a cache of so many rows takes; measured anew when something has changed it."""
-        if self._extent is None:
-            self._extent, self._since = CacheUsage.of(cache, rows, footprint), 0
-        return self._extent
+    def usage(self, cache: Cache, rows: int, size_model: CacheSizeModel) -> CacheUsage:
+        """Return what a cache of so many rows takes; it is measured again after a change only."""
+        if self._usage is None:
+            self._usage, self._advanced = CacheUsage.of(cache, rows, size_model), 0
+        return self._usage
 
-    def grows(self, cache: Cache, rows: int, footprint: CacheSizeModel, ahead: int) -> bool:
-        """Whether the next step makes it larger, with so many drafted tokens."""
-        return self.of(cache, rows, footprint).room <= self._since + ahead
+    def will_grow(self, cache: Cache, rows: int, size_model: CacheSizeModel, lookahead: int) -> bool:
+        """Return whether the next step makes the cache larger, with so many drafted tokens."""
+        return self.usage(cache, rows, size_model).free_tokens <= self._advanced + lookahead
 
-    def stepped(self, tokens: int) -> None:
-        """Every row has got so many tokens."""
-        self._since += tokens
-        if self._extent is not None and self._since > self._extent.room:
-            self._extent = None
+    def advance(self, tokens: int) -> None:
+        """Count so many more tokens in every row."""
+        self._advanced += tokens
+        if self._usage is not None and self._advanced > self._usage.free_tokens:
+            self._usage = None
 
-    def changed(self) -> None:
-        """The cache was copied, grown or trimmed."""
-        self._extent = None
+    def invalidate(self) -> None:
+        """Measure anew next time: the cache was copied, grown or trimmed."""
+        self._usage = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as GenericSequence
 
-from greenroom.engine.kv_cache.caches import Cache, arrange
-from greenroom.engine.kv_cache.size_model import CacheSizeModel, with_room
+from greenroom.engine.kv_cache.caches import Cache, preallocate
+from greenroom.engine.kv_cache.growth import allocated_tokens
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.sequences.sequence import Sequence
@@ -31,7 +32,9 @@ class KvMemory:
         self.footprint = footprint
         self.margin = 0
         self._shapes = [
-            [(slab.heads, slab.width, slab.dtype) for slab in layer.slabs] if layer.window is None else []
+            [(slab.heads, slab.width, slab.dtype) for slab in layer.kv_tensors]
+            if layer.window is None
+            else []
             for layer in footprint.layers
         ]
         self._prefixes = prefixes
@@ -94,7 +97,7 @@ class KvMemory:
 
     def arrange(self, cache: Cache, tokens: int) -> None:
         """Give a prompt's cache all its room at once: growing step by step copies it at each of them."""
-        arrange(cache, self._shapes, with_room(tokens))
+        preallocate(cache, self._shapes, allocated_tokens(tokens))
 
     def release(self, row: Sequence) -> None:
         """A promise is kept by now, or not needed any more; counts from the next `settle`."""
@@ -102,7 +105,7 @@ class KvMemory:
 
     def margin_for(self, nbytes: int) -> int:
         """Bytes that copies take meanwhile, once a cache of that size is among the others."""
-        return max(self.margin, int(nbytes * self.footprint.layers_share))
+        return max(self.margin, int(nbytes * self.footprint.largest_layer_share))
 
     def give_way(self) -> None:
         """Forget prefixes for another model that has asked for their memory."""

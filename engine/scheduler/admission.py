@@ -132,7 +132,7 @@ class Admission:
             if self._memory.lend(sum(extent.copied for extent in extents)):
                 break
             growth = sum(extent.growth for extent in extents)
-            if self._memory.lend_first(growth + max(extent.largest for extent in extents)):
+            if self._memory.lend_first(growth + max(extent.largest_layer for extent in extents)):
                 for group in growing:
                     group.grow(self._groups.ahead)
                 break
@@ -149,7 +149,7 @@ class Admission:
     def _fits(self, nbytes: int) -> bool:
         """Whether there is room for so many bytes of running caches, and to copy a layer of them."""
         room = self._memory.share.room_for_running()
-        return room is None or nbytes * (1 + self._memory.footprint.layers_share) <= room
+        return room is None or nbytes * (1 + self._memory.footprint.largest_layer_share) <= room
 
     def _begin(self, seat: QueueEntry, wanted: int) -> bool:
         row, memory = seat.row, self._memory
@@ -221,4 +221,4 @@ class Admission:
         footprint = self._memory.footprint
         tokens = len(row.inputs) + 1
         nbytes = footprint.nbytes(1, tokens, min(tokens, MOST_SLICED))
-        return nbytes * (1 + footprint.layers_share) <= room
+        return nbytes * (1 + footprint.largest_layer_share) <= room

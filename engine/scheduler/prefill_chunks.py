@@ -10,7 +10,7 @@ import mlx.core as mx
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.size_model import GROWTH_STEP
+from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.scheduler.prompt import Prompt
@@ -61,10 +61,10 @@ class PrefillChunks:
             for prompt, pad in zip(prompts, padding, strict=True)
         ]
         if any(padding):
-            caches.begin_padded(cache, lengths, padding)
+            caches.prepare(cache, lengths, padding)
         self._model(mx.array(rows), cache=cache)
         if any(padding):
-            caches.end_padded(cache)
+            caches.finalize(cache)
         self._launch(cache)
         for index, prompt in enumerate(prompts):
             prompt.done += prompt.remaining
@@ -74,7 +74,7 @@ class PrefillChunks:
     def wait(self) -> None:
         """Wait for everything that was started."""
         for cache in self._under_way:
-            mx.eval(caches.arrays_of(cache))
+            mx.eval(caches.state(cache))
         self._under_way = []
 
     def have_room(self, prompts: Sequence[Prompt]) -> bool:
@@ -88,5 +88,5 @@ class PrefillChunks:
         return self._memory.widen([prompt.row for prompt in prompts], joined + known)
 
     def _launch(self, cache: Cache) -> None:
-        mx.async_eval(caches.arrays_of(cache))
+        mx.async_eval(caches.state(cache))
         self._under_way.append(cache)

@@ -10,7 +10,7 @@ from greenroom.engine.batch.batch import Batch
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.size_model import GROWTH_STEP
+from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
@@ -123,7 +123,7 @@ class RunningBatches:
         for group in self._groups:
             extent = group.extent(self._memory.footprint)
             nbytes += extent.nbytes
-            largest = max(largest, extent.largest)
+            largest = max(largest, extent.largest_layer)
         self._memory.settle(nbytes, largest)
 
     def growing(self) -> list[Batch]:

@@ -10,7 +10,8 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.size_model import CacheSizeModel, with_room
+from greenroom.engine.kv_cache.growth import allocated_tokens
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.sampling.sampler import Sampler
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import LENGTHS, WORTHWHILE, SpeculationPolicy
@@ -67,7 +68,7 @@ class DraftModel:
         nbytes = self._footprint.nbytes(1, tokens)
         if not lend(nbytes):  # what grows is there twice for a moment
             return False
-        self._room, self.nbytes = with_room(tokens), nbytes
+        self._room, self.nbytes = allocated_tokens(tokens), nbytes
         return True
 
     def add(self, tokens: GenericSequence[int]) -> None:
@@ -104,7 +105,7 @@ class DraftModel:
         count = min(behind - 1, max(low, min(high, int(2 / self._share))))
         piece = self._tokens[self._read : self._read + count]
         self._model(mx.array(piece, dtype=mx.uint32)[None], cache=self._cache)
-        mx.async_eval(caches.arrays_of(self._cache))
+        mx.async_eval(caches.state(self._cache))
         self._read += count
         return True
 

@@ -407,7 +407,7 @@ def test_a_mask_that_is_off_by_one_shows(folder: Path) -> None:
 
 def test_a_stale_cache_row_shows(folder: Path) -> None:
     """Planted: when rows are cut out, the last of the cache stays where it was and its neighbour goes."""
-    keep_rows = caches.keep_rows
+    keep_rows = caches.filter_rows
 
     def stale(cache: Any, rows: list[int], **how: bool) -> None:
         keep_rows(cache, [*rows[:-1], max(rows[-1] - 1, 0)], **how)

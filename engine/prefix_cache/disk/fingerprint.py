@@ -43,7 +43,7 @@ def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     chosen = {name: str(getattr(settings, name)) for name in _SETTINGS}
-    layout = [type(leaf).__name__ for leaf in caches.leaves_of(caches.new_cache(model))]
+    layout = [type(leaf).__name__ for leaf in caches.flat_layers(caches.new_cache(model))]
     versions = [version(name) for name in _COMPUTED_BY]
     basis = [VERSION, versions, chosen, layout]
     digest.update(json.dumps(basis).encode())

@@ -12,8 +12,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.kv_cache.caches import Cache, leaves_of
-from greenroom.engine.kv_cache.quantized_layer import PARTS
+from greenroom.engine.kv_cache.caches import Cache, flat_layers
+from greenroom.engine.kv_cache.quantized_layer import TENSORS_PER_LAYER
 
 Arrays = tuple[mx.array | None, ...]
 """What is kept of all layers of one sort, flat."""
@@ -26,12 +26,12 @@ _STATES = (*_WINDOWS, "ArraysCache")
 
 def can_keep(cache: Cache) -> bool:
     """Whether every layer is of a class that is known here, exactly."""
-    return all(_name(leaf) in (*_SPANS, *_STATES) for leaf in leaves_of(cache))
+    return all(_name(leaf) in (*_SPANS, *_STATES) for leaf in flat_layers(cache))
 
 
 def has_states(cache: Cache) -> bool:
     """Whether some layer cannot be cut to fewer tokens."""
-    return any(_name(leaf) in _STATES for leaf in leaves_of(cache))
+    return any(_name(leaf) in _STATES for leaf in flat_layers(cache))
 
 
 def cut_spans(cache: Cache, row: int | None, start: int, stop: int, length: int) -> Arrays:
@@ -42,7 +42,7 @@ def cut_spans(cache: Cache, row: int | None, start: int, stop: int, length: int)
         length: Tokens that the cache holds of this sequence.
     """
     found: list[mx.array | None] = []
-    for leaf in leaves_of(cache):
+    for leaf in flat_layers(cache):
         if _name(leaf) in _SPANS:
             pad = 0 if row is None else leaf.size() - length
             rows = slice(None) if row is None else slice(row, row + 1)
@@ -64,7 +64,7 @@ def view_spans(spans: Arrays, stop: int) -> Arrays:
 def cut_states(cache: Cache, row: int | None) -> Arrays:
     """What the layers without spans keep, copied."""
     found: list[mx.array | None] = []
-    for leaf in leaves_of(cache):
+    for leaf in flat_layers(cache):
         name = _name(leaf)
         if name not in _STATES:
             continue
@@ -86,7 +86,7 @@ def restore(cache: Cache, segments: Sequence[Arrays], states: Arrays, length: in
     """
     spans = iter(zip(*segments, strict=True))
     state = iter(states)
-    for leaf in leaves_of(cache):
+    for leaf in flat_layers(cache):
         if _name(leaf) in _SPANS:
             parts = [_join(next(spans)) for _ in _parts(leaf)]
             if parts[0] is not None:
@@ -113,13 +113,13 @@ def buffer_bytes(arrays: Arrays) -> int:
 def _parts(layer: Any) -> Sequence[mx.array | None]:
     """What a span layer keeps of all tokens, in arrays whose third axis they are."""
     if _name(layer) in _QUANTISED:
-        return layer.parts or (None,) * PARTS
+        return layer.kv_tensors or (None,) * TENSORS_PER_LAYER
     return layer.keys, layer.values
 
 
 def _refill(layer: Any, parts: list[mx.array | None], length: int) -> None:
     if _name(layer) in _QUANTISED:
-        layer.refill(parts, length)
+        layer.restore(parts, length)
     else:
         layer.keys, layer.values = parts
         layer.offset = length

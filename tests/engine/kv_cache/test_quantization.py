@@ -230,7 +230,7 @@ def test_heads_of_an_odd_width_stay_as_they_are(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3", head_dim=40)
     with capture_logs() as logs:
         model = load_model(folder, Settings(kv_bits=8))
-    assert [entry["event"] for entry in logs] == ["kv cache stays unquantised"]
+    assert [entry["event"] for entry in logs] == ["kv cache stays unquantized"]
     assert type(caches.new_cache(model)[0]).__name__ == "KVCache"
 
 
@@ -248,7 +248,7 @@ def test_attention_that_cannot_use_it_is_found_out(tmp_path: Path) -> None:
     make_weights(tmp_path, config)
     with capture_logs() as logs:
         model = load_model(tmp_path, Settings(kv_bits=4))
-    assert [entry["event"] for entry in logs] == ["kv cache stays unquantised"]
+    assert [entry["event"] for entry in logs] == ["kv cache stays unquantized"]
     assert "sinks" in logs[0]["reason"]
     assert {type(layer).__name__ for layer in caches.new_cache(model)} == {"RotatingKVCache", "KVCache"}
 
