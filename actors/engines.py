@@ -111,7 +111,7 @@ class Engines:
         from greenroom.engine.loading.libraries import import_text_libraries
 
         import_text_libraries()
-        from greenroom.engine.adapters.registry import make_adapter
+        from greenroom.engine.adapters.make_adapter import make_adapter
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
         tokenizer = load_tokenizer(folder, trust, entry.id)

@@ -37,7 +37,7 @@ def open_text_engine(
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
         LoadAbandonedError: `abandoned` said so.
     """
-    from greenroom.engine.adapters.registry import make_adapter
+    from greenroom.engine.adapters.make_adapter import make_adapter
     from greenroom.engine.speculation.loading import load_speculation
     from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 

@@ -1,13 +1,9 @@
-"""What a model's chat template can do, found by trying it once; and rendering with it ever after."""
+"""Rendering conversations with a model's chat template."""
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Mapping
 from typing import Any
-
-import attrs
 
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import ProblemError, invalid
@@ -47,47 +43,11 @@ RESERVED_OPTIONS = frozenset(
 """Names that a request's template options may not take: they belong to the server or to the renderer."""
 
 
-@attrs.frozen
-class TemplateTraits:
-    """What a template does with a conversation; where it cannot, the conversation is rewritten for it.
-
-    Args:
-        system: It shows a system message at the beginning.
-        system_alone: It does so without any other message.
-        late_system: It shows a system message after other turns, and in its place.
-        several_systems: It shows more than one system message at the beginning.
-        repeated_roles: Two turns of the same role may follow each other.
-        assistant_first: The assistant may have the first turn, and be the only one to speak.
-        parts: Content must be a list of parts; a plain string is not shown.
-        tools: It describes the tools that it is given.
-        tool_calls: It shows calls in the history.
-        tool_results: It has turns for the results of calls.
-        text_beside_calls: It shows text and calls of the same turn.
-        parallel_calls: It shows more than one call of the same turn.
-        user_after_tool: A user turn may follow a tool's result directly.
-        arguments_as_text: Arguments of past calls must be JSON text, not an object.
-        calls_without_content: A turn of calls must have no content at all, rather than an empty one.
-        short_call_ids: Ids of calls must be nine letters or digits, or are cut to that length.
-        thinking_toggle: Option that turns thinking on and off, if it has one.
-    """
-
-    system: bool = True
-    system_alone: bool = True
-    late_system: bool = True
-    several_systems: bool = True
-    repeated_roles: bool = True
-    assistant_first: bool = True
-    parts: bool = False
-    tools: bool = True
-    tool_calls: bool = True
-    tool_results: bool = True
-    text_beside_calls: bool = True
-    parallel_calls: bool = True
-    user_after_tool: bool = True
-    arguments_as_text: bool = False
-    calls_without_content: bool = False
-    short_call_ids: bool = False
-    thinking_toggle: str | None = None
+def as_parts(message: TemplateMessage) -> TemplateMessage:
+    """Return the message with its text as a list of parts."""
+    if not isinstance(message.get("content"), str):
+        return message
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
 def render_conversation(
@@ -98,7 +58,7 @@ def render_conversation(
     continue_final_message: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> str:
-    """The conversation as the model reads it.
+    """Return the conversation as the model reads it.
 
     Raises:
         ProblemError: 400 with the template's own words.
@@ -127,167 +87,3 @@ def check_options(options: Mapping[str, Any], field: str = "chat_template_kwargs
     for name in options:
         if name in RESERVED_OPTIONS or name.startswith("_") or not name.isidentifier():
             raise invalid(f"`{field}.{name}` is not an option that a request may set.", f"{field}.{name}")
-
-
-def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
-    """Try the template on small conversations and note what it does with them."""
-    probe = _Probe(tokenizer, parts=False)
-    if not probe.shows([_user()], "zquser"):
-        with_parts = _Probe(tokenizer, parts=True)
-        probe = with_parts if with_parts.shows([_user()], "zquser") else probe
-    traits = _study_tools(probe)
-    tools = [_TOOL] if traits.tools else None
-    systems = [_turn("system", "zqsystem"), _turn("system", "zqsecond")]
-    system = probe.shows([systems[0], _user()], "zqsystem", "zquser")
-    conversation = [_user(), _turn("assistant", "zqanswer")]
-    return attrs.evolve(
-        traits,
-        system=system,
-        system_alone=system
-        and probe.shows([systems[0]], "zqsystem")
-        and probe.takes([systems[0]], tools, "zqsystem"),
-        late_system=probe.shows(
-            [*conversation, systems[0], _user("zqlast")], "zqanswer", "zqsystem", "zqlast"
-        ),
-        several_systems=probe.shows([*systems, _user()], "zqsystem", "zqsecond", "zquser"),
-        repeated_roles=probe.shows([_user(), _user("zqnext")], "zquser", "zqnext")
-        and probe.shows(
-            [*conversation, _turn("assistant", "zqmore"), _user("zqlast")], "zqanswer", "zqmore", "zqlast"
-        ),
-        assistant_first=probe.shows(conversation[1:], "zqanswer")
-        and probe.shows([*conversation[1:], _user()], "zqanswer", "zquser")
-        and (
-            not traits.tool_calls or probe.takes([_calling_for(traits), _result(_SHORT_ID)], tools, "zqvalue")
-        ),
-        parts=probe.parts,
-        thinking_toggle=next(filter(probe.toggles, ("enable_thinking", "thinking")), None),
-    )
-
-
-class _Probe:
-    """Renders conversations of made-up words and looks for the words in what comes out."""
-
-    def __init__(self, tokenizer: ChatTokenizer, parts: bool) -> None:
-        self._tokenizer = tokenizer
-        self.parts = parts
-
-    def render(
-        self, messages: list[TemplateMessage], tools: list[dict[str, Any]] | None = None, **options: Any
-    ) -> str | None:
-        if self.parts:
-            messages = [as_parts(message) for message in messages]
-        try:
-            return self._tokenizer.render(messages, tools=tools, options=options)
-        except Exception:  # refusing is an answer
-            return None
-
-    def shows(self, messages: list[TemplateMessage], *words: str) -> bool:
-        """Whether all words are there, in that order."""
-        rendered = self.render(messages)
-        if rendered is None or not all(word in rendered for word in words):
-            return False
-        return all(rendered.index(a) < rendered.index(b) for a, b in itertools.pairwise(words))
-
-    def takes(self, messages: list[TemplateMessage], tools: Any, *words: str) -> bool:
-        """Whether the words are still there with tools described, too."""
-        rendered = self.render(messages, tools)
-        return rendered is not None and all(word in rendered for word in words)
-
-    def toggles(self, option: str) -> bool:
-        on, off = (self.render([_user()], None, **{option: value}) for value in (True, False))
-        return on is not None and off is not None and on != off
-
-
-def as_parts(message: TemplateMessage) -> TemplateMessage:
-    """The message with its text as a list of parts."""
-    if not isinstance(message.get("content"), str):
-        return message
-    return {**message, "content": [{"type": "text", "text": message["content"]}]}
-
-
-def _study_tools(probe: _Probe) -> TemplateTraits:
-    """How tools, calls and results must look."""
-    rendered = probe.render([_user()], tools=[_TOOL])
-    tools = rendered is not None and "zqtool" in rendered
-    for as_text, bare in itertools.product((False, True), repeat=2):
-        call = _calling(_SHORT_ID, as_text, bare)
-        if not _shows_call(probe.render([_user(), call, _result(_SHORT_ID), *_ENDING])):
-            continue
-        return TemplateTraits(
-            tools=tools,
-            arguments_as_text=as_text,
-            calls_without_content=bare,
-            text_beside_calls=probe.shows(
-                [_user(), {**call, "content": "zqbeside"}, _result(_SHORT_ID), *_ENDING],
-                "zqbeside",
-                "zqtool",
-                "zqvalue",
-            ),
-            parallel_calls=probe.shows(_two_calls(call), "zqvalue", "zqother"),
-            user_after_tool=probe.shows([_user(), call, _result(_SHORT_ID), _user("zqlast")], "zqlast"),
-            short_call_ids=_cuts_ids(probe, as_text, bare),
-        )
-    results = tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
-    return TemplateTraits(tools=tools, tool_calls=False, tool_results=results)
-
-
-def _two_calls(call: TemplateMessage) -> list[TemplateMessage]:
-    other = json.loads(
-        json.dumps(call["tool_calls"][0]).replace("zqvalue", "zqother").replace(_SHORT_ID, "zqcall002")
-    )
-    both = {**call, "tool_calls": [*call["tool_calls"], other]}
-    return [_user(), both, _result(_SHORT_ID), _result("zqcall002"), *_ENDING]
-
-
-def _cuts_ids(probe: _Probe, as_text: bool, bare: bool) -> bool:
-    short, long = (
-        probe.render([_user(), _calling(ident, as_text, bare), _result(ident), *_ENDING])
-        for ident in (_SHORT_ID, _LONG_ID)
-    )
-    return long is None or (short is not None and _SHORT_ID in short and _LONG_ID not in long)
-
-
-def _shows_call(rendered: str | None) -> bool:
-    """The call and its result are there, and the arguments are neither Python's repr nor quoted JSON."""
-    if rendered is None or not all(word in rendered for word in ("zqtool", "zqvalue", "zqresult")):
-        return False
-    return "'zqkey'" not in rendered and '\\"zqkey\\"' not in rendered
-
-
-def _turn(role: str, content: str) -> TemplateMessage:
-    return {"role": role, "content": content}
-
-
-def _user(content: str = "zquser") -> TemplateMessage:
-    return _turn("user", content)
-
-
-def _calling(call_id: str, as_text: bool, bare: bool) -> TemplateMessage:
-    arguments: Any = '{"zqkey": "zqvalue"}' if as_text else {"zqkey": "zqvalue"}
-    function = {"name": "zqtool", "arguments": arguments}
-    message: TemplateMessage = {"role": "assistant", "content": None if bare else ""}
-    return {**message, "tool_calls": [{"id": call_id, "type": "function", "function": function}]}
-
-
-def _calling_for(traits: TemplateTraits) -> TemplateMessage:
-    return _calling(_SHORT_ID, traits.arguments_as_text, traits.calls_without_content)
-
-
-def _result(call_id: str) -> TemplateMessage:
-    return {"role": "tool", "content": "zqresult", "tool_call_id": call_id, "name": "zqtool"}
-
-
-_SHORT_ID, _LONG_ID = "zqcall001", "call_zq0123456789abcdef"
-_ENDING = [_turn("assistant", "zqanswer"), _user("zqlast")]
-_TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "zqtool",
-        "description": "zqpurpose",
-        "parameters": {
-            "type": "object",
-            "properties": {"zqkey": {"type": "string", "description": "zqmeaning"}},
-            "required": ["zqkey"],
-        },
-    },
-}

@@ -1,4 +1,4 @@
-"""Whether a prompt fits into the context, and how much room it leaves."""
+"""Whether a prompt fits into the context, and how many tokens it leaves for the answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
 
-RAW_MAX_TOKENS = 16
+DEFAULT_RAW_MAX_TOKENS = 16
 """What OpenAI's raw completions generate by default."""
 
-_ALWAYS_TOKENISED = 1_000_000
+_ALWAYS_TOKENIZED = 1_000_000
 """Characters up to which a prompt is always counted exactly; takes about a quarter of a second."""
 
-_USUAL_CHARACTERS = 16
+_MAX_USUAL_CHARACTERS_PER_TOKEN = 16
 """Characters per token that hardly any real text reaches; a text denser than this is counted in samples."""
 
 _SAMPLE = 65_536
@@ -26,7 +26,7 @@ def check_text_length(characters: int, tokenizer: ChatTokenizer, context: int) -
         ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
     """
     least = characters // tokenizer.longest_token
-    if characters > _ALWAYS_TOKENISED and least >= context:
+    if characters > _ALWAYS_TOKENIZED and least >= context:
         raise ProblemError(context_length_exceeded(least, context))
 
 
@@ -37,7 +37,7 @@ def check_prompt_length(text: str, tokenizer: ChatTokenizer, context: int) -> No
         ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
     """
     check_text_length(len(text), tokenizer, context)
-    if len(text) <= max(_ALWAYS_TOKENISED, context * _USUAL_CHARACTERS):
+    if len(text) <= max(_ALWAYS_TOKENIZED, context * _MAX_USUAL_CHARACTERS_PER_TOKEN):
         return
     counted = 0
     for start in range(0, len(text), _SAMPLE):
@@ -47,7 +47,7 @@ def check_prompt_length(text: str, tokenizer: ChatTokenizer, context: int) -> No
             raise ProblemError(context_length_exceeded(counted, context))
 
 
-def refuse_unknown_tokens(biases: Sequence[tuple[int, float]], tokenizer: ChatTokenizer) -> None:
+def check_logit_bias(biases: Sequence[tuple[int, float]], tokenizer: ChatTokenizer) -> None:
     """Refuse a bias for a token that the model does not have.
 
     Raises:
@@ -60,11 +60,11 @@ def refuse_unknown_tokens(biases: Sequence[tuple[int, float]], tokenizer: ChatTo
             raise invalid(detail, field)
 
 
-def room_left(tokens: Sequence[int], context: int) -> int:
-    """Tokens that can still be generated.
+def remaining_context(tokens: Sequence[int], context: int) -> int:
+    """Return how many tokens can still be generated.
 
     Raises:
-        ProblemError: 400 `context_length_exceeded` if there is no room for even one.
+        ProblemError: 400 `context_length_exceeded` if there is none left.
     """
     if len(tokens) >= context:
         raise ProblemError(context_length_exceeded(len(tokens), context))

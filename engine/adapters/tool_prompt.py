@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.engine.parsers.contract import ToolCallParser
+from greenroom.engine.parsers.base import ToolCallParser
 from greenroom.schemas.messages import Tool
 
 FALLBACK_FORMAT = "hermes_json"
@@ -15,17 +15,17 @@ FALLBACK_FORMAT = "hermes_json"
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
-def as_function(tool: Tool) -> dict[str, Any]:
-    """The tool in the shape that templates read (that of OpenAI's API)."""
+def as_openai_tool(tool: Tool) -> dict[str, Any]:
+    """Return the tool in the shape that templates read (that of OpenAI's API)."""
     parameters = dict(tool.parameters) or _NO_PARAMETERS
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 def tool_prompt(tools: Sequence[Tool], parser: ToolCallParser) -> str:
-    """Text for the system message: the tools, and how to call one so that `parser` understands it."""
-    described = "\n".join(json.dumps(as_function(tool)["function"], ensure_ascii=False) for tool in tools)
-    example = write_call(parser, "function_name", '{"parameter": "value"}')
+    """Return text for the system message: the tools, and how to call one so that `parser` understands it."""
+    described = "\n".join(json.dumps(as_openai_tool(tool)["function"], ensure_ascii=False) for tool in tools)
+    example = render_call(parser, "function_name", '{"parameter": "value"}')
     return (
         "# Tools\n\n"
         "You can call these functions, each described by a JSON object with the JSON Schema of its "
@@ -35,9 +35,9 @@ def tool_prompt(tools: Sequence[Tool], parser: ToolCallParser) -> str:
     )
 
 
-def write_call(parser: ToolCallParser, name: str, arguments: str) -> str:
-    """A call as the model would have written it."""
-    written = parser.render(name, arguments)
-    if written is not None:
-        return written
+def render_call(parser: ToolCallParser, name: str, arguments: str) -> str:
+    """Return a call as the model would have written it."""
+    rendered = parser.render(name, arguments)
+    if rendered is not None:
+        return rendered
     return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}\n</tool_call>'

@@ -33,7 +33,7 @@ class Baseline:
     """
 
     def __init__(self, model: str) -> None:
-        from greenroom.engine.adapters.registry import make_adapter
+        from greenroom.engine.adapters.make_adapter import make_adapter
         from greenroom.engine.baseline.loops import load_model
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.detection import detect

@@ -21,12 +21,12 @@ def constrain(logits: mx.array, rows: GenericSequence[Sequence | None]) -> tuple
     matchers = {i: row.matcher for i, row in enumerate(rows) if row is not None and row.matcher is not None}
     if not matchers:
         return logits, []
-    from greenroom.engine.grammar.batch_masks import apply_masks, mask_rows
+    from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
     from greenroom.engine.grammar.token_mask import TokenMask
 
     masks: dict[int, TokenMask] = {}
     refused: Refused = []
-    for index, mask in mask_rows(matchers).items():
+    for index, mask in compute_masks(matchers).items():
         row = rows[index]
         if isinstance(mask, TokenMask):
             masks[index] = mask

@@ -15,26 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.catalog.context_length import declared_context
+from greenroom.engine.catalog.families import family_of
 from greenroom.engine.catalog.model_files import read_json_object
-from greenroom.schemas.capabilities import CapabilityRecord, Family, ModelType
+from greenroom.schemas.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
-
-_FAMILY_PREFIXES: tuple[tuple[str, Family], ...] = (
-    ("qwen", "qwen"),
-    ("qwq", "qwen"),
-    ("glm", "glm4"),
-    ("chatglm", "glm4"),
-    ("llama", "llama"),
-    ("gemma", "gemma"),
-    ("recurrent_gemma", "gemma"),
-    ("mistral", "mistral"),
-    ("ministral", "mistral"),
-    ("mixtral", "mistral"),
-    ("pixtral", "mistral"),
-    ("lfm2", "liquid"),
-    ("granite", "granite"),
-)
-"""Beginnings of `model_type`, and the family whose adapter speaks for it."""
 
 _SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
 """Only models that embed text have them, whatever their architecture."""
@@ -81,11 +65,6 @@ _PURPOSES: Mapping[ModelType, str] = {
     "embeddings": "embeddings",
     "audio": "audio",
 }
-
-
-def family_of(architecture: str) -> Family:
-    """The family of an architecture (`model_type`)."""
-    return next((family for prefix, family in _FAMILY_PREFIXES if architecture.startswith(prefix)), "default")
 
 
 def _architecture(config: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ def _executor() -> Any:
     return LLExecutor()
 
 
-def mask_rows(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
+def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
     """The masks of the rows that need one. Releases the GIL while it computes.
 
     Args:
@@ -35,17 +35,17 @@ def mask_rows(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]
     masks: dict[int, TokenMask | Problem] = {}
     asked: list[tuple[int, Matcher]] = []
     for row, matcher in matchers.items():
-        if matcher.needs_mask is not None:
+        if matcher.grammar_state is not None:
             asked.append((row, matcher))
         elif (mask := matcher.fixed_mask()) is not None:
             masks[row] = mask
     if not asked:
         return masks
-    words = np.zeros((len(asked), asked[0][1].words), np.uint32)
+    words = np.zeros((len(asked), asked[0][1].mask_words), np.uint32)
     if len(asked) == 1:
-        asked[0][1].needs_mask.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        asked[0][1].grammar_state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
     else:
-        jobs = [(matcher.needs_mask, index) for index, (_, matcher) in enumerate(asked)]
+        jobs = [(matcher.grammar_state, index) for index, (_, matcher) in enumerate(asked)]
         _executor().unsafe_compute_mask_ptr(jobs, words.ctypes.data, words.shape[1] * 4, len(asked))
     for (row, matcher), bits in zip(asked, words, strict=True):
         try:

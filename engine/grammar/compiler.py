@@ -10,9 +10,9 @@ import attrs
 
 from greenroom.engine.grammar.call_formats import CallGrammar, call_grammar
 from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText, answer_rule
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.limits import parser_limits
 from greenroom.engine.grammar.matcher import CompiledConstraint, Matcher
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, ThoughtConstraint

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from greenroom.engine.grammar import limits
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.patterns import narrow_pattern
 from greenroom.engine.grammar.schema_check import check_schema
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import (
     ChoiceFormat,

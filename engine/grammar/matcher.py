@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.token_mask import TokenMask, only
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.engine.grammar.trigger_matcher import Position, TriggerMatcher, ends_inside_character
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import ThoughtConstraint
@@ -63,7 +63,7 @@ class CompiledConstraint:
 
     @ended.default
     def _ended(self) -> TokenMask:
-        return only(self.tokenizer.stop_token_ids, self.tokenizer.words)
+        return only(self.tokenizer.stop_token_ids, self.tokenizer.mask_words)
 
     @property
     def constrains(self) -> bool:
@@ -110,7 +110,7 @@ class Matcher:
         return self._state.phase
 
     @property
-    def is_complete(self) -> bool:
+    def is_accepting(self) -> bool:
         """Whether what was written so far is a whole answer."""
         state = self._state
         if state.phase in (Phase.ANSWER, Phase.OPENING):
@@ -120,7 +120,7 @@ class Matcher:
         return state.phase is Phase.THOUGHT and self._plan.answer is None
 
     @property
-    def must_stop(self) -> bool:
+    def is_terminated(self) -> bool:
         """Nothing but the end may follow: the row can finish without another step."""
         return self._state.phase is Phase.ENDED
 
@@ -130,40 +130,40 @@ class Matcher:
         return self._state.phase in (Phase.ANSWER, Phase.OPENING, Phase.CALL, Phase.CLOSING)
 
     @property
-    def holds_answer(self) -> bool:
+    def constrains_answer(self) -> bool:
         """Everything visible follows a grammar, from its first to its last character."""
         return self._plan.answer is not None
 
     @property
-    def holds_calls(self) -> bool:
+    def constrains_calls(self) -> bool:
         """Whatever calls are made follow a grammar, so that none can turn out wrong."""
         return self._plan.answer is not None or bool(self._plan.calls)
 
     @property
-    def thinks(self) -> bool:
+    def allows_thought(self) -> bool:
         """A thought may come before the answer."""
         return self._plan.thought is not None
 
-    def may_be_held_back(self, end_tokens: Iterable[int]) -> tuple[int, ...]:
+    def suppressible(self, end_tokens: Iterable[int]) -> tuple[int, ...]:
         """Those of the tokens that can be forbidden for a while and leave something to say at every step."""
-        return () if self.holds_answer else tuple(filter(self.ends, end_tokens))
+        return () if self.constrains_answer else tuple(filter(self.is_stop_token, end_tokens))
 
     @property
-    def may_be_cut(self) -> bool:
+    def stoppable(self) -> bool:
         """A stop string or token of the client may end the answer here."""
-        return not self.constrained and self.is_complete
+        return not self.constrained and self.is_accepting
 
-    def ends(self, token: int) -> bool:
+    def is_stop_token(self, token: int) -> bool:
         """Whether the token ends an answer by itself."""
         return token in self._plan.tokenizer.stop_token_ids
 
     @property
-    def words(self) -> int:
+    def mask_words(self) -> int:
         """Length of a mask in words of 32 tokens."""
-        return self._plan.tokenizer.words
+        return self._plan.tokenizer.mask_words
 
     @property
-    def needs_mask(self) -> Any:
+    def grammar_state(self) -> Any:
         """The llguidance matcher that the next mask has to be computed with; None if it is known."""
         return self._state.matcher
 
@@ -173,7 +173,7 @@ class Matcher:
         if state.phase is Phase.ENDED:
             return plan.ended
         if state.phase is Phase.CLOSING:
-            return only([plan.closing[state.closed]], plan.tokenizer.words)
+            return only([plan.closing[state.closed]], plan.tokenizer.mask_words)
         return None if state.gate is None else state.gate.mask(state.position)
 
     def mask(self) -> TokenMask | None:
@@ -186,7 +186,7 @@ class Matcher:
 
         if self._state.matcher is None:
             return self.fixed_mask()
-        words = np.zeros(self._plan.tokenizer.words, np.uint32)
+        words = np.zeros(self._plan.tokenizer.mask_words, np.uint32)
         self._state.matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         self.check()
         return TokenMask(words)
@@ -203,7 +203,7 @@ class Matcher:
             detail = f"The constraint has become too complex to go on: {reason[:300]}"
             raise ProblemError(Problem(400, "grammar_too_complex", detail, "response_format"))
 
-    def advance(self, token: int) -> None:
+    def accept_token(self, token: int) -> None:
         """Take the token that was sampled.
 
         Raises:
@@ -244,7 +244,7 @@ class Matcher:
             mask = self.mask()
             if token in self._plan.tokenizer.stop_token_ids or (mask is not None and not mask.allows(token)):
                 break
-            self.advance(token)
+            self.accept_token(token)
             taken += 1
         self.rollback(taken)
         return taken

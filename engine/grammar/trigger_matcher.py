@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.token_mask import TokenMask, all_but
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 
 Position = tuple[int, ...]
 """How many bytes of each marker the text ends with."""
@@ -33,7 +33,7 @@ class TriggerMatcher:
         self._fallbacks = [_fallbacks(marker) for marker in self._markers]
         self._forbidden = tuple(forbidden)
         self._masks: dict[Position, TokenMask | None] = {}
-        self._always = all_but(self._forbidden, tokenizer.words) if self._forbidden else None
+        self._always = all_but(self._forbidden, tokenizer.mask_words) if self._forbidden else None
         self.start: Position = (0,) * len(self._markers)
         # Found here, where the request is prepared, and not between two decode steps.
         self._candidates = self._find_candidates()
@@ -48,7 +48,9 @@ class TriggerMatcher:
         """The tokens that may come next; None if all may."""
         if position not in self._masks:
             carried = [token for token in self._candidates if self._carries(position, token)]
-            mask = all_but([*self._forbidden, *carried], self._tokenizer.words) if carried else self._always
+            mask = (
+                all_but([*self._forbidden, *carried], self._tokenizer.mask_words) if carried else self._always
+            )
             self._masks[position] = mask
         return self._masks[position]
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import structlog
 
-from greenroom.engine.parsers.contract import (
+from greenroom.engine.parsers.base import (
     CallArguments,
     CallEnd,
     CallName,

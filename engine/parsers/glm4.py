@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
+from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.contract import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.json_calls import json_text, object_text, parse_json_calls
 from greenroom.engine.parsers.markers import beginnings
 from greenroom.engine.parsers.offered_tools import OfferedTools

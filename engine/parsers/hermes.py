@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from greenroom.engine.parsers.base import Markers, ParsedCall
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.contract import Markers, ParsedCall
 from greenroom.engine.parsers.json_calls import parse_json_calls
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.rendering import json_call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from greenroom.engine.parsers.base import Release
 from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
-from greenroom.engine.parsers.contract import Release
 from greenroom.engine.parsers.json_scanner import JsonScanner
 from greenroom.engine.parsers.offered_tools import OfferedTools
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.contract import (
+from greenroom.engine.parsers.base import (
     Malformed,
     ParsedCall,
     ParserEvent,
     Release,
     ToolCallStream,
 )
+from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import object_text, parse_json_calls
 from greenroom.engine.parsers.json_ended_stream import JsonEndedStream
 from greenroom.engine.parsers.markers import WHITESPACE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from greenroom.engine.parsers.base import ParsedCall, Release, ToolCallStream
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.contract import ParsedCall, Release, ToolCallStream
 from greenroom.engine.parsers.json_calls import object_text, parse_json_calls
 from greenroom.engine.parsers.json_ended_stream import JsonEndedStream
 from greenroom.engine.parsers.null import NullToolStream

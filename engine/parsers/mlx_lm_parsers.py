@@ -11,15 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.contract import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.json_calls import json_text, object_text
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.think_tag import MarkedThinkingParser
 
 PREFIX = "mlx_lm."
 
-OUR_TWINS = {
+EQUIVALENT_PARSERS = {
     "json_tools": "hermes_json",
     "glm47": "glm4_native",
     "laguna": "glm4_native",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.contract import (
+from greenroom.engine.parsers.base import (
     ParserEvent,
     PlainText,
     Release,

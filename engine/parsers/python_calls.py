@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from greenroom.engine.parsers.contract import Malformed, ParsedCall
+from greenroom.engine.parsers.base import Malformed, ParsedCall
 from greenroom.engine.parsers.json_calls import json_text
 from greenroom.engine.parsers.offered_tools import OfferedTools
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from greenroom.engine.parsers import mlx_lm_parsers
-from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.glm4 import Glm4NativeParser, Glm4XmlParser
 from greenroom.engine.parsers.hermes import GraniteJsonParser, HermesJsonParser
 from greenroom.engine.parsers.llama import LlamaJsonParser, LlamaPythonParser, LlamaXmlParser

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from greenroom.engine.parsers.contract import (
+from greenroom.engine.parsers.base import (
     CallArguments,
     CallEnd,
     CallName,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from greenroom.engine.parsers.contract import (
+from greenroom.engine.parsers.base import (
     PlainText,
     ThinkingParser,
     ThinkingStream,

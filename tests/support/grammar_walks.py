@@ -16,8 +16,8 @@ from uuid import UUID
 import attrs
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Matcher
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.response_format import Constraint
 
 END = "<|im_end|>"
@@ -74,10 +74,10 @@ class Grammars:
         chance, tokens = random.Random(seed), list[int]()
         end = self.token(END)
         while len(tokens) < limit:
-            if matcher.must_stop:
+            if matcher.is_terminated:
                 return Written(self.text(tokens), tokens, True)
             token = self._pick(matcher, chance, eager or {})
-            matcher.advance(token)
+            matcher.accept_token(token)
             if token == end:
                 return Written(self.text(tokens), tokens, True)
             tokens.append(token)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import attrs
 
 from greenroom.actors.engines import Engine, Engines, OpenedModel
-from greenroom.engine.adapters.base import Adapter
+from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import Finished, InferenceEvent, Usage
 from greenroom.schemas.prepared_input import PreparedInput

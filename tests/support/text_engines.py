@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.adapters.base import Adapter
-from greenroom.engine.adapters.registry import make_adapter
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.adapters.base import Adapter
-from greenroom.engine.adapters.registry import make_adapter
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord

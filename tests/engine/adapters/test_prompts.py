@@ -6,17 +6,18 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from greenroom.engine.adapters.base import Adapter
-from greenroom.engine.adapters.registry import FAMILIES, make_adapter
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.catalog.families import FAMILIES
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.parsers.registry import thinking_parser, tool_parser
 from greenroom.engine.tokenizer.control_tokens import CLOSE, OPEN
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
@@ -64,10 +65,10 @@ def refusal(adapter: Adapter, request: InferenceRequest) -> Any:
 
 
 def test_every_familys_default_parsers_exist() -> None:
-    for name, adapter in FAMILIES.items():
-        assert adapter.family == name
-        assert tool_parser(adapter.default_tool_parser).parser_id == adapter.default_tool_parser
-        assert thinking_parser(adapter.default_thinking_parser).parser_id == adapter.default_thinking_parser
+    assert FAMILIES.keys() == set(get_args(Family))
+    for family in FAMILIES.values():
+        assert tool_parser(family.tool_parser).parser_id == family.tool_parser
+        assert thinking_parser(family.thinking_parser).parser_id == family.thinking_parser
 
 
 def test_a_record_with_an_unknown_parser_fails_to_load(folder: Folder) -> None:
@@ -122,8 +123,8 @@ def test_what_does_not_fit_is_refused_with_both_lengths(folder: Folder) -> None:
 
 def test_the_operators_bound_is_below_the_models(folder: Folder) -> None:
     home = folder("qwen")
-    assert adapter_of(home, context=4096, max_context=100).context == 100
-    assert adapter_of(home, context=4096, max_context=10_000).context == 4096
+    assert adapter_of(home, context=4096, max_context=100).context_length == 100
+    assert adapter_of(home, context=4096, max_context=10_000).context_length == 4096
     assert refusal(adapter_of(home, max_context=32), raw((5,) * 32)).code == "context_length_exceeded"
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.engine.adapters.base import Adapter
-from greenroom.engine.adapters.chat_template import TemplateTraits
-from greenroom.engine.adapters.conversation import short_call_id
-from greenroom.engine.adapters.registry import make_adapter
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.adapters.message_converter import short_call_id
+from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
@@ -23,6 +23,7 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
+from greenroom.tests.support.model_outputs import parse_answer
 
 MakeAdapter = Callable[..., Adapter]
 FAMILIES: dict[str, Family] = {
@@ -267,7 +268,7 @@ def test_tools_are_described_in_the_prompt_where_the_template_cannot(adapter: Ma
     written = model.tool_parser.render("get_weather", '{"city": "Oslo"}')
     assert written is not None
     ids = iter(["call_1"])
-    answer = model.process_complete(f"Let me see. {written}", prepared, lambda: next(ids))
+    answer = parse_answer(model.new_stream_processor(prepared, lambda: next(ids)), [f"Let me see. {written}"])
     assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls] == [
         ("get_weather", {"city": "Oslo"})
     ]

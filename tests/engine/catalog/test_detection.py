@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.detection import detect, family_of
+from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.families import family_of
 from greenroom.schemas.capabilities import Family
 from greenroom.schemas.problems import Problem, ProblemError
 

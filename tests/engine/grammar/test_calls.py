@@ -8,9 +8,9 @@ from tokenizers import AddedToken, Tokenizer
 
 from greenroom.engine.grammar.call_formats import CALL_FORMATS
 from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Phase
-from greenroom.engine.grammar.tokens import GrammarTokenizer
-from greenroom.engine.parsers.contract import Extraction
+from greenroom.engine.parsers.base import Extraction
 from greenroom.engine.parsers.registry import tool_parser
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
@@ -117,9 +117,9 @@ def test_under_auto_text_is_free_and_a_call_is_held(either: Grammars, call_forma
         for token in opening:
             mask = matcher.mask()
             assert mask is None or mask.allows(token)
-            matcher.advance(token)
+            matcher.accept_token(token)
         assert matcher.phase is Phase.CALL
-        assert not matcher.is_complete
+        assert not matcher.is_accepting
         written = either.walk(matcher, seed=3, eager={END: 1.0})
         assert written.stopped
         extraction = calls_of(call_format, either.text([*opening, *written.tokens]))
@@ -133,7 +133,7 @@ def test_a_model_without_a_marker_answers_or_calls(grammars: Grammars) -> None:
         start = grammars.matcher(constrained("llama_json", AUTO))
         prefix = grammars.tokenizer.encode('{"name":') if seed % 2 else ()
         for token in prefix:
-            start.advance(token)
+            start.accept_token(token)
         written = grammars.walk(start, seed, limit=400, eager={END: 0.3})
         assert written.stopped
         extraction = calls_of("llama_json", grammars.text([*prefix, *written.tokens]))
@@ -146,16 +146,16 @@ def test_free_text_costs_and_forbids_nothing(grammars: Grammars) -> None:
     matcher = grammars.matcher(constrained("hermes_json", AUTO))
     for token in grammars.tokenizer.encode("Some <tool words, <tool_calls> and {} then"):
         assert matcher.mask() is None
-        matcher.advance(token)
-    assert matcher.is_complete
+        matcher.accept_token(token)
+    assert matcher.is_accepting
 
 
 def test_one_call_at_most_where_calls_are_not_parallel(grammars: Grammars) -> None:
     matcher = grammars.matcher(constrained("hermes_json", AUTO, parallel=False))
-    matcher.advance(grammars.token("<tool_call>"))
+    matcher.accept_token(grammars.token("<tool_call>"))
     written = grammars.walk(matcher)
     assert written.stopped
-    assert matcher.must_stop
+    assert matcher.is_terminated
     assert len(calls_of("hermes_json", "<tool_call>" + written.text).calls) == 1
 
 
@@ -172,7 +172,7 @@ def test_a_loose_tool_with_a_schema_that_cannot_be_held_takes_any_object(grammar
         mask = matcher.mask()
         assert mask is not None
         assert mask.allows(token)
-        matcher.advance(token)
+        matcher.accept_token(token)
 
 
 @pytest.mark.parametrize(
@@ -233,10 +233,10 @@ def test_a_marker_inside_a_thought_begins_no_call(grammars: Grammars, choice: To
     for token in grammars.tokenizer.encode("Shall I <tool_call> it? </think>"):
         mask = matcher.mask()
         assert mask is None or mask.allows(token)
-        matcher.advance(token)
+        matcher.accept_token(token)
     assert matcher.phase is (Phase.ANSWER if choice is REQUIRED else Phase.FREE)
     for token in grammars.tokenizer.encode("\n\n<tool_call>"):
-        matcher.advance(token)
+        matcher.accept_token(token)
     written = grammars.walk(matcher, eager={END: 1.0})
     assert calls_of("hermes_json", "<tool_call>" + written.text).calls
 
@@ -253,7 +253,7 @@ def test_a_thought_may_come_first_under_auto(grammars: Grammars) -> None:
         ("<tool_call>", Phase.CALL),
     ):
         for token in grammars.tokenizer.encode(text):
-            matcher.advance(token)
+            matcher.accept_token(token)
         assert matcher.phase is phase, text
 
 

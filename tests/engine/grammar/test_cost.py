@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from greenroom.engine.grammar.batch_masks import apply_masks, mask_rows
+from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
 from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.token_mask import TokenMask
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
 from greenroom.tests.support.grammar_walks import Grammars, large_tokenizer
 
@@ -45,13 +45,13 @@ def step_seconds(model: Any, width: int, matcher: Matcher | None, steps: int) ->
         mx.async_eval(logits)
         if matcher is not None:
             masks = {
-                row: mask for row, mask in mask_rows({3: matcher}).items() if isinstance(mask, TokenMask)
+                row: mask for row, mask in compute_masks({3: matcher}).items() if isinstance(mask, TokenMask)
             }
             logits = apply_masks(logits, masks)
         tokens = mx.argmax(logits, axis=-1)
         mx.eval(tokens)
         if matcher is not None:
-            matcher.advance(int(tokens.tolist()[3]))
+            matcher.accept_token(int(tokens.tolist()[3]))
         spent.append(time.perf_counter() - began)
     return statistics.median(spent)
 

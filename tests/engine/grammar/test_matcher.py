@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.batch_masks import apply_masks, mask_rows
+from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
 from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Matcher, Phase
 from greenroom.engine.grammar.token_mask import TokenMask, only
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import (
@@ -50,7 +50,7 @@ def feed(grammars: Grammars, matcher: Matcher, text: str) -> None:
     for token in grammars.tokenizer.encode(text):
         mask = matcher.mask()
         assert mask is None or mask.allows(token), text
-        matcher.advance(token)
+        matcher.accept_token(token)
 
 
 def test_taking_tokens_back_restores_every_mask(grammars: Grammars) -> None:
@@ -60,15 +60,15 @@ def test_taking_tokens_back_restores_every_mask(grammars: Grammars) -> None:
         chance = random.Random(7)
         masks: list[list[int]] = []
         tokens: list[int] = []
-        while not matcher.must_stop and len(tokens) < 50:
+        while not matcher.is_terminated and len(tokens) < 50:
             masks.append(allowed(matcher))
             tokens.append(chance.choice(masks[-1]))
-            matcher.advance(tokens[-1])
+            matcher.accept_token(tokens[-1])
         for back in range(len(tokens) - 1, -1, -1):
             matcher.rollback(1)
             assert allowed(matcher) == masks[back]
         for token in tokens:
-            matcher.advance(token)
+            matcher.accept_token(token)
         matcher.rollback(len(tokens))
         assert allowed(matcher) == masks[0]
 
@@ -92,7 +92,7 @@ def test_clones_go_on_by_themselves(grammars: Grammars) -> None:
         written = grammars.walk(twin, seed)
         validate(SCHEMA, '{"name": "' + written.text)
     feed(grammars, matcher, 'Ada", "age": 3}')
-    assert matcher.must_stop
+    assert matcher.is_terminated
 
 
 def test_what_can_only_be_one_text_is_known_in_advance(grammars: Grammars) -> None:
@@ -102,7 +102,7 @@ def test_what_can_only_be_one_text_is_known_in_advance(grammars: Grammars) -> No
     assert matcher.forced_tokens() == forced
     for token in forced:
         assert matcher.mask() is not None
-        matcher.advance(token)
+        matcher.accept_token(token)
     assert grammars.walk(matcher).stopped
 
 
@@ -111,23 +111,23 @@ def test_forced_tokens_are_always_accepted(grammars: Grammars) -> None:
         matcher = grammars.matcher(WANTED)
         chance = random.Random(seed)
         tokens: list[int] = []
-        while not matcher.must_stop and len(tokens) < 300:
+        while not matcher.is_terminated and len(tokens) < 300:
             for token in matcher.forced_tokens() or [chance.choice(allowed(matcher))]:
                 assert token in allowed(matcher)
-                matcher.advance(token)
+                matcher.accept_token(token)
                 tokens.append(token)
-        if matcher.must_stop:
+        if matcher.is_terminated:
             validate(SCHEMA, grammars.text(tokens))
 
 
 def test_a_grammar_that_allows_no_more_ends_without_another_step(grammars: Grammars) -> None:
     matcher = grammars.matcher(WANTED)
     feed(grammars, matcher, '{"name": "", "age": 1')
-    assert not matcher.is_complete
+    assert not matcher.is_accepting
     assert grammars.token(END) not in allowed(matcher)
     feed(grammars, matcher, "}")
-    assert matcher.must_stop
-    assert matcher.is_complete
+    assert matcher.is_terminated
+    assert matcher.is_accepting
     assert allowed(matcher) == [grammars.token(END)]
 
 
@@ -137,16 +137,16 @@ def test_the_end_is_allowed_where_the_text_is_whole_and_not_before(grammars: Gra
     assert grammars.token(END) not in allowed(matcher)
     feed(grammars, matcher, "b")
     assert grammars.token(END) in allowed(matcher)
-    assert matcher.is_complete
-    assert not matcher.must_stop
-    matcher.advance(grammars.token(END))
-    assert matcher.must_stop
+    assert matcher.is_accepting
+    assert not matcher.is_terminated
+    matcher.accept_token(grammars.token(END))
+    assert matcher.is_terminated
 
 
 def test_a_token_that_is_not_allowed_is_an_error_and_never_text(grammars: Grammars) -> None:
     matcher = grammars.matcher(WANTED)
     with pytest.raises(ProblemError):
-        matcher.advance(grammars.tokenizer.encode("x")[0])
+        matcher.accept_token(grammars.tokenizer.encode("x")[0])
 
 
 def test_rows_are_masked_together_as_each_would_be_alone(grammars: Grammars) -> None:
@@ -157,7 +157,7 @@ def test_rows_are_masked_together_as_each_would_be_alone(grammars: Grammars) -> 
         Constraint(thought=ThoughtConstraint("<think>", "</think>", opened=True, budget=50)),
     )
     matchers = {row: grammars.matcher(constraint) for row, constraint in enumerate(constraints)}
-    masks = mask_rows(matchers)
+    masks = compute_masks(matchers)
     assert masks.keys() == {0, 1, 2}, "a thought without an answer to come may say anything"
     for row, mask in masks.items():
         assert isinstance(mask, TokenMask)
@@ -197,14 +197,14 @@ def test_a_row_whose_grammar_grows_beyond_its_limits_says_so(grammars: Grammars)
     matcher = grammars.matcher(Constraint(JsonSchemaFormat(schema)))
     bystander = grammars.matcher(WANTED)
     for _ in range(3_000):
-        masks = mask_rows({0: matcher, 1: bystander})
+        masks = compute_masks({0: matcher, 1: bystander})
         assert isinstance(masks[1], TokenMask)
         mask = masks[0]
         if isinstance(mask, Problem):
             assert mask.code == "grammar_too_complex"
             assert "a.{60}" not in mask.detail
             return
-        matcher.advance(int(chance.choice(mask.tokens())))
+        matcher.accept_token(int(chance.choice(mask.tokens())))
     pytest.fail("the limit was never reached")
 
 
@@ -233,8 +233,8 @@ def test_a_thought_may_be_left_out(grammars: Grammars) -> None:
     assert phase_of(matcher) is Phase.OPENING
     feed(grammars, matcher, '{"name": "<thi')
     feed(grammars, matcher, 'nk>", "age": 1}')
-    assert matcher.must_stop
-    assert not grammars.matcher(constraint).is_complete
+    assert matcher.is_terminated
+    assert not grammars.matcher(constraint).is_accepting
 
 
 @pytest.mark.parametrize("budget", [0, 1, 5, 40])
@@ -265,13 +265,13 @@ def test_a_budget_counts_tokens(grammars: Grammars) -> None:
     matcher = grammars.matcher(Constraint(thought=thought))
     for token in grammars.tokenizer.encode("one two three")[:3]:
         assert phase_of(matcher) is Phase.THOUGHT
-        matcher.advance(token)
+        matcher.accept_token(token)
     assert phase_of(matcher) is Phase.CLOSING
     closing = matcher.forced_tokens()
     assert grammars.text(list(closing)) == "\n</think>\n\n"
     for token in closing:
         assert allowed(matcher) == [token]
-        matcher.advance(token)
+        matcher.accept_token(token)
     assert phase_of(matcher) is Phase.FREE
     assert matcher.mask() is None
 
@@ -281,9 +281,9 @@ def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
     matcher = grammars.matcher(Constraint(thought=thought))
     single = {text: token for token, text in enumerate(grammars.tokenizer.token_bytes) if len(text) == 1}
     for byte in "€".encode()[:2]:
-        matcher.advance(single[bytes([byte])])
+        matcher.accept_token(single[bytes([byte])])
         assert phase_of(matcher) is Phase.THOUGHT
-    matcher.advance(single["€".encode()[2:]])
+    matcher.accept_token(single["€".encode()[2:]])
     assert phase_of(matcher) is Phase.CLOSING
 
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Matcher
-from greenroom.engine.grammar.tokens import GrammarTokenizer
 from greenroom.schemas.events import Failed, Finished, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, ProblemError
@@ -162,7 +162,7 @@ def test_a_row_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel) -> 
         driver.step()
     # A token that its grammar does not allow: the matcher is in error from here on.
     with pytest.raises(ProblemError):
-        broken.advance(driver.voice.adapter.tokenizer.vocab["9"])
+        broken.accept_token(driver.voice.adapter.tokenizer.vocab["9"])
     driver.run()
     failed = end(driver, rows[1])
     assert isinstance(failed, Failed)

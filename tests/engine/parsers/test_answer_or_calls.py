@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.contract import ParserEvent, collect_calls
+from greenroom.engine.parsers.base import ParserEvent, collect_calls
 from greenroom.engine.parsers.registry import tool_parser
 from greenroom.schemas.messages import Tool
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.parsers.contract import (
+from greenroom.engine.parsers.base import (
     CallArguments,
     CallEnd,
     CallName,

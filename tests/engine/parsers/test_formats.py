@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.parsers.contract import Extraction, ParsedCall, collect_calls
+from greenroom.engine.parsers.base import Extraction, ParsedCall, collect_calls
 from greenroom.engine.parsers.registry import TOOL_PARSERS, tool_parser
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN

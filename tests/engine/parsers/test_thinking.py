@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.contract import PlainText, Thought, ThoughtText
+from greenroom.engine.parsers.base import PlainText, Thought, ThoughtText
 from greenroom.engine.parsers.registry import thinking_parser
 
 

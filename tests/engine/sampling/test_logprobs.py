@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.tokens import GrammarTokenizer
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
 from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, TokenLogprob

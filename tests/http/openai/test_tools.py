@@ -12,8 +12,8 @@ import pydantic
 import pytest
 import trio
 
-from greenroom.engine.adapters.base import Adapter
-from greenroom.engine.adapters.tool_prompt import write_call
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.tool_prompt import render_call
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import Served, serving
 from greenroom.tests.support.scripted_models import ScriptedEngines
@@ -34,7 +34,7 @@ TOOLS: list[Any] = [openai.pydantic_function_tool(GetWeather, name="get_weather"
 
 def calling(adapter: Adapter) -> str:
     """A thought, a sentence and two calls, as that model would write them."""
-    calls = (write_call(adapter.tool_parser, name, json.dumps(arguments)) for name, arguments in CALLS)
+    calls = (render_call(adapter.tool_parser, name, json.dumps(arguments)) for name, arguments in CALLS)
     return f"<think>\n{THOUGHT}\n</think>\n\nOne moment.\n" + "\n".join(calls)
 
 

@@ -8,19 +8,19 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.requests import ChatInput
 
 
-def turn_ends(tokens: Sequence[int], stop_token_ids: Collection[int]) -> tuple[int, ...]:
-    """Positions behind the tokens that end a turn."""
+def turn_checkpoints(tokens: Sequence[int], stop_token_ids: Collection[int]) -> tuple[int, ...]:
+    """Return the positions behind the tokens that end a turn."""
     return tuple(at for at, token in enumerate(tokens, 1) if token in stop_token_ids)
 
 
-def system_end(
+def system_checkpoint(
     tokenizer: ChatTokenizer,
     stop_token_ids: Collection[int],
     chat: ChatInput,
     text: str,
     tokens: Sequence[int],
 ) -> int | None:
-    """Where the system's words end, if the template lets the first user's follow within one turn.
+    """Return where the system message ends, if the template puts the first user message into its turn.
 
     Args:
         text: The rendered prompt.
@@ -30,11 +30,11 @@ def system_end(
     user = next((message for message in chat.messages if message.role == "user"), None)
     if system is None or user is None:
         return None
-    words = system.text.strip()
-    at = text.find(words)
-    if not words or at < 0:
+    content = system.text.strip()
+    at = text.find(content)
+    if not content or at < 0:
         return None
-    end = at + len(words)
+    end = at + len(content)
     between = text[end : text.find(user.text.strip(), end)]
     ends = (word for word, token in tokenizer.added_tokens.items() if token in stop_token_ids)
     if any(word in between for word in ends):

@@ -1,4 +1,4 @@
-"""A conversation rewritten so that a template can take it, losing nothing (document 000, section 6.4)."""
+"""Messages of the IR as messages that a template can take, losing nothing (document 000, section 6.4)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters import turns
-from greenroom.engine.adapters.chat_template import TemplateMessage, TemplateTraits, as_parts
-from greenroom.engine.adapters.tool_prompt import write_call
-from greenroom.engine.parsers.contract import ToolCallParser
+from greenroom.engine.adapters import message_normalization as normalization
+from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
+from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.tool_prompt import render_call
+from greenroom.engine.parsers.base import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import Marker
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 
@@ -22,8 +23,8 @@ _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 _DIGITS = string.digits + string.ascii_letters
 
 
-class ConversationWriter:
-    """Writes messages in the shape that one template takes. Stateless between conversations.
+class MessageConverter:
+    """Converts messages into the shape that one template takes. Stateless between conversations.
 
     Args:
         parser: Format of calls, for templates that cannot show them.
@@ -35,8 +36,8 @@ class ConversationWriter:
         self._parser = parser
         self._marker = marker
 
-    def write(self, messages: Sequence[Message], instructions: str = "") -> list[TemplateMessage]:
-        """The conversation for the template.
+    def convert(self, messages: Sequence[Message], instructions: str = "") -> list[TemplateMessage]:
+        """Return the conversation for the template.
 
         Args:
             instructions: The server's own text for the system message; it is not marked.
@@ -45,24 +46,24 @@ class ConversationWriter:
             ProblemError: 400 for a tool's result that answers no call.
         """
         traits = self._traits
-        marked = [self._marked(message) for message in turns.name_results(messages)]
-        placed = turns.place_systems(marked, traits, instructions)
+        marked = [self._mark(message) for message in normalization.add_tool_names(messages)]
+        turns = normalization.arrange_system_messages(marked, traits, instructions)
         if not traits.repeated_roles and traits.tool_calls:
-            placed = turns.merge_repeated(placed)
-        said = turns.speak(placed, traits, self._written_call)
+            turns = normalization.merge_repeated_roles(turns)
+        turns = normalization.render_calls_as_text(turns, traits, self._render_call)
         if not traits.repeated_roles:
-            said = turns.merge_repeated(said)
+            turns = normalization.merge_repeated_roles(turns)
         if not traits.parallel_calls:
-            said = turns.one_call_a_turn(said)
+            turns = normalization.split_parallel_calls(turns)
         if not traits.text_beside_calls:
-            said = turns.split_calls(said)
+            turns = normalization.split_text_from_calls(turns)
         if not traits.assistant_first:
-            said = turns.open_with_user(said)
-        written = [self._written(turn) for turn in said]
-        return [as_parts(turn) for turn in written] if traits.parts else written
+            turns = normalization.insert_first_user_turn(turns)
+        converted = [self._convert_turn(turn) for turn in turns]
+        return [as_parts(turn) for turn in converted] if traits.parts else converted
 
-    def _marked(self, message: Message) -> Message:
-        """The message with its text marked; calls are marked where they are written, once decoded."""
+    def _mark(self, message: Message) -> Message:
+        """Return the message with its text marked; calls are marked when they are converted."""
         mark = self._marker.text
         return attrs.evolve(
             message,
@@ -71,44 +72,44 @@ class ConversationWriter:
             name=mark(message.name) if message.name else None,
         )
 
-    def _written(self, turn: Message) -> TemplateMessage:
-        written: TemplateMessage = {"role": turn.role, "content": turn.text}
+    def _convert_turn(self, turn: Message) -> TemplateMessage:
+        converted: TemplateMessage = {"role": turn.role, "content": turn.text}
         if turn.name:
-            written["name"] = turn.name
+            converted["name"] = turn.name
         if turn.reasoning:
-            written["reasoning_content"] = turn.reasoning
+            converted["reasoning_content"] = turn.reasoning
         if turn.tool_call_id is not None:
-            written["tool_call_id"] = self._call_id(turn.tool_call_id)
+            converted["tool_call_id"] = self._call_id(turn.tool_call_id)
         if turn.tool_calls:
-            written["tool_calls"] = [self._call(call) for call in turn.tool_calls]
+            converted["tool_calls"] = [self._call(call) for call in turn.tool_calls]
             if not turn.text and self._traits.calls_without_content:
-                written["content"] = None
-        return written
+                converted["content"] = None
+        return converted
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         function = {"name": self._marker.text(call.name), "arguments": self._arguments(call.arguments)}
         return {"id": self._call_id(call.id), "type": "function", "function": function}
 
     def _arguments(self, text: str) -> Any:
-        """What the template needs: an object where it walks through it, else JSON text."""
-        decoded = self._decoded(text)
+        """Return what the template needs: an object where it walks through it, else JSON text."""
+        decoded = self._decode(text)
         if not self._traits.arguments_as_text:
             return decoded if isinstance(decoded, dict) else {"arguments": decoded}
         return (
             json.dumps(decoded, ensure_ascii=False) if isinstance(decoded, dict) else self._marker.text(text)
         )
 
-    def _decoded(self, text: str) -> Any:
-        """Arguments as JSON, marked inside; text that is no JSON stays text, marked."""
+    def _decode(self, text: str) -> Any:
+        """Return arguments as decoded JSON, marked inside; text that is no JSON stays text, marked."""
         try:
             return self._marker.value(json.loads(text)) if text.strip() else {}
         except (ValueError, RecursionError):
             return self._marker.text(text)
 
-    def _written_call(self, call: ToolCall) -> str:
-        decoded = self._decoded(call.arguments)
+    def _render_call(self, call: ToolCall) -> str:
+        decoded = self._decode(call.arguments)
         arguments = json.dumps(decoded, ensure_ascii=False) if isinstance(decoded, dict) else None
-        return write_call(
+        return render_call(
             self._parser, self._marker.text(call.name), arguments or self._marker.text(call.arguments)
         )
 
@@ -117,7 +118,7 @@ class ConversationWriter:
 
 
 def short_call_id(call_id: str) -> str:
-    """Nine letters or digits for any id, always the same for the same id (Mistral's templates demand it)."""
+    """Return nine letters or digits for any id, the same for the same id, as Mistral's templates demand."""
     if _SHORT_ID.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:16], "big")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.choice import choose_thinking_parser, choose_tool_parser
+from greenroom.engine.parsers.parser_detection import detect_thinking_parser, detect_tool_parser
 from greenroom.engine.parsers.registry import TOOL_PARSERS, tool_parser
 from greenroom.schemas.capabilities import CapabilityRecord
 
@@ -31,26 +31,26 @@ SHOWN = {
 
 @pytest.mark.parametrize("template", SHOWN)
 def test_the_template_shows_the_format_of_calls(template: str) -> None:
-    assert choose_tool_parser(RECORD, template, "null").parser_id == SHOWN[template]
+    assert detect_tool_parser(RECORD, template, "null").parser_id == SHOWN[template]
 
 
 def test_the_record_goes_before_the_template_and_that_before_the_family() -> None:
     record = CapabilityRecord("text", "default", "qwen3", 4096, "llama_xml", "null")
-    assert choose_tool_parser(record, QWEN, "glm4_native").parser_id == "llama_xml"
-    assert choose_tool_parser(RECORD, QWEN, "glm4_native").parser_id == "hermes_json"
-    assert choose_tool_parser(RECORD, "", "glm4_native").parser_id == "glm4_native"
-    assert choose_tool_parser(RECORD, None, "glm4_native").parser_id == "glm4_native"
-    assert choose_thinking_parser(record, "<think></think>", "think_tag").parser_id == "null"
-    assert choose_thinking_parser(RECORD, "<think></think>", "null").parser_id == "think_tag"
-    assert choose_thinking_parser(RECORD, None, "think_tag").parser_id == "think_tag"
-    assert choose_thinking_parser(RECORD, None, "null").parser_id == "null"
+    assert detect_tool_parser(record, QWEN, "glm4_native").parser_id == "llama_xml"
+    assert detect_tool_parser(RECORD, QWEN, "glm4_native").parser_id == "hermes_json"
+    assert detect_tool_parser(RECORD, "", "glm4_native").parser_id == "glm4_native"
+    assert detect_tool_parser(RECORD, None, "glm4_native").parser_id == "glm4_native"
+    assert detect_thinking_parser(record, "<think></think>", "think_tag").parser_id == "null"
+    assert detect_thinking_parser(RECORD, "<think></think>", "null").parser_id == "think_tag"
+    assert detect_thinking_parser(RECORD, None, "think_tag").parser_id == "think_tag"
+    assert detect_thinking_parser(RECORD, None, "null").parser_id == "null"
 
 
 def test_markers_may_stand_in_the_vocabulary_only() -> None:
     words = ["a", "<|tool_call_start|>", "<|tool_call_end|>", "<|channel>", "<channel|>"]
-    assert choose_tool_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.pythonic"
-    assert choose_thinking_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.channel"
-    thinking = choose_thinking_parser(RECORD, None, "null", ["<think>", "</think>"])
+    assert detect_tool_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.pythonic"
+    assert detect_thinking_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.channel"
+    thinking = detect_thinking_parser(RECORD, None, "null", ["<think>", "</think>"])
     assert (thinking.parser_id, thinking.supports_toggle) == ("think_tag", True)
 
 

@@ -1,4 +1,4 @@
-"""Turns put into an order that a template takes: who may speak when, and after whom.
+"""Messages brought into an order that a template takes: which role may follow which.
 
 Everything here works on messages of the IR and loses none of their text.
 """
@@ -10,25 +10,25 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateTraits
+from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import invalid
 
-WriteCall = Callable[[ToolCall], str]
-"""A call in the words of the model."""
+RenderCall = Callable[[ToolCall], str]
+"""Writes a call in the model's own format."""
 
 
-def name_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages, with every result carrying the name of the function that it comes from.
+def add_tool_names(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages, every tool result with the name of the function that it comes from.
 
     Raises:
         ProblemError: 400 that names the first result without a call before it.
     """
-    called: dict[str | None, str] = {}
+    names: dict[str | None, str] = {}
     named: list[Message] = []
     for index, message in enumerate(messages):
-        called.update((call.id, call.name) for call in message.tool_calls)
-        if message.role == "tool" and message.tool_call_id not in called:
+        names.update((call.id, call.name) for call in message.tool_calls)
+        if message.role == "tool" and message.tool_call_id not in names:
             field = f"messages[{index}].tool_call_id"
             if message.tool_call_id is None:
                 raise invalid(f"`{field}` is missing: a tool message must name the call it answers.", field)
@@ -36,51 +36,57 @@ def name_results(messages: Sequence[Message]) -> list[Message]:
                 f"`{field}` is '{message.tool_call_id[:80]}', but no earlier call has that id.", field
             )
         if message.role == "tool":
-            message = attrs.evolve(message, name=called[message.tool_call_id])
+            message = attrs.evolve(message, name=names[message.tool_call_id])
         named.append(message)
     return named
 
 
-def place_systems(messages: Sequence[Message], traits: TemplateTraits, instructions: str) -> list[Message]:
-    """System messages where the template shows them, and the server's own instructions with them."""
+def arrange_system_messages(
+    messages: Sequence[Message], traits: TemplateTraits, instructions: str
+) -> list[Message]:
+    """Move system messages to where the template shows them, and add the server's own instructions."""
     systems = list(itertools.takewhile(lambda message: message.role == "system", messages))
     rest = list(messages[len(systems) :])
     if instructions:
-        first = join(systems[0].text if systems else "", instructions)
+        first = join_paragraphs(systems[0].text if systems else "", instructions)
         systems = [Message("system", (TextPart(first),)), *systems[1:]]
     if not traits.several_systems and len(systems) > 1:
-        systems = [Message("system", (TextPart(join(*(system.text for system in systems))),))]
+        systems = [Message("system", (TextPart(join_paragraphs(*(system.text for system in systems))),))]
     if not traits.late_system:
-        rest = [_said_by_user(turn) if turn.role == "system" else turn for turn in rest]
+        rest = [_as_user_message(turn) if turn.role == "system" else turn for turn in rest]
     if systems and not rest and not traits.system_alone:
         rest = [attrs.evolve(systems.pop(), role="user")]
     if systems and not traits.system:
-        user = Message("user", (TextPart(join(*(system.text for system in systems))),))
+        user = Message("user", (TextPart(join_paragraphs(*(system.text for system in systems))),))
         systems = []
-        rest = [_merge(user, rest[0]), *rest[1:]] if rest and rest[0].role == "user" else [user, *rest]
+        rest = (
+            [_merge_messages(user, rest[0]), *rest[1:]] if rest and rest[0].role == "user" else [user, *rest]
+        )
     return [*systems, *rest]
 
 
-def speak(turns: Sequence[Message], traits: TemplateTraits, write_call: WriteCall) -> list[Message]:
-    """Calls and results that the template cannot show, as text of the assistant and of the user."""
-    spoken = _spoken_calls(turns, traits)
-    return [_speak_turn(turn, spoken, traits, write_call) for turn in turns]
+def render_calls_as_text(
+    turns: Sequence[Message], traits: TemplateTraits, render_call: RenderCall
+) -> list[Message]:
+    """Write calls and results that the template cannot show as text of the assistant and of the user."""
+    call_ids = _calls_to_render(turns, traits)
+    return [_render_turn_as_text(turn, call_ids, traits, render_call) for turn in turns]
 
 
-def merge_repeated(turns: Iterable[Message]) -> list[Message]:
-    """One turn for each run of user or assistant turns; results of tools stay apart."""
+def merge_repeated_roles(turns: Iterable[Message]) -> list[Message]:
+    """Merge each run of user or of assistant turns into one; results of tools stay apart."""
     merged: list[Message] = []
     for turn in turns:
         same = bool(merged) and turn.role == merged[-1].role and turn.role in ("user", "assistant")
-        if same and not _is_talked_over(merged[-1], turn):
-            merged[-1] = _merge(merged[-1], turn)
+        if same and not _has_text_after_call(merged[-1], turn):
+            merged[-1] = _merge_messages(merged[-1], turn)
         else:
             merged.append(turn)
     return merged
 
 
-def split_calls(turns: Iterable[Message]) -> list[Message]:
-    """Text and calls in turns of their own, for templates that show only one of them."""
+def split_text_from_calls(turns: Iterable[Message]) -> list[Message]:
+    """Put text and calls into turns of their own, for templates that show only one of them."""
     split: list[Message] = []
     for turn in turns:
         if turn.tool_calls and turn.text:
@@ -90,8 +96,8 @@ def split_calls(turns: Iterable[Message]) -> list[Message]:
     return split
 
 
-def one_call_a_turn(turns: Sequence[Message]) -> list[Message]:
-    """Calls of one turn one after the other, each followed by its result if that came at once."""
+def split_parallel_calls(turns: Sequence[Message]) -> list[Message]:
+    """Give every call a turn of its own, followed by its result if that came at once."""
     single: list[Message] = []
     results: list[Message] = []
     for index, turn in enumerate(turns):
@@ -112,8 +118,8 @@ def one_call_a_turn(turns: Sequence[Message]) -> list[Message]:
     return single
 
 
-def open_with_user(turns: Sequence[Message]) -> list[Message]:
-    """An empty user turn before an assistant who would have the first word."""
+def insert_first_user_turn(turns: Sequence[Message]) -> list[Message]:
+    """Insert an empty user turn before an assistant or a tool that would come first."""
     for index, turn in enumerate(turns):
         if turn.role in ("assistant", "tool"):
             return [*turns[:index], Message("user"), *turns[index:]]
@@ -122,55 +128,57 @@ def open_with_user(turns: Sequence[Message]) -> list[Message]:
     return list(turns)
 
 
-def join(*texts: str) -> str:
-    """Texts as paragraphs."""
+def join_paragraphs(*texts: str) -> str:
+    """Return the texts as paragraphs."""
     return "\n\n".join(filter(None, texts))
 
 
-def _spoken_calls(turns: Sequence[Message], traits: TemplateTraits) -> set[str | None]:
-    """Ids of the calls that must be written as text."""
+def _calls_to_render(turns: Sequence[Message], traits: TemplateTraits) -> set[str | None]:
+    """Return the ids of the calls that must be written as text."""
     every = {call.id for turn in turns for call in turn.tool_calls}
     if not traits.tool_calls:
         return set(every)
     pairs = list(itertools.pairwise(turns))
-    broken_off = any(then.role == "user" and (turn.role == "tool" or turn.tool_calls) for turn, then in pairs)
-    talked_over = any(_is_talked_over(turn, then) for turn, then in pairs)
-    if (broken_off and not traits.user_after_tool) or (talked_over and not traits.repeated_roles):
+    interrupted = any(
+        then.role == "user" and (turn.role == "tool" or turn.tool_calls) for turn, then in pairs
+    )
+    followed_by_text = any(_has_text_after_call(turn, then) for turn, then in pairs)
+    if (interrupted and not traits.user_after_tool) or (followed_by_text and not traits.repeated_roles):
         return set(every)
     if traits.text_beside_calls or traits.repeated_roles:
         return set()
     return {call.id for turn in turns if turn.text for call in turn.tool_calls}
 
 
-def _is_talked_over(turn: Message, then: Message) -> bool:
-    """The assistant speaks right after a call: in one turn, the text would come to stand before the call."""
+def _has_text_after_call(turn: Message, then: Message) -> bool:
+    """Whether the assistant's text follows a call: in one turn, the text would come to stand before it."""
     return bool(turn.tool_calls) and then.role == "assistant" and bool(then.text)
 
 
-def _speak_turn(
-    turn: Message, spoken: set[str | None], traits: TemplateTraits, write_call: WriteCall
+def _render_turn_as_text(
+    turn: Message, call_ids: set[str | None], traits: TemplateTraits, render_call: RenderCall
 ) -> Message:
     if turn.role == "tool":
-        if traits.tool_results and (turn.tool_call_id not in spoken or not traits.tool_calls):
+        if traits.tool_results and (turn.tool_call_id not in call_ids or not traits.tool_calls):
             return turn
         return Message("user", (TextPart(f"Result of {turn.name}:\n{turn.text}"),))
-    written = [write_call(call) for call in turn.tool_calls if call.id in spoken]
-    if not written:
+    rendered = [render_call(call) for call in turn.tool_calls if call.id in call_ids]
+    if not rendered:
         return turn
-    text = "\n".join(filter(None, [turn.text, *written]))
-    kept = tuple(call for call in turn.tool_calls if call.id not in spoken)
+    text = "\n".join(filter(None, [turn.text, *rendered]))
+    kept = tuple(call for call in turn.tool_calls if call.id not in call_ids)
     return attrs.evolve(turn, content=(TextPart(text),), tool_calls=kept)
 
 
-def _merge(first: Message, second: Message) -> Message:
+def _merge_messages(first: Message, second: Message) -> Message:
     return attrs.evolve(
         second,
-        content=(TextPart(join(first.text, second.text)),),
-        reasoning=join(first.reasoning or "", second.reasoning or "") or None,
+        content=(TextPart(join_paragraphs(first.text, second.text)),),
+        reasoning=join_paragraphs(first.reasoning or "", second.reasoning or "") or None,
         tool_calls=(*first.tool_calls, *second.tool_calls),
         name=second.name or first.name,
     )
 
 
-def _said_by_user(system: Message) -> Message:
+def _as_user_message(system: Message) -> Message:
     return Message("user", (TextPart(f"[System message]\n{system.text}"),))

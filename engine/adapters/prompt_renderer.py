@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateTraits, check_options, render_conversation
-from greenroom.engine.adapters.conversation import ConversationWriter
-from greenroom.engine.adapters.tool_prompt import as_function, tool_prompt
-from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.adapters.chat_template import check_options, render_conversation
+from greenroom.engine.adapters.message_converter import MessageConverter
+from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
+from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import Marker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import JsonObject, Tool
@@ -16,7 +17,7 @@ from greenroom.schemas.requests import ChatInput
 
 
 @attrs.frozen
-class Prompt:
+class RenderedPrompt:
     """A rendered conversation.
 
     Args:
@@ -30,7 +31,7 @@ class Prompt:
     opens_thought: bool
 
 
-class PromptWriter:
+class PromptRenderer:
     """Renders chat requests for one model.
 
     Args:
@@ -52,30 +53,30 @@ class PromptWriter:
         self._tokenizer = tokenizer
         self._traits = traits
         self._tool_parser = tool_parser
-        self._thinking = thinking_parser
+        self._thinking_parser = thinking_parser
         self._native_tools = native_tools
         self._tool_injection = tool_injection
         self._marker = Marker(tokenizer.control_tokens)
 
-    def write(self, chat: ChatInput) -> Prompt:
-        """The prompt of a chat request.
+    def render(self, chat: ChatInput) -> RenderedPrompt:
+        """Return the prompt of a chat request.
 
         Raises:
             ProblemError: 400 for whatever the request or the template cannot do.
         """
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
-        writer = ConversationWriter(traits, self._tool_parser, self._marker)
-        messages = writer.write(chat.messages, self._instructions(offered))
+        converter = MessageConverter(traits, self._tool_parser, self._marker)
+        messages = converter.convert(chat.messages, self._tool_instructions(offered))
         native = offered if self._native_tools else ()
         text = render_conversation(
             self._tokenizer,
             messages,
-            tools=[as_function(self._marked(tool)) for tool in native] or None,
+            tools=[as_openai_tool(self._mark(tool)) for tool in native] or None,
             continue_final_message=chat.continue_final_message,
-            options=self._marked_json(chat.template_options, "chat_template_kwargs"),
+            options=self._mark_json(chat.template_options, "chat_template_kwargs"),
         )
-        return Prompt(text, offered, self._opens_thought(text, chat))
+        return RenderedPrompt(text, offered, self._opens_thought(text, chat))
 
     def _check(self, chat: ChatInput) -> TemplateTraits:
         if self._traits is None:
@@ -89,25 +90,25 @@ class PromptWriter:
         check_options(chat.template_options)
         return self._traits
 
-    def _instructions(self, offered: tuple[Tool, ...]) -> str:
-        """What the server has to say about tools itself."""
+    def _tool_instructions(self, offered: tuple[Tool, ...]) -> str:
+        """Return the text that describes the tools where the template does not."""
         if not offered or self._native_tools:
             return ""
         if not self._tool_injection:
             detail = "This model's template takes no tools, and describing them otherwise is switched off."
             raise invalid(detail, "tools", "unsupported_parameter")
-        return tool_prompt([self._marked(tool) for tool in offered], self._tool_parser)
+        return tool_prompt([self._mark(tool) for tool in offered], self._tool_parser)
 
-    def _marked(self, tool: Tool) -> Tool:
+    def _mark(self, tool: Tool) -> Tool:
         mark = self._marker
         return attrs.evolve(
             tool,
             name=mark.text(tool.name),
             description=mark.text(tool.description),
-            parameters=self._marked_json(tool.parameters, "tools"),
+            parameters=self._mark_json(tool.parameters, "tools"),
         )
 
-    def _marked_json(self, value: JsonObject, field: str) -> JsonObject:
+    def _mark_json(self, value: JsonObject, field: str) -> JsonObject:
         try:
             marked: JsonObject = self._marker.value(value)
         except ValueError as error:
@@ -116,7 +117,7 @@ class PromptWriter:
 
     def _opens_thought(self, text: str, chat: ChatInput) -> bool:
         """Whether the model's first words are still thought: the template has written the start marker."""
-        for start, end in self._thinking.markers:
+        for start, end in self._thinking_parser.markers:
             if chat.continue_final_message:
                 begun = unmark(chat.messages[-1].text)
                 opened = begun.rfind(start) > begun.rfind(end)

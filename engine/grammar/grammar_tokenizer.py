@@ -40,7 +40,7 @@ class GrammarTokenizer:
         except Exception as error:  # Rust reports a foreign tokenizer in many ways
             raise _unsupported(str(error)) from error
         self.size: int = self.inner.vocab_size
-        self.words = (self.size + 31) // 32
+        self.mask_words = (self.size + 31) // 32
         self._added = {token.content: ident for ident, token in backend.get_added_tokens_decoder().items()}
 
     @cached_property

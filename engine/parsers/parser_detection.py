@@ -10,19 +10,19 @@ from collections.abc import Collection
 
 import attrs
 
-from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
-from greenroom.engine.parsers.mlx_lm_parsers import OUR_TWINS, PREFIX, thinking_markers
+from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.mlx_lm_parsers import EQUIVALENT_PARSERS, PREFIX, thinking_markers
 from greenroom.engine.parsers.registry import TOOL_PARSERS, thinking_parser, tool_parser
 from greenroom.schemas.capabilities import CapabilityRecord
 
 
-def choose_tool_parser(
+def detect_tool_parser(
     record: CapabilityRecord,
     chat_template: str | None,
     family_default: str,
     vocabulary: Collection[str] = (),
 ) -> ToolCallParser:
-    """The parser of a model's tool calls. Imports mlx-lm, unless the record names a parser of ours.
+    """Return the parser of a model's tool calls. Imports mlx-lm, unless the record names a parser of ours.
 
     Args:
         chat_template: The template's source, if the model has one.
@@ -32,32 +32,32 @@ def choose_tool_parser(
     Raises:
         LookupError: The record names a parser that does not exist.
     """
-    shown = record.tool_parser or _tool_parser_shown(chat_template or "", vocabulary)
-    return tool_parser(shown or family_default)
+    parser_id = record.tool_parser or _tool_parser_of_template(chat_template or "", vocabulary)
+    return tool_parser(parser_id or family_default)
 
 
-def choose_thinking_parser(
+def detect_thinking_parser(
     record: CapabilityRecord,
     chat_template: str | None,
     family_default: str,
     vocabulary: Collection[str] = (),
 ) -> ThinkingParser:
-    """The parser of a model's thoughts; arguments as for `choose_tool_parser`."""
-    shown = record.thinking_parser or _thinking_parser_shown(chat_template or "", vocabulary)
-    return thinking_parser(shown or family_default)
+    """Return the parser of a model's thoughts; arguments as for `choose_tool_parser`."""
+    parser_id = record.thinking_parser or _thinking_parser_of_template(chat_template or "", vocabulary)
+    return thinking_parser(parser_id or family_default)
 
 
-def _tool_parser_shown(template: str, vocabulary: Collection[str]) -> str | None:
+def _tool_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
     if "<tool_call>" in template and "<name>" in template and "<arguments>" in template:
         return "glm4_xml"  # Before mlx-lm, which would take it for JSON.
     return (
-        _inferred_by_mlx_lm(_Shown(template))
-        or _tool_parser_of_ours(template)
-        or _inferred_by_mlx_lm(_Shown(None, vocabulary))
+        _inferred_by_mlx_lm(_TokenizerStandIn(template))
+        or _own_tool_parser_of_template(template)
+        or _inferred_by_mlx_lm(_TokenizerStandIn(None, vocabulary))
     )
 
 
-def _tool_parser_of_ours(template: str) -> str | None:
+def _own_tool_parser_of_template(template: str) -> str | None:
     if "<tool_call>" in template:
         return "hermes_json"
     if "<|tool_call|>" in template:
@@ -70,7 +70,7 @@ def _tool_parser_of_ours(template: str) -> str | None:
 
 
 @attrs.frozen
-class _Shown:
+class _TokenizerStandIn:
     """As much of a tokenizer as mlx-lm's inference looks at."""
 
     chat_template: str | None
@@ -83,22 +83,22 @@ class _Shown:
         return []
 
 
-def _inferred_by_mlx_lm(shown: _Shown) -> str | None:
+def _inferred_by_mlx_lm(tokenizer: _TokenizerStandIn) -> str | None:
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
-    name: str | None = _infer_tool_parser(shown)
-    if name is None or name in OUR_TWINS:
-        return OUR_TWINS.get(name or "")
+    name: str | None = _infer_tool_parser(tokenizer)
+    if name is None or name in EQUIVALENT_PARSERS:
+        return EQUIVALENT_PARSERS.get(name or "")
     return PREFIX + name if PREFIX + name in TOOL_PARSERS else None
 
 
-def _thinking_parser_shown(template: str, vocabulary: Collection[str]) -> str | None:
+def _thinking_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
     # Templates that open the thought in the prompt may show the end marker only.
     shown = next((name for name, (_, end) in thinking_markers().items() if end in template), None)
     if shown is None and vocabulary:
         from mlx_lm.tokenizer_utils import _infer_thinking
 
-        start, end, *_ = _infer_thinking(_Shown(None, vocabulary))
+        start, end, *_ = _infer_thinking(_TokenizerStandIn(None, vocabulary))
         shown = next((name for name, pair in thinking_markers().items() if pair == (start, end)), None)
     if shown is None:
         return None

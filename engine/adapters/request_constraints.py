@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from greenroom.engine.loading.libraries import import_grammar_library
-from greenroom.engine.parsers.contract import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import ToolChoice
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from greenroom.engine.grammar.matcher import Matcher
 
 
-class Constraints:
+class RequestConstraints:
     """Compiles the constraints of requests; belongs to the thread that prepares prompts.
 
     Args:
@@ -37,13 +37,13 @@ class Constraints:
         self._tokenizer = tokenizer
         self._stop_token_ids = stop_token_ids
         self._tool_parser = tool_parser
-        self._thinking = thinking_parser
+        self._thinking_parser = thinking_parser
         self._compiler: GrammarCompiler | None = None
 
-    def matcher(
+    def new_matcher(
         self, request: InferenceRequest, parameters: GenerationParameters, *, opens_thought: bool = False
     ) -> Matcher | None:
-        """What holds the answer to the request's constraints; None if it has none.
+        """Return a matcher of the request's constraints at the beginning of an answer; None if it has none.
 
         Args:
             parameters: The request's, resolved.
@@ -55,20 +55,20 @@ class Constraints:
         if isinstance(request.input, RawInput):
             constraint = Constraint(request.response_format)
         else:
-            constraint = self._of_chat(request, request.input, parameters, opens_thought)
+            constraint = self._chat_constraint(request, request.input, parameters, opens_thought)
         thought = constraint.thought
         budget = None if thought is None else thought.budget
         if constraint.response_format is None and constraint.calls is None and budget is None:
             return None
-        matcher = self._compiler_of_model().compile(constraint)
-        begun = isinstance(request.input, ChatInput) and request.input.continue_final_message
-        if begun and not opens_thought and matcher is not None and matcher.holds_answer:
+        matcher = self._get_compiler().compile(constraint)
+        continued = isinstance(request.input, ChatInput) and request.input.continue_final_message
+        if continued and not opens_thought and matcher is not None and matcher.constrains_answer:
             field = "continue_final_message"
             detail = f"`{field}` cannot be combined with a constraint on the whole answer: it has begun."
             raise invalid(detail, field, "unsupported_parameter")
         return matcher
 
-    def _of_chat(
+    def _chat_constraint(
         self,
         request: InferenceRequest,
         chat: ChatInput,
@@ -76,35 +76,38 @@ class Constraints:
         opens_thought: bool,
     ) -> Constraint:
         calls = None
-        _check_choice(chat)
-        if _limits_calls(chat, request):
+        _check_tool_choice(chat)
+        if _may_constrain_calls(chat, request):
             choice, parallel = chat.tool_choice, chat.parallel_tool_calls
             calls = CallConstraint(chat.tools, choice, self._tool_parser.parser_id, parallel)
         thought = None
-        if self._thinking.markers and (opens_thought or _thinks(chat)):
-            start, end = self._thinking.markers[0]
+        if self._thinking_parser.markers and (opens_thought or _thinking_enabled(chat)):
+            start, end = self._thinking_parser.markers[0]
             budget = parameters.thinking_budget
             thought = ThoughtConstraint(start, end, opens_thought, budget)
         return Constraint(request.response_format, calls, thought)
 
-    def _compiler_of_model(self) -> GrammarCompiler:
-        """Made when first needed: it holds the GIL, about a second for a vocabulary of 150,000 tokens."""
+    def _get_compiler(self) -> GrammarCompiler:
+        """Return the compiler, made when first needed.
+
+        Making it holds the GIL, about a second for a vocabulary of 150,000 tokens.
+        """
         if self._compiler is None:
             import_grammar_library()
             from greenroom.engine.grammar.compiler import GrammarCompiler
-            from greenroom.engine.grammar.tokens import GrammarTokenizer
+            from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 
-            known = GrammarTokenizer(self._tokenizer.wrapped, self._stop_token_ids)
-            self._compiler = GrammarCompiler(known)
+            tokenizer = GrammarTokenizer(self._tokenizer.wrapped, self._stop_token_ids)
+            self._compiler = GrammarCompiler(tokenizer)
         return self._compiler
 
 
-def _thinks(chat: ChatInput) -> bool:
+def _thinking_enabled(chat: ChatInput) -> bool:
     return chat.template_options.get("enable_thinking") is not False
 
 
-def _limits_calls(chat: ChatInput, request: InferenceRequest) -> bool:
-    """Whether calls may have to be held to a grammar, which alone knows for sure."""
+def _may_constrain_calls(chat: ChatInput, request: InferenceRequest) -> bool:
+    """Whether calls may need a grammar; only the grammar itself knows for sure."""
     choice = chat.tool_choice
     if not chat.tools or choice.mode == "none":
         return False
@@ -112,7 +115,7 @@ def _limits_calls(chat: ChatInput, request: InferenceRequest) -> bool:
     return limited or request.response_format is not None or any(tool.strict for tool in chat.tools)
 
 
-def _check_choice(chat: ChatInput) -> None:
+def _check_tool_choice(chat: ChatInput) -> None:
     """Refuse a choice that no tool on offer can satisfy.
 
     Raises:
