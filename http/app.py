@@ -6,13 +6,11 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.answering import request_id
-from greenroom.http.answering.problem_documents import answer_errors
-from greenroom.http.answering.response_timing import PATIENCE
+from greenroom.http.answering.current_request import request_id
+from greenroom.http.answering.error_responses import answer_errors
+from greenroom.http.answering.response_timing import STATUS_TIMEOUT
 from greenroom.http.guard.host_guard import HostGuard
-from greenroom.http.openai.chat_routes import chat_routes
-from greenroom.http.openai.completion_routes import completion_routes
-from greenroom.http.openai.model_routes import model_routes
+from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.transport.connection import new_request_id
 from greenroom.http.transport.request_connection import RequestConnection
@@ -20,15 +18,20 @@ from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
+PROTOCOLS = (OPENAI_PROTOCOL,)
+"""All that are spoken; the first one shapes the errors of paths that belong to none."""
+
 BODY_TIMEOUT = 60
 """Seconds in which a body must arrive."""
 
 
-def create_app(pool: Ref[PoolMessage], settings: Settings, *, patience: float = PATIENCE) -> QuartTrio:
-    """An application that turns HTTP requests into messages to the pool.
+def create_app(
+    pool: Ref[PoolMessage], settings: Settings, *, status_timeout: float = STATUS_TIMEOUT
+) -> QuartTrio:
+    """Return an application that turns HTTP requests into messages to the pool.
 
     Args:
-        patience: Seconds that a client waits for its status at most; then a stream opens.
+        status_timeout: Seconds that a client waits for its status at most; then a stream opens.
     """
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
@@ -36,37 +39,37 @@ def create_app(pool: Ref[PoolMessage], settings: Settings, *, patience: float = 
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
-    answer_errors(app, request_id)
+    answer_errors(app, PROTOCOLS)
     _guard(app, HostGuard(settings))
     app.register_blueprint(health_routes(pool))
-    app.register_blueprint(model_routes(pool))
-    app.register_blueprint(chat_routes(pool, patience))
-    app.register_blueprint(completion_routes(pool, patience))
+    for protocol in PROTOCOLS:
+        for routes in protocol.routes(pool, status_timeout):
+            app.register_blueprint(routes)
     return app
 
 
-def _guard(app: QuartTrio, gatekeeper: HostGuard) -> None:
-    async def check() -> Response | None:
+def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
+    async def check_request() -> Response | None:
         request.scope["state"]["request_id"] = new_request_id()
-        refusal = gatekeeper.refuses(request.method, request.headers)
+        refusal = host_guard.refuses(request.method, request.headers)
         if refusal is not None:
             raise ProblemError(refusal)
         if request.method == "OPTIONS":
             if "Origin" in request.headers:
-                return Response(status=204, headers=gatekeeper.preflight(request.headers))
+                return Response(status=204, headers=host_guard.preflight(request.headers))
         elif request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
-            refusal = gatekeeper.refuses_body(request.mimetype, request.headers)
+            refusal = host_guard.refuses_body(request.mimetype, request.headers)
             if refusal is not None:
                 raise ProblemError(refusal)
         return None
 
-    async def sign(response: Response) -> Response:
+    async def add_headers(response: Response) -> Response:
         response.headers["x-request-id"] = request_id()
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
-        if origin is not None and gatekeeper.allows_origin(origin):
-            response.headers.update(gatekeeper.grants(origin))
+        if origin is not None and host_guard.allows_origin(origin):
+            response.headers.update(host_guard.grants(origin))
         return response
 
-    app.before_request(check)
-    app.after_request(sign)
+    app.before_request(check_request)
+    app.after_request(add_headers)

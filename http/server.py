@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import trio
 
 from greenroom.actors.system import System
-from greenroom.http.app import create_app
+from greenroom.http.app import PROTOCOLS, create_app
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.schemas.settings import Settings
 
@@ -33,5 +33,6 @@ async def serve(
         OSError: The address cannot be bound.
     """
     listeners = await open_listeners(settings, sockets)
-    loop = AcceptLoop(create_app(system.pool, settings), settings)
+    app = create_app(system.pool, settings)
+    loop = AcceptLoop(app, settings, error_members=PROTOCOLS[0].error_members)
     await loop.run(listeners, trio.Event() if drain is None else drain, task_status)

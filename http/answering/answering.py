@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import trio
-from quart import Response, request
+from quart import Response
 
 from greenroom.http.answering.collected_answer import Choice
 from greenroom.http.answering.event_stream import Events, EventStream
-from greenroom.http.answering.sse_text import json_bytes
+from greenroom.http.answering.json_encoding import json_bytes
 from greenroom.schemas.events import (
     Failed,
     Finished,
@@ -26,16 +26,6 @@ STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
-
-
-def request_id() -> str:
-    """The id of the request that is being answered."""
-    return str(request.scope["state"]["request_id"])
-
-
-def answer_id(prefix: str) -> str:
-    """The id of its answer, in which the request's can be recognised."""
-    return f"{prefix}-{request_id().removeprefix('req_')}"
 
 
 def json_response(document: Any) -> Response:

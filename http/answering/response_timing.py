@@ -10,12 +10,12 @@ from greenroom.http.answering.event_stream import Events
 from greenroom.schemas.events import Admitted, Failed, InferenceEvent, QueueStatus
 from greenroom.schemas.problems import ProblemError
 
-PATIENCE = 2.0
+STATUS_TIMEOUT = 2.0
 """Seconds that a client waits for its status at most."""
 
 
-async def until_begun(events: Events, patience: float) -> list[InferenceEvent]:
-    """Wait until the answer begins, and at most `patience` seconds for models, slots and queues.
+async def wait_for_first_event(events: Events, status_timeout: float) -> list[InferenceEvent]:
+    """Wait until the answer begins, and at most `status_timeout` seconds for models, slots and queues.
 
     Returns:
         The events so far.
@@ -23,20 +23,20 @@ async def until_begun(events: Events, patience: float) -> list[InferenceEvent]:
     Raises:
         ProblemError: The request is refused, or failed before anything of it was sent.
     """
-    begun: list[InferenceEvent] = []
-    with trio.move_on_after(patience):
-        while not begun or isinstance(begun[-1], QueueStatus | Admitted):
-            begun.append(_unless_failed(await events.receive()))
-    return begun
+    received: list[InferenceEvent] = []
+    with trio.move_on_after(status_timeout):
+        while not received or isinstance(received[-1], QueueStatus | Admitted):
+            received.append(_unless_failed(await events.receive()))
+    return received
 
 
-async def until_admitted(all_events: Sequence[Events], patience: float) -> None:
-    """Wait until every one of several requests is known to fit, and at most `patience` seconds.
+async def wait_for_admission(all_events: Sequence[Events], status_timeout: float) -> None:
+    """Wait until every one of several requests is known to fit, and at most `status_timeout` seconds.
 
     Raises:
         ProblemError: One of them is refused.
     """
-    with trio.move_on_after(patience):
+    with trio.move_on_after(status_timeout):
         for events in all_events:
             while not isinstance(_unless_failed(await events.receive()), Admitted):
                 pass

@@ -8,28 +8,28 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.answering.answering import collect, json_response, stream_response
+from greenroom.http.answering.current_request import answer_id, request_id, request_resources
 from greenroom.http.answering.event_stream import EventStream
 from greenroom.http.answering.request_parameters import refuse_unsupported
-from greenroom.http.answering.response_timing import until_begun
+from greenroom.http.answering.response_timing import wait_for_first_event
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.http.openai.whole_answers import chat_completion
-from greenroom.http.transport.request_connection import held
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import structure
 
 
-def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
+def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     """The routes.
 
     Args:
-        patience: Seconds that a client waits for its status at most.
+        status_timeout: Seconds that a client waits for its status at most.
     """
     routes = Blueprint("chat", __name__)
 
@@ -41,13 +41,13 @@ def chat_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         asked = parse_chat_request(
             wire, body, request_id(), client_name(request.headers, request.remote_addr)
         )
-        generation = held().enter_context(Generation(pool, asked))
+        generation = request_resources().enter_context(Generation(pool, asked))
         created = int(time.time())
         if not wire.stream:
             choices = await collect(generation, asked.choices)
             model = generation.key.model
             return json_response(chat_completion(answer_id("chatcmpl"), model, created, choices))
-        begun = await until_begun(generation, patience)
+        begun = await wait_for_first_event(generation, status_timeout)
         usage = bool(wire.stream_options and wire.stream_options.include_usage)
         said_of_it = (answer_id("chatcmpl"), generation.key.model, created)
         progress = bool(wire.return_progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.sse_text import json_string
+from greenroom.http.answering.json_encoding import json_string
 from greenroom.http.openai.logprobs import chat_logprobs
 from greenroom.http.openai.stream import OpenAIStream
 from greenroom.schemas.events import (

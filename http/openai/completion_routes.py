@@ -11,19 +11,19 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.answering import answer_id, collect, json_response, request_id, stream_response
+from greenroom.http.answering.answering import collect, json_response, stream_response
 from greenroom.http.answering.collected_answer import Choice
+from greenroom.http.answering.current_request import answer_id, request_id, request_resources
 from greenroom.http.answering.event_stream import EventStream
 from greenroom.http.answering.parallel_generations import ParallelGenerations
 from greenroom.http.answering.request_parameters import refuse_unsupported
-from greenroom.http.answering.response_timing import until_admitted, until_begun
+from greenroom.http.answering.response_timing import wait_for_admission, wait_for_first_event
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import read_json
 from greenroom.http.openai.completion_request import parse_completion_requests, parse_echoes
 from greenroom.http.openai.completion_stream import CompletionStream
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.http.openai.whole_answers import completion
-from greenroom.http.transport.request_connection import held
 from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.completions import CompletionRequest
@@ -31,11 +31,11 @@ from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import structure
 
 
-def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
+def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     """The routes.
 
     Args:
-        patience: Seconds that a client waits for its status at most.
+        status_timeout: Seconds that a client waits for its status at most.
     """
     routes = Blueprint("completions", __name__)
 
@@ -49,9 +49,9 @@ def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
         )
         choices = asked[0].choices
         echoes = tuple(echo for echo in parse_echoes(wire) for _ in range(choices))
-        generations = [held().enter_context(Generation(pool, one)) for one in asked]
+        generations = [request_resources().enter_context(Generation(pool, one)) for one in asked]
         created = int(time.time())
-        begun = await _begin(generations, patience if wire.stream else math.inf)
+        begun = await _begin(generations, status_timeout if wire.stream else math.inf)
         said_of_it = (answer_id("cmpl"), generations[0].key.model, created, echoes)
         if wire.stream:
             usage = bool(wire.stream_options and wire.stream_options.include_usage)
@@ -65,10 +65,10 @@ def completion_routes(pool: Ref[PoolMessage], patience: float) -> Blueprint:
     return routes
 
 
-async def _begin(generations: Sequence[Generation], patience: float) -> list[InferenceEvent]:
+async def _begin(generations: Sequence[Generation], status_timeout: float) -> list[InferenceEvent]:
     if len(generations) == 1:
-        return await until_begun(generations[0], patience)
-    await until_admitted(generations, patience)
+        return await wait_for_first_event(generations[0], status_timeout)
+    await wait_for_admission(generations, status_timeout)
     return []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.sse_text import json_string, json_text
+from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.http.openai.logprobs import CompletionLogprobs
 from greenroom.http.openai.stream import OpenAIStream
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
@@ -53,7 +53,7 @@ class CompletionStream(OpenAIStream):
         """What the client is told about an event; nothing for those that this protocol does not know."""
         match event:
             case TextDelta(text, index, scores):
-                said = json_text(self._scores[index].add(scores)) if scores else b"null"
+                said = json_ascii(self._scores[index].add(scores)) if scores else b"null"
                 return self._chunk(index, text, logprobs=said)
             case Finished():
                 return self._ending(event)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from greenroom.http.answering.sse_text import json_string, json_text
+from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.schemas.events import Token, TokenLogprob
 
 LEAST = -9999.0
@@ -32,7 +32,7 @@ def _scored(score: TokenLogprob) -> bytes:
 @lru_cache(maxsize=65536)
 def _named(token: Token) -> bytes:
     """The members that are the same whenever the token comes up."""
-    return b'"token":%b,"bytes":%b' % (json_string(token.text), json_text(list(token.bytes)))
+    return b'"token":%b,"bytes":%b' % (json_string(token.text), json_ascii(list(token.bytes)))
 
 
 class CompletionLogprobs:

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answering import json_response
-from greenroom.http.answering.asking import ask
+from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.schemas.model_protocol import ListModels, ModelList, PoolMessage
 from greenroom.schemas.openai.models import Model, Models
 from greenroom.schemas.problems import ProblemError, model_not_found
@@ -20,7 +20,7 @@ def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
     routes = Blueprint("models", __name__)
 
     async def listed() -> tuple[Model, ...]:
-        cards = (await ask(pool, ListModels(), ModelList)).models
+        cards = (await ask_actor(pool, ListModels(), ModelList)).models
         return tuple(Model(card.id, card.created, card.owned_by) for card in cards)
 
     @routes.get("/v1/models")

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 
 import attrs
 
-from greenroom.http.answering.problem_documents import openai_error
-from greenroom.http.answering.sse_text import DONE, json_string, json_text, system_fingerprint
+from greenroom.http.answering.json_encoding import json_ascii, json_string
+from greenroom.http.openai.errors import error_object
 from greenroom.schemas.events import Finished
 from greenroom.schemas.openai.answers import usage_body
 from greenroom.schemas.problems import Problem
+
+DONE = b"data: [DONE]\n\n"
+
+
+@cache
+def system_fingerprint() -> str:
+    """Return which build answers."""
+    from importlib.metadata import version
+
+    return f"fp_greenroom_{version('greenroom')}"
 
 
 class OpenAIStream(ABC):
@@ -52,7 +63,7 @@ class OpenAIStream(ABC):
     def failure(self, problem: Problem) -> bytes:
         """The end of an answer that cannot be completed."""
         self.finished = True
-        return b'data: {"error":%b}\n\n' % json_text(openai_error(problem)) + DONE
+        return b'data: {"error":%b}\n\n' % json_ascii(error_object(problem)) + DONE
 
     @abstractmethod
     def _last_chunk(self, index: int, reason: bytes) -> bytes:
@@ -65,7 +76,7 @@ class OpenAIStream(ABC):
             return ending
         self.finished = True
         if self._include_usage:
-            usage = json_text(attrs.asdict(usage_body(self._ends, self._choices)))
+            usage = json_ascii(attrs.asdict(usage_body(self._ends, self._choices)))
             ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
         return ending + DONE
 

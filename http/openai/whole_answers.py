@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 from greenroom.http.answering.collected_answer import Choice
-from greenroom.http.answering.sse_text import system_fingerprint
 from greenroom.http.openai.logprobs import CompletionLogprobs, chat_logprobs
-from greenroom.http.openai.stream import finish_reason
+from greenroom.http.openai.stream import finish_reason, system_fingerprint
 from greenroom.schemas.events import Finished
 from greenroom.schemas.openai.answers import (
     ChatChoice,

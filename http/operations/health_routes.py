@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answering import json_response
-from greenroom.http.answering.asking import ask
+from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.schemas.model_protocol import DescribePool, PoolMessage, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -33,7 +33,7 @@ def health_routes(pool: Ref[PoolMessage]) -> Blueprint:
 
     @routes.get("/readyz")
     async def ready() -> Response:
-        status = await ask(pool, DescribePool(), PoolStatus)
+        status = await ask_actor(pool, DescribePool(), PoolStatus)
         if not status.ready:
             hung = [str(model.key) for model in status.models if model.hung]
             why = (

@@ -10,13 +10,17 @@ from typing import Any
 import structlog
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.answering.problem_documents import problem_document, problem_headers
-from greenroom.http.transport.connection import LINGER, Connection, new_request_id
+from greenroom.http.answering.problem_documents import (
+    ErrorMembers,
+    no_members,
+    problem_document,
+    problem_headers,
+)
+from greenroom.http.transport.connection import LINGER, Connection, ServerConfig, new_request_id
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import STALL, SocketStream
 from greenroom.schemas.problems import Problem
@@ -33,12 +37,19 @@ class AcceptLoop:
     Args:
         app: Any ASGI application.
         stall: Seconds after which a reader that takes nothing is given up.
+        error_members: What a document carries that refuses a client before a path is known.
     """
 
-    def __init__(self, app: ASGIFramework, settings: Settings, stall: float = STALL) -> None:
+    def __init__(
+        self,
+        app: ASGIFramework,
+        settings: Settings,
+        stall: float = STALL,
+        error_members: ErrorMembers = no_members,
+    ) -> None:
         self._connections: set[Connection] = set()
         self._app = ASGIWrapper(app)
-        self._config = _config(settings)
+        self._config = _config(settings, error_members)
         self._context = WorkerContext(None)
         self._settings = settings
         self._stall = stall
@@ -114,7 +125,7 @@ class AcceptLoop:
         )
         log.warning("connection refused", connections=self.connections)
         request_id = new_request_id()
-        body = problem_document(problem, request_id)
+        body = problem_document(problem, request_id, self._config.error_members)
         headers = {
             **problem_headers(problem),
             "x-request-id": request_id,
@@ -153,8 +164,8 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
     return listeners
 
 
-def _config(settings: Settings) -> Config:
-    config = Config()
+def _config(settings: Settings, error_members: ErrorMembers) -> ServerConfig:
+    config = ServerConfig(error_members)
     config.keep_alive_timeout = settings.idle_connection
     config.keep_alive_max_requests = 2**62
     config.h11_max_incomplete_size = LARGEST_HEAD

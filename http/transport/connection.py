@@ -20,12 +20,19 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from greenroom.http.answering.problem_documents import problem_document, problem_headers
+from greenroom.http.answering.problem_documents import ErrorMembers, problem_document, problem_headers
 from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.problems import Problem
 
 LINGER = 2.0
 """Seconds in which a client may still send what nobody reads, so that it sees the answer and no reset."""
+
+
+class ServerConfig(Config):
+    """Hypercorn's configuration, with the shape of what is refused before a path is known."""
+
+    def __init__(self, error_members: ErrorMembers) -> None:
+        self.error_members = error_members
 
 
 class Connection(TCPServer):
@@ -38,7 +45,9 @@ class Connection(TCPServer):
 
     stream: SocketStream  # type: ignore[assignment]
 
-    def __init__(self, app: AppWrapper, config: Config, context: WorkerContext, stream: SocketStream) -> None:
+    def __init__(
+        self, app: AppWrapper, config: ServerConfig, context: WorkerContext, stream: SocketStream
+    ) -> None:
         super().__init__(app, config, context, {}, stream)  # type: ignore[arg-type]
         self._last_said = False
         self._ended = False
@@ -129,6 +138,7 @@ class Http11(H11Protocol):
 
     stream: HTTPStream | None
     connection: h11.Connection
+    config: ServerConfig
     _chunked = False
 
     async def stream_send(self, event: StreamEvent) -> None:
@@ -177,7 +187,7 @@ class Http11(H11Protocol):
         """Answer what is no HTTP at all with a problem document too."""
         problem = Problem(status_code, "bad_request", "The request is not valid HTTP/1.1.")
         request_id = new_request_id()
-        body = problem_document(problem, request_id)
+        body = problem_document(problem, request_id, self.config.error_members)
         headers = {
             **problem_headers(problem),
             "content-length": str(len(body)),

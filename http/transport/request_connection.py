@@ -1,13 +1,12 @@
-"""Quart-Trio's request, mended: its ending reaches Hypercorn, and what it holds is given back."""
+"""Quart-Trio's request, mended: its ending reaches Hypercorn, and what it holds is released."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import cast
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent
-from quart import Request, request
+from quart import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 
@@ -15,9 +14,9 @@ class RequestConnection(TrioASGIHTTPConnection):
     """One request from its first byte to the last of its answer."""
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Answer; whatever the answer held is closed, even if it was never begun."""
-        with ExitStack() as held:
-            self.scope["state"]["held"] = held
+        """Answer, and release the request's resources, even if its answer was never begun."""
+        with ExitStack() as resources:
+            self.scope["state"]["resources"] = resources
             await super().__call__(receive, send)
 
     async def handle_request(  # type: ignore[override]
@@ -37,8 +36,3 @@ class RequestConnection(TrioASGIHTTPConnection):
                 await send(message)
 
         await super().handle_request(nursery, request, send_whole_ending)
-
-
-def held() -> ExitStack:
-    """What the current request holds: closed when its answer has ended or its client has left."""
-    return cast("ExitStack", request.scope["state"]["held"])

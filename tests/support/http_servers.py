@@ -14,7 +14,7 @@ from hypercorn.typing import ASGIFramework
 
 from greenroom.actors.engines import Engines
 from greenroom.actors.system import System, open_system
-from greenroom.http.app import create_app
+from greenroom.http.app import PROTOCOLS, create_app
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.transport.socket_stream import STALL
 from greenroom.schemas.settings import Settings
@@ -46,7 +46,8 @@ class Server:
 async def running(app: ASGIFramework, settings: Settings, stall: float = STALL) -> AsyncIterator[Server]:
     """Any application behind our accept loop, on a free port."""
     settings = attrs.evolve(settings, port=0)
-    loop, drain, stopped = AcceptLoop(app, settings, stall), trio.Event(), trio.Event()
+    loop = AcceptLoop(app, settings, stall, PROTOCOLS[0].error_members)
+    drain, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[str, ...]]) -> None:
         await loop.run(await open_listeners(settings, ()), drain, task_status)
@@ -73,11 +74,11 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, *, engines: Engines | None = None, patience: float = 2.0, stall: float = STALL
+    settings: Settings, *, engines: Engines | None = None, status_timeout: float = 2.0, stall: float = STALL
 ) -> AsyncIterator[Served]:
     """The whole server, without its process."""
     async with open_system(settings, engines=engines) as system:
-        app = create_app(system.pool, settings, patience=patience)
+        app = create_app(system.pool, settings, status_timeout=status_timeout)
         async with running(app, settings, stall) as server:
             yield Served(server, system)
 

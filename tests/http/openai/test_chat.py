@@ -245,7 +245,7 @@ async def test_a_model_that_cannot_be_loaded_is_a_503_that_is_not_retried(
 async def slow_to_load(settings: Settings, faults: Faults) -> AsyncIterator[Served]:
     """A server whose model loads when the test says so, and whose clients wait 0.2 s for a status."""
     faults.gate = threading.Event()
-    async with serving(settings, engines=FaultyEngines(settings, faults), patience=0.2) as served:
+    async with serving(settings, engines=FaultyEngines(settings, faults), status_timeout=0.2) as served:
         try:
             yield served
         finally:

@@ -11,8 +11,8 @@ import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from greenroom.http.answering.collected_answer import Choice
+from greenroom.http.answering.json_encoding import json_string
 from greenroom.http.answering.request_parameters import refuse_unsupported
-from greenroom.http.answering.sse_text import json_string
 from greenroom.http.guard.request_body import MAX_CONTAINERS, decode_json
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.chat_stream import ChatStream

@@ -12,9 +12,10 @@ from quart import Response, request
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 
+from greenroom.http.answering.current_request import request_resources
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.transport.connection import Connection
-from greenroom.http.transport.request_connection import RequestConnection, held
+from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import Server, connected, fetch, running
 
@@ -64,7 +65,7 @@ def make_app(ended: trio.Event | None = None) -> QuartTrio:
 
     @app.get("/wait")
     async def wait() -> Response:
-        held().callback(ended.set)
+        request_resources().callback(ended.set)
         await trio.sleep_forever()
         raise AssertionError
 

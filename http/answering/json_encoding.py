@@ -1,11 +1,8 @@
-"""JSON strings and server-sent events as bytes, made quickly: one of each per token."""
+"""JSON as bytes, made quickly: an answer needs some for every token."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
-
-DONE = b"data: [DONE]\n\n"
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -13,7 +10,7 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def json_string(text: str) -> bytes:
-    """Text as a JSON string, readable where it is not ASCII, safe in a stream of lines."""
+    """Return text as a JSON string, readable where it is not ASCII, safe in a stream of lines."""
     encoded = _encode(text)
     if encoded.isascii():
         return encoded.encode("ascii")
@@ -22,18 +19,10 @@ def json_string(text: str) -> bytes:
 
 
 def json_bytes(value: object) -> bytes:
-    """Any value as JSON in UTF-8."""
+    """Return a value as JSON in UTF-8."""
     return _encode(value).encode("utf-8", "backslashreplace")
 
 
-def json_text(value: object) -> bytes:
-    """Any value as JSON, safe in a stream of lines."""
+def json_ascii(value: object) -> bytes:
+    """Return a value as JSON in ASCII, safe in a stream of lines."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
-
-
-@cache
-def system_fingerprint() -> str:
-    """Which build answers."""
-    from importlib.metadata import version
-
-    return f"fp_greenroom_{version('greenroom')}"

@@ -1,0 +1,72 @@
+"""Every exception of the application as an error response in the shape of the protocol that was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, RequestedRangeNotSatisfiable
+
+from greenroom.http.answering.current_request import request_id
+from greenroom.http.answering.problem_documents import problem_document, problem_headers, status_phrase
+from greenroom.http.answering.wire_protocol import WireProtocol, protocol_of
+from greenroom.schemas.problems import Problem, ProblemError, internal_error
+
+log = structlog.get_logger(actor="http")
+
+HTTP_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+}
+
+DETAILS = {
+    404: "There is no such path here.",
+    405: "This path does not take that method.",
+    408: "The body did not arrive in time.",
+    413: "The body is larger than this server takes.",
+}
+
+
+def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> None:
+    """Let every exception of the application become a problem document.
+
+    Args:
+        protocols: They shape the errors of their paths, the first one those of all other paths.
+    """
+
+    def respond(problem: Problem) -> Response:
+        members = protocol_of(request.path, protocols).error_members
+        document = problem_document(problem, request_id(), members)
+        return Response(document, status=problem.status, headers=problem_headers(problem))
+
+    async def on_problem(error: ProblemError) -> Response:
+        return respond(error.problem)
+
+    async def on_http_error(error: HTTPException) -> Response:
+        response = respond(_problem(error))
+        for name, value in error.get_headers():
+            if name.lower() not in ("content-type", "content-length"):
+                response.headers[name] = value
+        return response
+
+    async def on_crash(error: Exception) -> Response:
+        log.error("request crashed", request_id=request_id(), exc_info=error)
+        return respond(internal_error())
+
+    app.register_error_handler(ProblemError, on_problem)
+    app.register_error_handler(HTTPException, on_http_error)
+    app.register_error_handler(Exception, on_crash)
+
+
+def _problem(error: HTTPException) -> Problem:
+    status = error.code or 500
+    phrase = f"{status_phrase(status)}."
+    if isinstance(error, RequestedRangeNotSatisfiable) or status not in HTTP_CODES:
+        return Problem(status, "http_error", phrase)
+    return Problem(status, HTTP_CODES[status], DETAILS.get(status, phrase))

@@ -1,0 +1,65 @@
+"""Errors have the shape of the protocol whose path was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from quart import Response, request
+from quart_trio import QuartTrio
+
+from greenroom.http.answering.error_responses import answer_errors
+from greenroom.http.answering.wire_protocol import WireProtocol
+from greenroom.http.openai.protocol import OPENAI_PROTOCOL
+from greenroom.http.transport.request_connection import RequestConnection
+from greenroom.schemas.problems import Problem, invalid
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.http_servers import fetch, running
+
+
+def members_of_another(problem: Problem, request_id: str | None) -> Mapping[str, Any]:
+    return {"type": "error", "error": {"message": problem.detail}, "request_id": request_id}
+
+
+ANOTHER = WireProtocol(("/v1/messages", "/other/"), lambda pool, seconds: (), members_of_another)
+
+
+def make_app() -> QuartTrio:
+    app = QuartTrio(__name__, static_folder=None)
+    app.asgi_http_class = RequestConnection
+    answer_errors(app, (OPENAI_PROTOCOL, ANOTHER))
+
+    @app.before_request
+    async def name_request() -> None:
+        request.scope["state"]["request_id"] = "req_1"
+
+    @app.get("/v1/<path:_path>")
+    async def refuse(_path: str) -> Response:
+        raise invalid("`n` is wrong.", "n")
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "another"),
+    [
+        ("/v1/chat", 400, False),
+        ("/v1/messages", 400, True),
+        ("/v1/messages/count_tokens", 400, True),
+        ("/other/path", 404, True),
+        ("/nowhere", 404, False),
+    ],
+)
+async def test_a_path_decides_the_shape_of_its_errors(path: str, status: int, another: bool) -> None:
+    async with running(make_app(), Settings()) as server:
+        answer = await fetch(server, "GET", path)
+    document = answer.json()
+    assert (answer.status, document["status"]) == (status, status)
+    assert document["instance"] == "urn:greenroom:request:req_1"
+    if another:
+        assert (document["type"], document["error"]) == ("error", {"message": document["detail"]})
+        assert document["request_id"] == "req_1"
+    else:
+        assert document["type"].startswith("urn:greenroom:problem:")
+        assert set(document["error"]) == {"message", "type", "param", "code"}
