@@ -111,7 +111,7 @@ class TextEngine:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._answers.refuse(request.id, problem)
             return
-        keep, embedded = self._prefill.recall.keep_answer, embeddings is not None
+        keep, embedded = self._prefill.recall.insert_answer, embeddings is not None
         row = new_sequence(request, prepared, self._voice, keep, embedded=embedded)
         try:
             self.admission.add(row, embeddings, request.client, conversation_of(request))

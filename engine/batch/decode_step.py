@@ -53,7 +53,7 @@ class DecodeStep:
 
         Then the cache may be shorter than the last step left it.
         """
-        unread = self._drafting.settle()
+        unread = self._drafting.take_accepted()
         if unread is None:
             return False
         self._unread = unread

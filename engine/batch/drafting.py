@@ -43,7 +43,7 @@ class Drafting:
         if row is None or not caches.can_trim(self._shared.layers):
             return None
         waiting = unread is not None and unread.under_way
-        self._drafts = speculation.drafts(row, lambda: self.wait(unread), waiting)
+        self._drafts = speculation.propose(row, lambda: self.wait(unread), waiting)
         return None if self._drafts is None else self._drafts.tokens
 
     def wait(self, unread: PendingTokens | None) -> list[int]:
@@ -53,7 +53,7 @@ class Drafting:
         arrives = unread.under_way
         tokens = unread.wait()
         if arrives and self._speculation is not None:
-            self._speculation.arrived()
+            self._speculation.record_step()
         return tokens
 
     def verify(self, logits: mx.array) -> None:
@@ -67,7 +67,7 @@ class Drafting:
         if row is not None and drafts is not None:
             self._verification = Verification(row, drafts, logits)
 
-    def settle(self) -> PendingTokens | None:
+    def take_accepted(self) -> PendingTokens | None:
         """Wait for what `verify` started, and have the cache forget what was wrong of the drafts.
 
         Returns:
@@ -79,7 +79,7 @@ class Drafting:
         row, drafts, tokens = verification.row, verification.drafts, verification.tokens()
         accepted = len(tokens) - 1
         if self._speculation is not None:
-            self._speculation.verified(drafts, accepted)
+            self._speculation.record_verified(drafts, accepted)
         row.drafted += drafts.count
         row.sampled += len(tokens)
         caches.trim(self._shared.layers, drafts.count - accepted)

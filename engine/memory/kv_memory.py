@@ -43,7 +43,7 @@ class KvMemory:
         self._groups = 0
         self._lent = 0
         if prefixes is not None:
-            prefixes.memory.allow = self.share.allow
+            prefixes.memory.reserve = self.share.allow
 
     def statistics(self) -> MemoryStatistics:
         """Return what this model holds of the account."""
@@ -111,7 +111,7 @@ class KvMemory:
         """Forget prefixes for another model that has asked for their memory."""
         asked, self.share.asked = self.share.asked, 0
         if asked and self._prefixes is not None:
-            self._prefixes.memory.shrink(max(0, self._prefixes.memory.nbytes - asked))
+            self._prefixes.memory.evict_to(max(0, self._prefixes.memory.nbytes - asked))
 
     def clear(self) -> None:
         """Give back everything."""
@@ -123,7 +123,7 @@ class KvMemory:
         if self._prefixes is not None and self._prefixes.memory.nbytes:
             room = self.share.room() or 0
             used = self._groups + self._promises + self._lent
-            self._prefixes.memory.shrink(max(0, min(self._prefixes.memory.nbytes, room - used - nbytes)))
+            self._prefixes.memory.evict_to(max(0, min(self._prefixes.memory.nbytes, room - used - nbytes)))
             if take():
                 return True
         waited = 0.0

@@ -1,4 +1,4 @@
-"""When the batch loop reads and writes the prefix cache: what is worth a copy, and where prompts are cut."""
+"""When the engine reads and writes the prefix cache: what is worth a copy, where prompts have checkpoints."""
 
 from __future__ import annotations
 
@@ -8,92 +8,95 @@ from typing import Any
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.prefix_cache.memory import layers
+from greenroom.engine.prefix_cache.memory import kv_tensors
 from greenroom.engine.prefix_cache.prefix_cache import CachedPrefix, PrefixCache
 from greenroom.engine.sequences.sequence import Sequence
 
-_LEAST = 32
+_MIN_TOKENS = 32
 """New tokens that are worth a copy: fewer are computed again as fast."""
 
-LEAST_WHILE_RUNNING = 256
-"""New tokens of a prompt that are worth one before its answer ends, when all of it is kept together."""
+MIN_TOKENS_RUNNING = 256
+"""New tokens of a prompt that are worth one before its answer ends, when all of it is inserted together."""
 
-_STRIDE = 512
-"""Tokens between two places within a prompt where a state is kept, but for the first and the last."""
+_CHECKPOINT_INTERVAL = 512
+"""Tokens between two checkpoints within a prompt, but for the first and the last."""
 
 
 class PrefixCacheClient:
-    """The prefix cache as one model's rows see it.
+    """The prefix cache as one model's sequences see it.
 
     Args:
-        model: None, or one whose caches cannot be kept, remembers nothing.
+        model: With None, or a model whose caches cannot be copied, nothing is cached.
     """
 
     def __init__(self, model: Any, cache: PrefixCache | None) -> None:
         empty = caches.new_cache(model) if model is not None else []
-        self._cache = cache if cache and cache.memory.budget and empty and layers.can_keep(empty) else None
-        self._states = layers.has_states(empty)
+        usable = cache and cache.memory.budget and empty and kv_tensors.can_cache(empty)
+        self._cache = cache if usable else None
+        self._stateful = kv_tensors.is_stateful(empty)
         self._model = model
 
     @property
     def version(self) -> int:
-        """Changes whenever `known` might answer otherwise."""
+        """A number that changes whenever `match` might answer otherwise."""
         return self._cache.memory.version if self._cache else 0
 
-    def known(self, row: Sequence) -> CachedPrefix:
-        """How much of a row's prompt need not be computed."""
-        if self._cache is None or row.key is None:
+    def match(self, sequence: Sequence) -> CachedPrefix:
+        """Return how much of a sequence's prompt is cached."""
+        if self._cache is None or sequence.key is None:
             return CachedPrefix(0, 0)
-        return self._cache.known(row.key, row.inputs, self._states)
+        return self._cache.match(sequence.key, sequence.inputs, self._stateful)
 
-    def begin(self, row: Sequence) -> tuple[Cache, int]:
-        """A plain cache for a row, filled as far as its prompt is known, and how far that is."""
+    def restore(self, sequence: Sequence) -> tuple[Cache, int]:
+        """Return a plain cache with the cached prefix of a sequence's prompt, and its length in tokens."""
         cache = caches.new_cache(self._model)
-        if self._cache is None or row.key is None:
+        if self._cache is None or sequence.key is None:
             return cache, 0
-        return cache, self._cache.restore(row.key, row.inputs, cache)
+        return cache, self._cache.restore(sequence.key, sequence.inputs, cache)
 
-    def remembers(self, row: Sequence) -> bool:
-        """Whether what is computed of a row's prompt is kept for others."""
-        return self._cache is not None and row.key is not None
+    def is_cacheable(self, sequence: Sequence) -> bool:
+        """Return whether what is computed of a sequence's prompt is inserted."""
+        return self._cache is not None and sequence.key is not None
 
-    def stops(self, row: Sequence, done: int, shared: Iterable[int]) -> tuple[int, ...]:
-        """Where to pause within the rest of a prompt, because what was computed so far is to be kept.
+    def checkpoints(self, sequence: Sequence, done: int, shared: Iterable[int]) -> tuple[int, ...]:
+        """Return where to pause within the rest of a prompt to insert what was computed so far.
 
-        Nothing where any part of what is kept can be used. Where it cannot: where earlier prompts went
-        other ways, where the first turn ends, where the last one ends, and now and then between.
+        Nowhere for a model of which any part of an entry can be used. For one with recurrent or rotating
+        layers: where earlier prompts went other ways, where the first turn ends, where the last one ends, and
+        at intervals between.
 
         Args:
+            done: Tokens that are computed.
             shared: Tokens in common with other prompts.
         """
-        end = len(row.inputs) - 1
-        if self._cache is None or row.key is None or not self._states:
+        end = len(sequence.inputs) - 1
+        if self._cache is None or sequence.key is None or not self._stateful:
             return ()
-        inner = [border for border in row.checkpoints if done < border < end]
+        inner = [checkpoint for checkpoint in sequence.checkpoints if done < checkpoint < end]
         wanted = {*inner[:1], *inner[-1:]}
         last = done
-        for border in inner:
-            if border - last >= _STRIDE:
-                wanted.add(border)
-                last = border
+        for checkpoint in inner:
+            if checkpoint - last >= _CHECKPOINT_INTERVAL:
+                wanted.add(checkpoint)
+                last = checkpoint
         wanted |= {count for count in shared if done < count < end}
         chosen: list[int] = []
-        for stop in sorted(wanted):
-            if stop - (chosen[-1] if chosen else done) >= _LEAST:
-                chosen.append(stop)
+        for checkpoint in sorted(wanted):
+            if checkpoint - (chosen[-1] if chosen else done) >= _MIN_TOKENS:
+                chosen.append(checkpoint)
         return tuple(chosen)
 
-    def keep_prompt(self, row: Sequence, cache: Cache, index: int | None, length: int) -> None:
-        """Keep a prompt that is computed up to `length`, while its row goes on."""
-        least = _LEAST if self._states else LEAST_WHILE_RUNNING
-        self._store(row, row.inputs[:length], cache, index, least)
+    def insert_prompt(self, sequence: Sequence, cache: Cache, row: int | None, length: int) -> None:
+        """Insert the first `length` tokens of a prompt, which are computed, while its sequence runs on."""
+        min_tokens = _MIN_TOKENS if self._stateful else MIN_TOKENS_RUNNING
+        self._insert(sequence, sequence.inputs[:length], cache, row, min_tokens)
 
-    def keep_answer(self, row: Sequence, cache: Cache, index: int | None) -> None:
-        """Keep a prompt with as much of its answer as was read, when its row leaves."""
-        self._store(row, (*row.prompt, *row.answer), cache, index, _LEAST)
+    def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
+        """Insert a prompt with as much of its answer as was read, when its sequence is removed."""
+        self._insert(sequence, (*sequence.prompt, *sequence.answer), cache, row, _MIN_TOKENS)
 
-    def _store(
-        self, row: Sequence, tokens: GenericSequence[int], cache: Cache, index: int | None, least: int
+    def _insert(
+        self, sequence: Sequence, tokens: GenericSequence[int], cache: Cache, row: int | None, min_tokens: int
     ) -> None:
-        if self._cache is not None and row.key is not None:
-            self._cache.store(row.key, tokens, cache, index, least)
+        if self._cache is not None and sequence.key is not None:
+            self._cache.insert(sequence.key, tokens, cache, row, min_tokens)

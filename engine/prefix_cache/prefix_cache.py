@@ -11,7 +11,7 @@ from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.prefix_cache.disk.index import Found
 from greenroom.engine.prefix_cache.disk.offload import LEAST
 from greenroom.engine.prefix_cache.disk.tier import DiskTier, arrays_of
-from greenroom.engine.prefix_cache.memory import layers
+from greenroom.engine.prefix_cache.memory import kv_tensors
 from greenroom.engine.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree, pack
 from greenroom.schemas.model_key import ModelKey
@@ -52,7 +52,7 @@ class PrefixCache:
         memory = self.memory
         return PrefixCacheStatistics(memory.nbytes, memory.nodes, self._hits, self._misses, memory.evictions)
 
-    def known(self, key: ModelKey, tokens: Sequence[int], states: bool) -> CachedPrefix:
+    def match(self, key: ModelKey, tokens: Sequence[int], stateful: bool) -> CachedPrefix:
         """How much of a prompt need not be computed; its last token always is.
 
         Args:
@@ -60,14 +60,14 @@ class PrefixCache:
         """
         packed = pack(tokens[:-1])
         match = self.memory.match(key, packed)
-        usable = match.usable(states).length
+        usable = match.usable(stateful).length
         found = self._on_disk(key, packed, usable) or Found()
-        return CachedPrefix(max(usable, found.usable(states)), max(match.length, found.length))
+        return CachedPrefix(max(usable, found.usable(stateful)), max(match.length, found.length))
 
     def restore(self, key: ModelKey, tokens: Sequence[int], cache: Cache) -> int:
         """Fill an empty plain cache with the longest known beginning; returns its tokens."""
         packed = pack(tokens[:-1])
-        states = layers.has_states(cache)
+        states = kv_tensors.is_stateful(cache)
         self._read_from_disk(key, packed, states)
         found = self.memory.match(key, packed).usable(states)
         if not found.length:
@@ -76,14 +76,14 @@ class PrefixCache:
         self._hits += 1
         *before, last = found.path
         self.memory.touch(found.path, last if states else None)
-        segments = [node.spans for node in before]
+        segments = [node.kv for node in before]
         cut = found.length < last.end
-        segments.append(layers.view_spans(last.spans, found.length - last.start) if cut else last.spans)
-        layers.restore(cache, segments, (last.states if states else None) or (), found.length)
+        segments.append(kv_tensors.view_kv(last.kv, found.length - last.start) if cut else last.kv)
+        kv_tensors.restore(cache, segments, (last.states if states else None) or (), found.length)
         return found.length
 
-    def store(
-        self, key: ModelKey, tokens: Sequence[int], cache: Cache, row: int | None, least: int = 1
+    def insert(
+        self, key: ModelKey, tokens: Sequence[int], cache: Cache, row: int | None, min_tokens: int = 1
     ) -> bool:
         """Keep what a cache holds after exactly these tokens; copies only what is not known yet.
 
@@ -91,19 +91,19 @@ class PrefixCache:
             row: Row of a batched cache; None for a plain one.
             least: New tokens for which it is worth while.
         """
-        if not self.memory.budget or not layers.can_keep(cache):
+        if not self.memory.budget or not kv_tensors.can_cache(cache):
             return False
         self.memory.measure()
         tree = self.memory.tree(key)
         packed, length = pack(tokens), len(tokens)
-        states = layers.has_states(cache)
-        if length - tree.match(packed).usable(states).length < least:
+        states = kv_tensors.is_stateful(cache)
+        if length - tree.match(packed).usable(states).length < min_tokens:
             return False
-        held = self.memory.place(
+        held = self.memory.insert(
             tree,
             packed,
-            lambda start: layers.cut_spans(cache, row, start, length, length),
-            (lambda: layers.cut_states(cache, row)) if states else None,
+            lambda start: kv_tensors.copy_kv(cache, row, start, length, length),
+            (lambda: kv_tensors.copy_states(cache, row)) if states else None,
         )
         if held and self.disk is not None and key.adapter is None:
             self.disk.keep(tree, packed, states)
@@ -156,9 +156,9 @@ class PrefixCache:
             if spans is None:
                 return False
             cut = partial(arrays_of, spans, part, stop=stop)
-            if not self.memory.place(tree, packed[: stop * 4], cut, None):
+            if not self.memory.insert(tree, packed[: stop * 4], cut, None):
                 return False
         if not states:
             return True
         whole = tree.match(packed).length == length  # not if there was no room for all of it at once
-        return whole and self.memory.place(tree, packed, lambda _: (), partial(arrays_of, after))
+        return whole and self.memory.insert(tree, packed, lambda _: (), partial(arrays_of, after))

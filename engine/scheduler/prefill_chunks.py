@@ -47,7 +47,7 @@ class PrefillChunks:
             self._launch(cache)
         prompt.done += tokens
         if prompt.remaining == 0 or prompt.done in prompt.stops:
-            self._recall.keep_prompt(prompt.row, cache, None, prompt.done)
+            self._recall.insert_prompt(prompt.row, cache, None, prompt.done)
         return None if prompt.remaining else PrefilledSequences((prompt.row,), cache)
 
     def compute_together(self, prompts: Sequence[Prompt]) -> PrefilledSequences:
@@ -68,7 +68,7 @@ class PrefillChunks:
         self._launch(cache)
         for index, prompt in enumerate(prompts):
             prompt.done += prompt.remaining
-            self._recall.keep_prompt(prompt.row, cache, index, prompt.done)
+            self._recall.insert_prompt(prompt.row, cache, index, prompt.done)
         return PrefilledSequences(tuple(prompt.row for prompt in prompts), cache)
 
     def wait(self) -> None:

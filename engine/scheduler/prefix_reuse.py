@@ -24,7 +24,7 @@ class PrefixReuse:
     def __init__(self, model: Any, recall: PrefixCacheClient) -> None:
         self._model = model
         self._recall = recall
-        self._leading = PrefixSharing(recall.remembers)
+        self._leading = PrefixSharing(recall.is_cacheable)
 
     def arrives(self, prompt: Prompt, prompts: Iterable[Prompt]) -> None:
         """A prompt waits for its turn; those under way pause where they part with it, if they have to."""
@@ -38,7 +38,7 @@ class PrefixReuse:
         version = self._recall.version
         for prompt in prompts:
             if prompt.cache is None and prompt.version != version and prompt.embeddings is None:
-                prompt.done, prompt.version = self._recall.known(prompt.row).usable, version
+                prompt.done, prompt.version = self._recall.match(prompt.row).usable, version
 
     def waits(self, prompt: Prompt) -> bool:
         """Whether a prompt that has not begun had better continue from one that is under way."""
@@ -57,8 +57,8 @@ class PrefixReuse:
             prompt.stops = (len(prompt.embeddings) - 1,)  # what a resumed row has said is tokens again
             return
         row = prompt.row
-        shared = self._recall.known(row).shared
-        prompt.cache, prompt.done = self._recall.begin(row)
+        shared = self._recall.match(row).shared
+        prompt.cache, prompt.done = self._recall.restore(row)
         waiting = (other.row for other in prompts if other.cache is None and other.embeddings is None)
         self._pause_at(prompt, {shared, *self._leading.begins(row, waiting)})
         if not row.preempted:
@@ -70,5 +70,5 @@ class PrefixReuse:
 
     def _pause_at(self, prompt: Prompt, shared: Iterable[int]) -> None:
         """Keep what a prompt under way has in common with others, if its cache cannot be cut later."""
-        more = self._recall.stops(prompt.row, prompt.done, shared)
+        more = self._recall.checkpoints(prompt.row, prompt.done, shared)
         prompt.stops = tuple(sorted({*prompt.stops, *more}))

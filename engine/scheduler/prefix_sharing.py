@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from greenroom.engine.prefix_cache.client import LEAST_WHILE_RUNNING
+from greenroom.engine.prefix_cache.client import MIN_TOKENS_RUNNING
 from greenroom.engine.prefix_cache.memory.tree import common_length, pack
 from greenroom.engine.sequences.sequence import Sequence
 
@@ -42,7 +42,7 @@ class PrefixSharing:
     def should_wait(self, row: Sequence, known: int) -> bool:
         """Whether a prompt of which so many tokens are known gains by waiting for one that is under way."""
         return any(
-            row in shared and shared[row] - known >= LEAST_WHILE_RUNNING for shared in self._shared.values()
+            row in shared and shared[row] - known >= MIN_TOKENS_RUNNING for shared in self._shared.values()
         )
 
     def _compare(self, leader: Sequence, row: Sequence) -> int:
@@ -50,7 +50,7 @@ class PrefixSharing:
             return 0
         # The last token is never shared: it is each row's own first step.
         count = common_length(self._bytes(leader), self._bytes(row)) // 4
-        if count >= LEAST_WHILE_RUNNING:
+        if count >= MIN_TOKENS_RUNNING:
             self._shared[leader][row] = count
             return count
         return 0

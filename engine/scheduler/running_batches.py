@@ -16,7 +16,7 @@ from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
 from greenroom.engine.scheduler.step_timer import StepTimer
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.engine.speculation.policy import LENGTHS
+from greenroom.engine.speculation.policy import DRAFT_LENGTHS
 from greenroom.engine.speculation.speculation import Speculation
 
 _REGROUP_STEPS = 32
@@ -43,7 +43,7 @@ class RunningBatches:
         self._memory = memory
         self._speculation = speculation
         if speculation is not None:
-            speculation.lend = memory.lend
+            speculation.reserve = memory.lend
         self._costs = costs
         self._policy = policy or BatchPolicy()
         self._groups: list[Batch] = []
@@ -65,7 +65,7 @@ class RunningBatches:
     @property
     def ahead(self) -> int:
         """Tokens that may be drafted for the next step."""
-        return LENGTHS[-1] if self._speculation is not None and self._is_lone else 0
+        return DRAFT_LENGTHS[-1] if self._speculation is not None and self._is_lone else 0
 
     @property
     def _drafts_bytes(self) -> int:
@@ -134,7 +134,7 @@ class RunningBatches:
         """Free the caches of a model that drafts, for the sake of memory; whether there were any."""
         if self._speculation is None or not self._drafts_bytes:
             return False
-        self._speculation.rest()
+        self._speculation.reset()
         self.settle()
         return True
 
@@ -177,7 +177,7 @@ class RunningBatches:
         """Forget the groups in which nothing is left to compute or to read."""
         self._groups = [group for group in self._groups if not group.done]
         if not self._groups and self._speculation is not None:
-            self._speculation.rest()
+            self._speculation.reset()
 
     def sliced(self, pieces: GenericSequence[PrefillChunk]) -> None:
         """Tell what prefill was launched behind the step."""

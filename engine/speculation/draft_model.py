@@ -14,7 +14,7 @@ from greenroom.engine.kv_cache.growth import allocated_tokens
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.sampling.sampler import Sampler
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.engine.speculation.policy import LENGTHS, WORTHWHILE, SpeculationPolicy
+from greenroom.engine.speculation.policy import DRAFT_LENGTHS, WORTHWHILE, SpeculationPolicy
 
 _NEAR = 8
 """Tokens that the model may have yet to read when it drafts."""
@@ -60,9 +60,9 @@ class DraftModel:
         self._drafted = None
         self._room = self.nbytes = 0
 
-    def has_room(self, lend: Callable[[int], bool]) -> bool:
+    def has_memory(self, lend: Callable[[int], bool]) -> bool:
         """Whether there is memory to read all that was said, and to draft."""
-        tokens = len(self._tokens) + 2 * LENGTHS[-1]
+        tokens = len(self._tokens) + 2 * DRAFT_LENGTHS[-1]
         if tokens <= self._room:
             return True
         nbytes = self._footprint.nbytes(1, tokens)
@@ -77,7 +77,7 @@ class DraftModel:
             self._take_back(tokens)
         self._tokens += tokens
 
-    def offer(self) -> int | None:
+    def propose(self) -> int | None:
         """There is one kind of draft, which can be made once most of the text was read."""
         return 0 if len(self._tokens) - self._read <= _NEAR else None
 
@@ -96,7 +96,7 @@ class DraftModel:
         self._drafted = mx.concatenate(drafted)
         return self._drafted
 
-    def catch_up(self, policy: SpeculationPolicy) -> bool:
+    def prefill(self, policy: SpeculationPolicy) -> bool:
         """Read a slice of what was not read, if drafts are likely to save more than that costs."""
         behind = len(self._tokens) - self._read
         if behind <= _NEAR or not self._is_worth(behind * self._share, policy):
@@ -109,7 +109,7 @@ class DraftModel:
         self._read += count
         return True
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Free the row's cache."""
         self._row, self._tokens, self._cache, self._read, self._drafted = None, [], [], 0, None
         self._room = self.nbytes = 0

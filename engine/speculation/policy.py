@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from greenroom.engine.speculation.acceptance import Acceptance
 
-LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Tokens that a draft may have; few enough that the cost of each is soon known."""
 
 _FIRST = 2
@@ -51,7 +51,7 @@ class SpeculationPolicy:
     ) -> None:
         self._token = token
         self.step_ms: float | None = None
-        self._acceptance = [Acceptance(guess, LENGTHS[-1]) for guess in guesses]
+        self._acceptance = [Acceptance(guess, DRAFT_LENGTHS[-1]) for guess in guesses]
         self._share = share
         self._most = most
         self._enough = enough
@@ -75,7 +75,7 @@ class SpeculationPolicy:
         if self.step_ms is None or self._savings <= 0 or self._since_plain >= _REMEASURE:
             return 0
         reach = _GROWTH * max(self._tried, default=_FIRST // _GROWTH)
-        lengths = [length for length in LENGTHS if length <= min(most, reach)]
+        lengths = [length for length in DRAFT_LENGTHS if length <= min(most, reach)]
         if not lengths:
             return 0
         best = max(lengths, key=lambda length: self._gain(kind, length))
@@ -86,7 +86,7 @@ class SpeculationPolicy:
     def gain(self, kind: int) -> float:
         """How many times faster than plain steps the best drafts of that kind are, as far as is known."""
         reach = max(self._tried, default=_FIRST)
-        return max(self._gain(kind, length) for length in LENGTHS if length <= reach)
+        return max(self._gain(kind, length) for length in DRAFT_LENGTHS if length <= reach)
 
     def spend(self, steps: float) -> bool:
         """Lose that many plain steps on trying what was not worth while again, if there are savings."""
@@ -152,7 +152,7 @@ class SpeculationPolicy:
         known = self._known(length)
         if known is not None:
             return known
-        costs = {each: cost for each in LENGTHS if (cost := self._known(each)) is not None}
+        costs = {each: cost for each in DRAFT_LENGTHS if (cost := self._known(each)) is not None}
         nearest = min(costs, key=lambda each: abs(each - length), default=None)
         if nearest is None:
             return 1 + self._token * length

@@ -24,7 +24,7 @@ class Drafter(Protocol):
     def nbytes(self) -> int:
         """Bytes of its caches."""
 
-    def has_room(self, lend: Callable[[int], bool]) -> bool:
+    def has_memory(self, lend: Callable[[int], bool]) -> bool:
         """Whether there is memory to draft, as far as any is needed."""
 
     def begin(self, row: Sequence) -> None:
@@ -33,16 +33,16 @@ class Drafter(Protocol):
     def add(self, tokens: GenericSequence[int]) -> None:
         """The answer has gone on."""
 
-    def offer(self) -> int | None:
+    def propose(self) -> int | None:
         """The kind of draft that could be made now; None if there is nothing to draft from."""
 
     def draft(self, count: int) -> mx.array:
         """That many tokens, `[count]` (uint32), which may be still under way."""
 
-    def catch_up(self, policy: SpeculationPolicy) -> bool:
+    def prefill(self, policy: SpeculationPolicy) -> bool:
         """Do a bounded piece of what has to be done before drafts can be offered; whether anything was."""
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Free what belongs to the row."""
 
 
@@ -57,7 +57,7 @@ class LookupDrafter:
         self._lookup = PromptLookup(())
         self._place = 0
 
-    def has_room(self, lend: Callable[[int], bool]) -> bool:
+    def has_memory(self, lend: Callable[[int], bool]) -> bool:
         return True
 
     def begin(self, row: Sequence) -> None:
@@ -66,7 +66,7 @@ class LookupDrafter:
     def add(self, tokens: GenericSequence[int]) -> None:
         self._lookup.add(tokens)
 
-    def offer(self) -> int | None:
+    def propose(self) -> int | None:
         found = self._lookup.find()
         if found is None:
             return None
@@ -76,10 +76,10 @@ class LookupDrafter:
     def draft(self, count: int) -> mx.array:
         return mx.array(self._lookup.draft(self._place, count), dtype=mx.uint32)
 
-    def catch_up(self, policy: SpeculationPolicy) -> bool:
+    def prefill(self, policy: SpeculationPolicy) -> bool:
         return False
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         self._lookup = PromptLookup(())
 
 
@@ -102,7 +102,7 @@ class Speculation:
     def __init__(
         self, drafter: Drafter, policy: SpeculationPolicy, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.lend: Callable[[int], bool] = lambda nbytes: True
+        self.reserve: Callable[[int], bool] = lambda nbytes: True
         self._drafter = drafter
         self._policy = policy
         self._clock = clock
@@ -121,7 +121,7 @@ class Speculation:
         """Return how many tokens were drafted so far, and how many of them were right."""
         return SpeculationStatistics(self._drafted, self._accepted)
 
-    def drafts(self, row: Sequence, read: Callable[[], list[int]], waiting: bool) -> Drafts | None:
+    def propose(self, row: Sequence, read: Callable[[], list[int]], waiting: bool) -> Drafts | None:
         """Tokens to verify in the step that is about to be launched; None for a plain one.
 
         Args:
@@ -134,7 +134,7 @@ class Speculation:
         self._launched.append(step)
         return drafts
 
-    def arrived(self) -> None:
+    def record_step(self) -> None:
         """The token of a plain step is known."""
         milliseconds, step = self._interval()
         if milliseconds is None:
@@ -144,7 +144,7 @@ class Speculation:
         elif step == "late":
             self._policy.late(milliseconds)
 
-    def verified(self, drafts: Drafts, accepted: int) -> None:
+    def record_verified(self, drafts: Drafts, accepted: int) -> None:
         """The tokens of a step that verified drafts are known."""
         self._drafted += drafts.count
         self._accepted += accepted
@@ -156,11 +156,11 @@ class Speculation:
         self._launched.clear()
         self._arrived_at = None
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Nothing decodes any more."""
         self.pause()
         self._row = None
-        self._drafter.rest()
+        self._drafter.reset()
 
     def _decide(
         self, row: Sequence, read: Callable[[], list[int]], waiting: bool
@@ -168,24 +168,24 @@ class Speculation:
         if not can_verify(row):
             return None, "plain" if waiting else "late"
         self._follow(row, [])
-        if not self._drafter.has_room(self.lend):
+        if not self._drafter.has_memory(self.reserve):
             return None, "plain" if waiting else "late"
         # The token that is being drawn is not known yet; whether there is a draft before it tells enough.
         most = row.max_tokens - row.sampled - 1
         if waiting and not self._count(most):
-            return None, "other" if self._drafter.catch_up(self._policy) else "plain"
+            return None, "other" if self._drafter.prefill(self._policy) else "plain"
         unread = read()
         if unread and unread[-1] in row.stop_token_ids:
             return None, "late"
         self._follow(row, unread)
-        kind, count = self._drafter.offer(), self._count(most)
+        kind, count = self._drafter.propose(), self._count(most)
         if kind is None or not count:
             return None, "late"
         drafts = Drafts(self._drafter.draft(count), kind)
         return drafts, drafts
 
     def _count(self, most: int) -> int:
-        kind = self._drafter.offer()
+        kind = self._drafter.propose()
         return 0 if kind is None else self._policy.choose(kind, most)
 
     def _follow(self, row: Sequence, unread: list[int]) -> None:

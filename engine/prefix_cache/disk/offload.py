@@ -13,7 +13,7 @@ import numpy as np
 from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensor, prefix_hashes
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
-from greenroom.engine.prefix_cache.memory.layers import Arrays
+from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors
 from greenroom.engine.prefix_cache.memory.tree import Node, PrefixTree
 
 LEAST = 32
@@ -120,9 +120,9 @@ class Offload:
             return
         path = found.names()
         node = _node_at(wish, length - 1)
-        if node is None or not _can_copy((*node.spans, *(node.states or ()))):
+        if node is None or not _can_copy((*node.kv, *(node.states or ()))):
             return
-        per_token = max(1, sum(a.nbytes for a in node.spans if a is not None) // (node.end - node.start))
+        per_token = max(1, sum(a.nbytes for a in node.kv if a is not None) // (node.end - node.start))
         while at < length:
             stop = at + max(LEAST, _FILE // per_token)
             stop = length if length - stop < LEAST else stop
@@ -166,7 +166,7 @@ def to_array(tensor: Tensor, start: int = 0, stop: int | None = None) -> mx.arra
     return mx.array(words).view(dtype)
 
 
-def _can_copy(arrays: Arrays) -> bool:
+def _can_copy(arrays: LayerTensors) -> bool:
     """Whether the format has names for these types."""
     return all(array is None or array.dtype in _DTYPES for array in arrays)
 
@@ -174,7 +174,7 @@ def _can_copy(arrays: Arrays) -> bool:
 def _copy_spans(wish: PendingWrite, kept: CacheBlock, tensors: list[Tensor | None]) -> Iterator[int | None]:
     """Yields bytes; None if memory has forgotten the prefix."""
     first = _node_at(wish, kept.start)
-    for index in range(len(first.spans) if first is not None else 0):
+    for index in range(len(first.kv) if first is not None else 0):
         whole: Any = None
         at = kept.start
         while at < kept.end:
@@ -182,7 +182,7 @@ def _copy_spans(wish: PendingWrite, kept: CacheBlock, tensors: list[Tensor | Non
             if node is None:
                 yield None
                 return
-            array = node.spans[index]
+            array = node.kv[index]
             if array is None:
                 break
             view = _view(array)

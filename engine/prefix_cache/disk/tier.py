@@ -15,7 +15,7 @@ from greenroom.engine.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex, Found, Part
 from greenroom.engine.prefix_cache.disk.offload import Offload, to_array
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
-from greenroom.engine.prefix_cache.memory.layers import Arrays
+from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree
 from greenroom.schemas.settings import Settings
 
@@ -134,7 +134,7 @@ class DiskTier:
             log.warning("prefixes not written in time", actor="model", seconds=seconds)
 
 
-def arrays_of(tensors: Tensors, part: Part | None = None, start: int = 0, stop: int = 0) -> Arrays:
+def arrays_of(tensors: Tensors, part: Part | None = None, start: int = 0, stop: int = 0) -> LayerTensors:
     """Arrays from what was read.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 
-from greenroom.engine.prefix_cache.memory import layers
+from greenroom.engine.prefix_cache.memory import kv_tensors
 from greenroom.engine.prefix_cache.memory.tree import Match, Node, PrefixTree
 from greenroom.schemas.model_key import ModelKey
 
@@ -27,7 +27,7 @@ class MemoryTier:
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self.allow: Callable[[int], int] = lambda nbytes: nbytes
+        self.reserve: Callable[[int], int] = lambda nbytes: nbytes
         self.nbytes = self.version = self.evictions = 0
         self._trees: dict[ModelKey, PrefixTree] = {}
         self._clock = itertools.count(1)
@@ -47,12 +47,12 @@ class MemoryTier:
         """Where a model's prefixes are kept."""
         return self._trees.setdefault(key, PrefixTree())
 
-    def place(
+    def insert(
         self,
         tree: PrefixTree,
         packed: bytes,
-        spans: Callable[[int], layers.Arrays],
-        states: Callable[[], layers.Arrays] | None,
+        copy_kv: Callable[[int], kv_tensors.LayerTensors],
+        copy_states: Callable[[], kv_tensors.LayerTensors] | None,
     ) -> bool:
         """Keep a prefix; whether there is room for it.
 
@@ -64,52 +64,52 @@ class MemoryTier:
         self.touch(match.path)
         node = match.path[-1] if match.path else tree.root
         if match.length < node.end:
-            if not self._may_hold(self.nbytes + node.spans_bytes):  # both, until the copies are made
+            if not self._try_reserve(self.nbytes + node.kv_bytes):  # both, until the copies are made
                 return False
             node = self._split(tree, node, match.length)
         if match.length * 4 < len(packed):
-            node = tree.add(node, packed[match.length * 4 :], spans(match.length))
-            self.nbytes += node.spans_bytes
+            node = tree.insert(node, packed[match.length * 4 :], copy_kv(match.length))
+            self.nbytes += node.kv_bytes
             self.touch([node])
-        if states is not None and node.states is None:
-            node.states = states()
-            node.states_bytes = layers.bytes_of(node.states)
-            node.states_used = next(self._clock)
+        if copy_states is not None and node.states is None:
+            node.states = copy_states()
+            node.states_bytes = kv_tensors.nbytes_of(node.states)
+            node.states_used_at = next(self._clock)
             self.nbytes += node.states_bytes
         # Before anything is copied: arrays know their size without that.
-        self.shrink(min(self.budget, self.allow(self.nbytes)))
+        self.evict_to(min(self.budget, self.reserve(self.nbytes)))
         self.version += 1
-        if not _is_held(node):
+        if not _is_in_tree(node):
             return False
-        self._new([node])
+        self._evaluate([node])
         return True
 
     def touch(self, path: Sequence[Node], states: Node | None = None) -> None:
         """These were used now, and the states of that one."""
         if states is not None:
-            states.states_used = next(self._clock)
+            states.states_used_at = next(self._clock)
         now = next(self._clock)
         for node in path:
-            node.used = now
+            node.used_at = now
 
     def measure(self) -> None:
         """Correct the account by what the buffers of the latest copies really are."""
         for node in self._unmeasured:
-            if not _is_held(node):
+            if not _is_in_tree(node):
                 continue
-            arrays = (*node.spans, *(node.states or ()))
+            arrays = (*node.kv, *(node.states or ()))
             mx.eval([array for array in arrays if array is not None])
-            spans = layers.buffer_bytes(node.spans)
-            states = layers.buffer_bytes(node.states or ())
-            self.nbytes += spans + states - node.spans_bytes - node.states_bytes
-            node.spans_bytes, node.states_bytes = spans, states
+            spans = kv_tensors.buffer_bytes(node.kv)
+            states = kv_tensors.buffer_bytes(node.states or ())
+            self.nbytes += spans + states - node.kv_bytes - node.states_bytes
+            node.kv_bytes, node.states_bytes = spans, states
         self._unmeasured.clear()
 
-    def shrink(self, budget: int) -> None:
+    def evict_to(self, budget: int) -> None:
         """Forget until no more than `budget` bytes are held."""
         while self.nbytes > budget:
             victims = [
-                (node.used if not node.children else node.states_used, id(node), node, tree)
+                (node.used_at if not node.children else node.states_used_at, id(node), node, tree)
                 for tree in self._trees.values()
                 for node in tree
                 if not node.children or (node.states is not None and len(node.children) == 1)
@@ -120,41 +120,41 @@ class MemoryTier:
             self.nbytes -= node.states_bytes
             node.states, node.states_bytes = None, 0
             if not node.children:
-                self.nbytes -= node.spans_bytes
+                self.nbytes -= node.kv_bytes
                 tree.remove(node)
             self.evictions += 1
             self.version += 1
-        self.allow(self.nbytes)
+        self.reserve(self.nbytes)
 
     def clear(self) -> None:
         """Forget everything, now: nodes know each other, so arrays would wait for the collector."""
         for node in [node for tree in self._trees.values() for node in tree]:
-            node.spans, node.states = (), None
+            node.kv, node.states = (), None
         self._trees.clear()
         self._unmeasured.clear()
         self.nbytes = 0
-        self.allow(0)
+        self.reserve(0)
         self.version += 1
 
     def _split(self, tree: PrefixTree, node: Node, length: int) -> Node:
-        self.nbytes -= node.spans_bytes
+        self.nbytes -= node.kv_bytes
         front = tree.split(node, length)
-        self.nbytes += front.spans_bytes + node.spans_bytes
-        self._new([front, node])
+        self.nbytes += front.kv_bytes + node.kv_bytes
+        self._evaluate([front, node])
         return front
 
-    def _may_hold(self, nbytes: int) -> bool:
-        if self.allow(nbytes) >= nbytes:
+    def _try_reserve(self, nbytes: int) -> bool:
+        if self.reserve(nbytes) >= nbytes:
             return True
-        self.allow(self.nbytes)
+        self.reserve(self.nbytes)
         return False
 
-    def _new(self, nodes: Sequence[Node]) -> None:
+    def _evaluate(self, nodes: Sequence[Node]) -> None:
         """Have copies made soon: what is pending keeps all of its row's cache alive."""
         for node in nodes:
-            mx.async_eval([array for array in (*node.spans, *(node.states or ())) if array is not None])
+            mx.async_eval([array for array in (*node.kv, *(node.states or ())) if array is not None])
         self._unmeasured += nodes
 
 
-def _is_held(node: Node) -> bool:
+def _is_in_tree(node: Node) -> bool:
     return node.parent is not None and node.parent.children.get(node.tokens[:4]) is node

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from greenroom.engine.prefix_cache.memory.layers import Arrays, bytes_of, slice_spans
+from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors, nbytes_of, slice_kv
 
 _WIDTH = 4
 """Bytes of a token id."""
@@ -33,12 +33,12 @@ class Node:
     parent: Node | None
     start: int
     tokens: bytes
-    spans: Arrays
-    states: Arrays | None = None
+    kv: LayerTensors
+    states: LayerTensors | None = None
     children: dict[bytes, Node] = attrs.field(factory=dict)
-    used: int = 0
-    states_used: int = 0
-    spans_bytes: int = 0
+    used_at: int = 0
+    states_used_at: int = 0
+    kv_bytes: int = 0
     states_bytes: int = 0
 
     @property
@@ -58,13 +58,13 @@ class Match:
     path: tuple[Node, ...]
     length: int
 
-    def usable(self, states: bool) -> Match:
+    def usable(self, stateful: bool) -> Match:
         """The part of it that a prompt can continue from.
 
         Args:
             states: Whether the model has layers that cannot be cut.
         """
-        if not states:
+        if not stateful:
             return self
         for count in range(len(self.path), 0, -1):
             node = self.path[count - 1]
@@ -91,9 +91,9 @@ class PrefixTree:
             node = child
         return Match(tuple(path), at // _WIDTH)
 
-    def add(self, parent: Node, tokens: bytes, spans: Arrays) -> Node:
+    def insert(self, parent: Node, tokens: bytes, kv: LayerTensors) -> Node:
         """A new run of tokens behind `parent`."""
-        node = Node(parent, parent.end, tokens, spans, spans_bytes=bytes_of(spans))
+        node = Node(parent, parent.end, tokens, kv, kv_bytes=nbytes_of(kv))
         parent.children[tokens[:_WIDTH]] = node
         return node
 
@@ -101,10 +101,10 @@ class PrefixTree:
         """Part a run, so that one ends after `length` tokens of the whole sequence; returns that one."""
         cut = length - node.start
         assert node.parent is not None
-        front = self.add(node.parent, node.tokens[: cut * _WIDTH], slice_spans(node.spans, 0, cut))
-        front.used = node.used
-        node.spans = slice_spans(node.spans, cut, node.end - node.start)
-        node.spans_bytes = bytes_of(node.spans)
+        front = self.insert(node.parent, node.tokens[: cut * _WIDTH], slice_kv(node.kv, 0, cut))
+        front.used_at = node.used_at
+        node.kv = slice_kv(node.kv, cut, node.end - node.start)
+        node.kv_bytes = nbytes_of(node.kv)
         node.parent, node.start, node.tokens = front, length, node.tokens[cut * _WIDTH :]
         front.children[node.tokens[:_WIDTH]] = node
         return front

@@ -332,7 +332,7 @@ def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyMode
     copying = Offload(index, writer)
     for seed in range(8):
         prompt = words(200, seed)
-        prefixes.store(KEY, prompt, computed(model, prompt), None)
+        prefixes.insert(KEY, prompt, computed(model, prompt), None)
         copying.wish(prefixes.memory.tree(KEY), pack(prompt), False)
         for _ in range(4):
             copying.advance(float("inf"))
@@ -363,10 +363,10 @@ def test_what_memory_forgets_before_it_is_written_is_not(tiny_model: TinyModel, 
     disk = DiskTier(tmp_path, DIGEST, GENEROUS)
     for seed in range(30):
         prompt = words(100, seed)
-        prefixes.store(KEY, prompt, computed(model, prompt), None)
+        prefixes.insert(KEY, prompt, computed(model, prompt), None)
         disk.keep(prefixes.memory.tree(KEY), pack(prompt), True)
     disk.close(10)
-    held = [seed for seed in range(30) if prefixes.known(KEY, [*words(100, seed), 1], True).usable]
+    held = [seed for seed in range(30) if prefixes.match(KEY, [*words(100, seed), 1], True).usable]
     assert 0 < len(held) < 30
     found = [seed for seed in range(30) if disk.find(pack(words(100, seed))).usable(True)]
     assert found == held

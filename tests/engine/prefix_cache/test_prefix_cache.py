@@ -161,9 +161,9 @@ def test_budget_is_honoured(tiny_model: TinyModel, kind: str) -> None:
     before = mx.get_active_memory()
     for seed in range(24):
         prompt = words(60 + seed % 7 * 40, seed)
-        cache.store(KEY, prompt, computed(folder, prompt), None)
+        cache.insert(KEY, prompt, computed(folder, prompt), None)
         assert cache.memory.nbytes <= budget
-    cache.store(KEY, words(40, 999), caches.new_cache(model), None, least=1000)
+    cache.insert(KEY, words(40, 999), caches.new_cache(model), None, min_tokens=1000)
     statistics = cache.statistics()
     assert statistics.evictions > 5
     assert mx.get_active_memory() - before <= budget * 1.02
@@ -185,17 +185,17 @@ def test_shared_prefixes_outlive_their_ends(tiny_model: TinyModel) -> None:
     system = words(100, 1)
     for seed in range(30):
         prompt = system + words(100, 50 + seed)
-        cache.store(KEY, prompt, computed(folder, prompt), None)
+        cache.insert(KEY, prompt, computed(folder, prompt), None)
     assert cache.statistics().evictions > 0
-    assert cache.known(KEY, [*system, 5], states=False).usable == 100
+    assert cache.match(KEY, [*system, 5], stateful=False).usable == 100
 
 
 def test_models_and_adapters_share_nothing(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     cache = PrefixCache(1 << 24)
-    cache.store(KEY, words(100, 1), computed(folder, words(100, 1)), None)
-    assert cache.known(KEY, [*words(100, 1), 5], states=False).usable == 100
-    assert cache.known(ModelKey("tiny", "lora"), [*words(100, 1), 5], states=False).usable == 0
+    cache.insert(KEY, words(100, 1), computed(folder, words(100, 1)), None)
+    assert cache.match(KEY, [*words(100, 1), 5], stateful=False).usable == 100
+    assert cache.match(ModelKey("tiny", "lora"), [*words(100, 1), 5], stateful=False).usable == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

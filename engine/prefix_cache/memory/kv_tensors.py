@@ -15,26 +15,26 @@ import mlx.core as mx
 from greenroom.engine.kv_cache.caches import Cache, flat_layers
 from greenroom.engine.kv_cache.quantized_layer import TENSORS_PER_LAYER
 
-Arrays = tuple[mx.array | None, ...]
+LayerTensors = tuple[mx.array | None, ...]
 """What is kept of all layers of one sort, flat."""
 
-_QUANTISED = ("QuantizedCache", "BatchedQuantizedCache")
-_SPANS = ("KVCache", "BatchKVCache", *_QUANTISED)
-_WINDOWS = ("RotatingKVCache", "BatchRotatingKVCache")
-_STATES = (*_WINDOWS, "ArraysCache")
+_QUANTIZED = ("QuantizedCache", "BatchedQuantizedCache")
+_PER_TOKEN = ("KVCache", "BatchKVCache", *_QUANTIZED)
+_ROTATING = ("RotatingKVCache", "BatchRotatingKVCache")
+_STATEFUL = (*_ROTATING, "ArraysCache")
 
 
-def can_keep(cache: Cache) -> bool:
+def can_cache(cache: Cache) -> bool:
     """Whether every layer is of a class that is known here, exactly."""
-    return all(_name(leaf) in (*_SPANS, *_STATES) for leaf in flat_layers(cache))
+    return all(_class_name(layer) in (*_PER_TOKEN, *_STATEFUL) for layer in flat_layers(cache))
 
 
-def has_states(cache: Cache) -> bool:
+def is_stateful(cache: Cache) -> bool:
     """Whether some layer cannot be cut to fewer tokens."""
-    return any(_name(leaf) in _STATES for leaf in flat_layers(cache))
+    return any(_class_name(layer) in _STATEFUL for layer in flat_layers(cache))
 
 
-def cut_spans(cache: Cache, row: int | None, start: int, stop: int, length: int) -> Arrays:
+def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -> LayerTensors:
     """Keys and values of the tokens from `start` to `stop`, copied: nothing else is kept alive by them.
 
     Args:
@@ -42,41 +42,41 @@ def cut_spans(cache: Cache, row: int | None, start: int, stop: int, length: int)
         length: Tokens that the cache holds of this sequence.
     """
     found: list[mx.array | None] = []
-    for leaf in flat_layers(cache):
-        if _name(leaf) in _SPANS:
-            pad = 0 if row is None else leaf.size() - length
+    for layer in flat_layers(cache):
+        if _class_name(layer) in _PER_TOKEN:
+            pad = 0 if row is None else layer.size() - length
             rows = slice(None) if row is None else slice(row, row + 1)
-            for whole in _parts(leaf):
+            for whole in _kv_tensors(layer):
                 found.append(None if whole is None else _copy(whole[rows, :, pad + start : pad + stop]))
     return tuple(found)
 
 
-def slice_spans(spans: Arrays, start: int, stop: int) -> Arrays:
+def slice_kv(spans: LayerTensors, start: int, stop: int) -> LayerTensors:
     """A part of what `cut_spans` returned, copied."""
     return tuple(None if whole is None else _copy(whole[:, :, start:stop]) for whole in spans)
 
 
-def view_spans(spans: Arrays, stop: int) -> Arrays:
+def view_kv(spans: LayerTensors, stop: int) -> LayerTensors:
     """The beginning of what `cut_spans` returned, not copied."""
     return tuple(None if whole is None else whole[:, :, :stop] for whole in spans)
 
 
-def cut_states(cache: Cache, row: int | None) -> Arrays:
+def copy_states(cache: Cache, row: int | None) -> LayerTensors:
     """What the layers without spans keep, copied."""
     found: list[mx.array | None] = []
-    for leaf in flat_layers(cache):
-        name = _name(leaf)
-        if name not in _STATES:
+    for layer in flat_layers(cache):
+        name = _class_name(layer)
+        if name not in _STATEFUL:
             continue
-        plain = leaf if row is None else leaf.extract(row)
-        if name in _WINDOWS:
-            found += [_window(plain, plain.keys), _window(plain, plain.values)]
+        plain = layer if row is None else layer.extract(row)
+        if name in _ROTATING:
+            found += [_ordered_window(plain, plain.keys), _ordered_window(plain, plain.values)]
         else:
             found += [None if array is None else _copy(array) for array in plain.cache]
     return tuple(found)
 
 
-def restore(cache: Cache, segments: Sequence[Arrays], states: Arrays, length: int) -> None:
+def restore(cache: Cache, segments: Sequence[LayerTensors], states: LayerTensors, length: int) -> None:
     """Fill an empty plain cache; what it is filled from is never written to.
 
     Args:
@@ -86,46 +86,46 @@ def restore(cache: Cache, segments: Sequence[Arrays], states: Arrays, length: in
     """
     spans = iter(zip(*segments, strict=True))
     state = iter(states)
-    for leaf in flat_layers(cache):
-        if _name(leaf) in _SPANS:
-            parts = [_join(next(spans)) for _ in _parts(leaf)]
+    for layer in flat_layers(cache):
+        if _class_name(layer) in _PER_TOKEN:
+            parts = [_concatenate(next(spans)) for _ in _kv_tensors(layer)]
             if parts[0] is not None:
-                _refill(leaf, parts, length)
-        elif _name(leaf) in _WINDOWS:
-            keys, values = _own(next(state)), _own(next(state))
+                _set_kv_tensors(layer, parts, length)
+        elif _class_name(layer) in _ROTATING:
+            keys, values = _alias(next(state)), _alias(next(state))
             if keys is not None:
-                leaf.keys, leaf.values = keys, values
-                leaf.offset, leaf._idx = length, keys.shape[2]
+                layer.keys, layer.values = keys, values
+                layer.offset, layer._idx = length, keys.shape[2]
         else:
-            leaf.cache = [_own(next(state)) for _ in leaf.cache]
+            layer.cache = [_alias(next(state)) for _ in layer.cache]
 
 
-def bytes_of(arrays: Arrays) -> int:
+def nbytes_of(arrays: LayerTensors) -> int:
     """Bytes of what the arrays hold."""
     return sum(array.nbytes for array in arrays if array is not None)
 
 
-def buffer_bytes(arrays: Arrays) -> int:
+def buffer_bytes(arrays: LayerTensors) -> int:
     """Bytes that evaluated arrays occupy, whoever else uses their buffers."""
     return sum(mx.get_array_buffer_size(array) for array in arrays if array is not None)
 
 
-def _parts(layer: Any) -> Sequence[mx.array | None]:
+def _kv_tensors(layer: Any) -> Sequence[mx.array | None]:
     """What a span layer keeps of all tokens, in arrays whose third axis they are."""
-    if _name(layer) in _QUANTISED:
+    if _class_name(layer) in _QUANTIZED:
         return layer.kv_tensors or (None,) * TENSORS_PER_LAYER
     return layer.keys, layer.values
 
 
-def _refill(layer: Any, parts: list[mx.array | None], length: int) -> None:
-    if _name(layer) in _QUANTISED:
+def _set_kv_tensors(layer: Any, parts: list[mx.array | None], length: int) -> None:
+    if _class_name(layer) in _QUANTIZED:
         layer.restore(parts, length)
     else:
         layer.keys, layer.values = parts
         layer.offset = length
 
 
-def _window(layer: Any, whole: mx.array | None) -> mx.array | None:
+def _ordered_window(layer: Any, whole: mx.array | None) -> mx.array | None:
     """The tokens that the window still needs, oldest first."""
     if whole is None:
         return None
@@ -133,14 +133,14 @@ def _window(layer: Any, whole: mx.array | None) -> mx.array | None:
     return _copy(layer._trim(max(0, ordered.shape[2] - layer.max_size), ordered))
 
 
-def _join(parts: Sequence[mx.array | None]) -> mx.array | None:
+def _concatenate(parts: Sequence[mx.array | None]) -> mx.array | None:
     arrays = [part for part in parts if part is not None]
     if len(arrays) < 2:
-        return _own(arrays[0]) if arrays else None
+        return _alias(arrays[0]) if arrays else None
     return mx.concatenate(arrays, axis=2)
 
 
-def _own(array: mx.array | None) -> mx.array | None:
+def _alias(array: mx.array | None) -> mx.array | None:
     """Another Python object for the same array: item assignment changes the object that it is called on."""
     return None if array is None else array[...]
 
@@ -149,5 +149,5 @@ def _copy(array: mx.array) -> mx.array:
     return mx.contiguous(array)
 
 
-def _name(layer: Any) -> str:
+def _class_name(layer: Any) -> str:
     return type(layer).__name__
