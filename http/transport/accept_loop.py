@@ -1,4 +1,4 @@
-"""Accepting connections, holding each one's crash, and ending them all in time."""
+"""Accepting connections, containing the crash of one, and closing them all in time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,18 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.answering.problem_documents import (
-    ErrorMembers,
-    no_members,
-    problem_document,
-    problem_headers,
-)
-from greenroom.http.transport.connection import LINGER, Connection, ServerConfig, new_request_id
+from greenroom.http.answering.problem_documents import ErrorMembers, no_members
+from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.connection import LINGER, Connection
+from greenroom.http.transport.http11 import ServerConfig
 from greenroom.http.transport.server_log import ServerLog
-from greenroom.http.transport.socket_stream import STALL, SocketStream
+from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger(actor="http")
 
-LARGEST_HEAD = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 
 
 class AcceptLoop:
@@ -36,7 +33,7 @@ class AcceptLoop:
 
     Args:
         app: Any ASGI application.
-        stall: Seconds after which a reader that takes nothing is given up.
+        send_timeout: Seconds after which a client that takes nothing is disconnected.
         error_members: What a document carries that refuses a client before a path is known.
     """
 
@@ -44,7 +41,7 @@ class AcceptLoop:
         self,
         app: ASGIFramework,
         settings: Settings,
-        stall: float = STALL,
+        send_timeout: float = SEND_TIMEOUT,
         error_members: ErrorMembers = no_members,
     ) -> None:
         self._connections: set[Connection] = set()
@@ -52,8 +49,8 @@ class AcceptLoop:
         self._config = _config(settings, error_members)
         self._context = WorkerContext(None)
         self._settings = settings
-        self._stall = stall
-        self._empty = trio.Event()
+        self._send_timeout = send_timeout
+        self._all_closed = trio.Event()
 
     @property
     def connections(self) -> int:
@@ -69,74 +66,67 @@ class AcceptLoop:
         """Accept until `drain` is set, then let what was begun end in time.
 
         Args:
-            task_status: Is told the addresses (`http://127.0.0.1:8000`).
+            task_status: Gets the addresses (`http://127.0.0.1:8000`).
         """
         async with trio.open_nursery() as connected:
             try:
                 async with trio.open_nursery() as accepting:
                     serve = partial(trio.serve_listeners, handler_nursery=connected)
-                    await accepting.start(serve, self._serve, listeners)
+                    await accepting.start(serve, self._serve_connection, listeners)
                     task_status.started(tuple(map(_address, listeners)))
                     await drain.wait()
                     accepting.cancel_scope.cancel("the server drains")
                 for listener in listeners:
                     listener.socket.close()
-                await self._finish()
+                await self._wait_until_closed()
             finally:
                 # A send that waits for its reader is shielded: only the socket can end it.
                 for connection in self._connections:
-                    connection.cut()
+                    connection.abort()
                 connected.cancel_scope.cancel("the server stops")
 
-    async def _finish(self) -> None:
+    async def _wait_until_closed(self) -> None:
         await self._context.terminated.set()
-        # The pool cuts what still runs when a quarter of the grace time, or 5 s, is left; then the last
-        # words of those streams need a moment.
+        # The pool fails what still runs when a quarter of the time, or 5 s, is left; then the last chunks of
+        # those streams need a moment.
         reserve = min(5.0, self._settings.shutdown_timeout * 0.25)
-        with trio.move_on_after(self._settings.shutdown_timeout - 0.9 * reserve) as share:
+        with trio.move_on_after(self._settings.shutdown_timeout - 0.9 * reserve) as scope:
             while self._connections:
-                self._empty = trio.Event()
-                await self._empty.wait()
-        if share.cancelled_caught:
-            log.warning("connections cut", connections=self.connections)
+                self._all_closed = trio.Event()
+                await self._all_closed.wait()
+        if scope.cancelled_caught:
+            log.warning("connections aborted", connections=self.connections)
 
-    async def _serve(self, accepted: trio.SocketStream) -> None:
-        stream = SocketStream(accepted, self._stall)
+    async def _serve_connection(self, accepted: trio.SocketStream) -> None:
+        stream = SocketStream(accepted, self._send_timeout)
         if self.connections >= self._settings.max_connections:
-            await self._refuse(stream)
+            await self._refuse_connection(stream)
             return
         connection = Connection(self._app, self._config, self._context, stream)
         self._connections.add(connection)
         try:
             await connection.run()
         except* OSError:
-            # The client has gone while it was being looked at.
+            # The client had gone before its address was asked for.
             pass
         except* Exception:
             log.exception("connection crashed")
         finally:
             self._connections.discard(connection)
             if not self._connections:
-                self._empty.set()
+                self._all_closed.set()
 
-    async def _refuse(self, stream: SocketStream) -> None:
+    async def _refuse_connection(self, stream: SocketStream) -> None:
         problem = Problem(
             503, "too_many_connections", "Too many connections are open; try again shortly.", retry_after=1
         )
         log.warning("connection refused", connections=self.connections)
-        request_id = new_request_id()
-        body = problem_document(problem, request_id, self._config.error_members)
-        headers = {
-            **problem_headers(problem),
-            "x-request-id": request_id,
-            "content-length": str(len(body)),
-            "connection": "close",
-        }
+        headers, body = closing_response(problem, self._config.error_members)
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         try:
             with trio.move_on_after(LINGER):
                 await stream.send_all(f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n".encode() + body)
-                stream.say_eof()
+                stream.send_eof()
                 while await stream.receive_some():
                     pass
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -146,7 +136,7 @@ class AcceptLoop:
 
 
 async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
-    """Sockets to accept from: the inherited ones, else `settings.host` and `.port`.
+    """Return the sockets to accept from: the inherited ones, else `settings.host` and `.port`.
 
     Raises:
         OSError: The address cannot be bound.
@@ -167,8 +157,7 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
 def _config(settings: Settings, error_members: ErrorMembers) -> ServerConfig:
     config = ServerConfig(error_members)
     config.keep_alive_timeout = settings.idle_connection
-    config.keep_alive_max_requests = 2**62
-    config.h11_max_incomplete_size = LARGEST_HEAD
+    config.h11_max_incomplete_size = MAX_HEAD_BYTES
     config.include_server_header = False
     config.logger_class = ServerLog
     return config

@@ -1,4 +1,4 @@
-"""Quart-Trio's request, mended: its ending reaches Hypercorn, and what it holds is released."""
+"""Quart-Trio's request, mended: its end reaches Hypercorn, and its resources are released."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class RequestConnection(TrioASGIHTTPConnection):
         inside it: connections were neither closed nor reaped.
         """
 
-        async def send_whole_ending(message: ASGISendEvent) -> None:
+        async def send_end_shielded(message: ASGISendEvent) -> None:
             if message["type"] != "http.response.body" or message.get("more_body", False):
                 await send(message)
                 return
             with trio.CancelScope(shield=True):
                 await send(message)
 
-        await super().handle_request(nursery, request, send_whole_ending)
+        await super().handle_request(nursery, request, send_end_shielded)

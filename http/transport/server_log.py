@@ -11,8 +11,8 @@ from hypercorn.typing import ResponseSummary, WWWScope
 
 log = structlog.get_logger(actor="http")
 
-PROBES = ("/health", "/livez", "/readyz")
-"""Paths that are asked every few seconds."""
+PROBE_PATHS = ("/health", "/livez", "/readyz")
+"""Paths that are requested every few seconds: logged at debug."""
 
 
 class ServerLog(Logger):
@@ -23,10 +23,10 @@ class ServerLog(Logger):
         pass
 
     async def access(self, request: WWWScope, response: ResponseSummary | None, request_time: float) -> None:
-        """A request has been answered, or its client has left (then there is no response)."""
-        tell = log.debug if request["path"] in PROBES else log.info
-        tell(
-            "request answered" if response is not None else "client left",
+        """Log a request that was answered, or whose client left first (then there is no response)."""
+        write = log.debug if request["path"] in PROBE_PATHS else log.info
+        write(
+            "request answered" if response is not None else "client disconnected",
             method=request.get("method"),
             path=request["path"],
             status=int(response["status"]) if response is not None else None,

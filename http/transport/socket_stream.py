@@ -1,4 +1,4 @@
-"""A client's socket: written to without detours, given up when its reader stalls, cut when time is over."""
+"""A client's socket: written to without detours, closed when its reader stalls or time is over."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import socket
 
 import trio
 
-STALL = 60.0
-"""Seconds without a single byte taken after which a reader is given up."""
+SEND_TIMEOUT = 60.0
+"""Seconds without a single byte taken after which a connection is closed."""
 
 
-class SocketStream(trio.abc.HalfCloseableStream):
+class SocketStream:
     """A connected TCP socket.
 
     Hypercorn sends under a shield, so a reader that stalls would hold its request, and a shutdown, for ever:
@@ -20,14 +20,14 @@ class SocketStream(trio.abc.HalfCloseableStream):
 
     Args:
         stream: The stream that was accepted; this one takes it over.
-        stall: Seconds after which a reader that takes nothing is given up.
+        send_timeout: Seconds after which a client that takes nothing is disconnected.
     """
 
-    def __init__(self, stream: trio.SocketStream, stall: float = STALL) -> None:
+    def __init__(self, stream: trio.SocketStream, send_timeout: float = SEND_TIMEOUT) -> None:
         self.socket = stream.socket
         self._stream = stream
-        self._stall = stall
-        self._sending = trio.Lock()
+        self._send_timeout = send_timeout
+        self._send_lock = trio.Lock()
 
     def send_now(self, data: bytes) -> bytes:
         """Send what the socket takes at once, which is nearly always everything: one system call.
@@ -37,48 +37,36 @@ class SocketStream(trio.abc.HalfCloseableStream):
 
         Raises:
             trio.BrokenResourceError: The client is gone.
-            trio.ClosedResourceError: The socket was cut.
+            trio.ClosedResourceError: The socket was closed here.
         """
-        return data if self._sending.locked() else data[self._write(data) :]
+        return data if self._send_lock.locked() else data[self._write(data) :]
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         """Send everything, in the order of the calls.
 
         Raises:
             trio.BrokenResourceError: The client is gone, or takes nothing any more.
-            trio.ClosedResourceError: The socket was cut.
+            trio.ClosedResourceError: The socket was closed here.
         """
-        async with self._sending:
+        async with self._send_lock:
             while data:
                 await self._wait_writable()
                 data = memoryview(data)[self._write(data) :]
 
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait until the client has taken something."""
-        await self._stream.wait_send_all_might_not_block()
-
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """The next bytes; empty when the client has said its last."""
+        """Return the next bytes; none when the client has ended its side."""
         return await self._stream.receive_some(max_bytes)
 
-    async def send_eof(self) -> None:
-        """Say that nothing more will come."""
-        self.say_eof()
-
-    def say_eof(self) -> None:
-        """Say, without waiting, that nothing more will come."""
+    def send_eof(self) -> None:
+        """End the sending side, without waiting."""
         with contextlib.suppress(OSError):  # The client was faster.
             self.socket.shutdown(socket.SHUT_WR)
-
-    async def aclose(self) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Close at once; whoever sends or receives here is woken up."""
         self.socket.close()
 
-    def _write(self, data: bytes | bytearray | memoryview) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         descriptor = self.socket.fileno()
         if descriptor < 0:
             raise trio.ClosedResourceError
@@ -92,8 +80,8 @@ class SocketStream(trio.abc.HalfCloseableStream):
     async def _wait_writable(self) -> None:
         if self.socket.fileno() < 0:
             raise trio.ClosedResourceError
-        with trio.move_on_after(self._stall) as patience:
+        with trio.move_on_after(self._send_timeout) as scope:
             await trio.lowlevel.wait_writable(self.socket.fileno())
-        if patience.cancelled_caught:
+        if scope.cancelled_caught:
             self.close()
-            raise trio.BrokenResourceError(f"the reader took nothing for {self._stall} s")
+            raise trio.BrokenResourceError(f"the client took nothing for {self._send_timeout} s")

@@ -16,7 +16,7 @@ from greenroom.actors.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.app import PROTOCOLS, create_app
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
-from greenroom.http.transport.socket_stream import STALL
+from greenroom.http.transport.socket_stream import SEND_TIMEOUT
 from greenroom.schemas.settings import Settings
 
 
@@ -43,10 +43,12 @@ class Server:
 
 
 @asynccontextmanager
-async def running(app: ASGIFramework, settings: Settings, stall: float = STALL) -> AsyncIterator[Server]:
+async def running(
+    app: ASGIFramework, settings: Settings, send_timeout: float = SEND_TIMEOUT
+) -> AsyncIterator[Server]:
     """Any application behind our accept loop, on a free port."""
     settings = attrs.evolve(settings, port=0)
-    loop = AcceptLoop(app, settings, stall, PROTOCOLS[0].error_members)
+    loop = AcceptLoop(app, settings, send_timeout, PROTOCOLS[0].error_members)
     drain, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[str, ...]]) -> None:
@@ -74,12 +76,16 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, *, engines: Engines | None = None, status_timeout: float = 2.0, stall: float = STALL
+    settings: Settings,
+    *,
+    engines: Engines | None = None,
+    status_timeout: float = 2.0,
+    send_timeout: float = SEND_TIMEOUT,
 ) -> AsyncIterator[Served]:
     """The whole server, without its process."""
     async with open_system(settings, engines=engines) as system:
         app = create_app(system.pool, settings, status_timeout=status_timeout)
-        async with running(app, settings, stall) as server:
+        async with running(app, settings, send_timeout) as server:
             yield Served(server, system)
 
 

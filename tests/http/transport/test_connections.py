@@ -82,7 +82,7 @@ def make_app(ended: trio.Event | None = None) -> QuartTrio:
 
 async def emptied(server: Server) -> None:
     """Wait until the server has no connection left."""
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         while server.loop.connections:  # noqa: ASYNC110
             await trio.sleep(0.005)
 
@@ -103,7 +103,7 @@ async def test_idle_connections_are_reaped() -> None:
 
         async def idle(path: str | None) -> None:
             nonlocal reaped
-            async with connected(server, 5) as client:
+            async with connected(server, 30) as client:
                 if path:
                     await client.request("GET", path)
                     await client.answer()
@@ -115,7 +115,6 @@ async def test_idle_connections_are_reaped() -> None:
                 clients.start_soon(idle, (None, "/", "/stream/1/5")[i % 3])
         assert reaped == 200
         await emptied(server)
-        assert not server.loop.connections
         nursery.cancel_scope.cancel()
 
 
@@ -183,7 +182,7 @@ async def test_hanging_up_is_seen_behind_a_pipelined_request() -> None:
             await client.request("GET", "/stream/1000000/10")
             await client.request("GET", "/wait")
             await client.read_until(b"xx")
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             await ended.wait()
         await emptied(server)
 
@@ -204,24 +203,24 @@ async def test_hanging_up_ends_the_request(path: str, leave: str) -> None:
             elif leave == "reset":
                 client.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             if leave == "half-close":
-                with trio.fail_after(5):
+                with trio.fail_after(20):
                     await ended.wait()
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             await ended.wait()
         await emptied(server)
 
 
 async def test_a_reader_that_stalls_is_given_up() -> None:
     ended = trio.Event()
-    async with running(make_app(ended), Settings(), stall=0.2) as server, connected(server) as client:
+    async with running(make_app(ended), Settings(), send_timeout=0.2) as server, connected(server) as client:
         await client.request("GET", "/stream/1000000/65536")
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             await ended.wait()
         await emptied(server)
 
 
 async def test_a_slow_reader_gets_everything() -> None:
-    async with running(make_app(), Settings(), stall=5) as server, connected(server, 30) as client:
+    async with running(make_app(), Settings(), send_timeout=5) as server, connected(server, 30) as client:
         await client.request("GET", "/stream/10/2000000")
         body = (await client.answer()).body
         assert body == b"x" * 20_000_000
@@ -266,7 +265,7 @@ async def test_draining_accepts_no_new_connection() -> None:
 
 
 async def test_cancelling_the_server_ends_a_stalled_reader_too() -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with running(make_app(), Settings()) as server, connected(server) as client:
             await client.request("GET", "/stream/1000000/65536")
             await client.read_until(b"xx")

@@ -1,0 +1,10 @@
+"""The id of a request."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+
+def new_request_id() -> str:
+    """Return an id that the client, the logs and the actors call a request by."""
+    return f"req_{uuid4().hex}"
