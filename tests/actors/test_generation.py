@@ -44,7 +44,7 @@ TinyModel = Callable[..., Path]
 @pytest.fixture
 def settings(tiny_model: TinyModel) -> Settings:
     return Settings(
-        models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, shutdown_timeout=10.0
+        models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, shutdown_timeout=60.0
     )
 
 

@@ -76,7 +76,7 @@ async def state(pool: Ref[PoolMessage], model: str) -> ModelState:
     return (await status(pool, model)).state
 
 
-async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 120.0) -> None:
     """Wait for what only shows when it is looked at."""
     with trio.fail_after(seconds):
         while not await happened():  # noqa: ASYNC110
@@ -92,6 +92,7 @@ class Faults:
         garble: Ids of requests at whose second event the step returns what no step may return.
         hang: Ids of requests at whose second event the step blocks until `release` is set.
         load: Raised instead of loading, for models of these ids.
+        hangs: Set when a step blocks.
         gate: While it is not set, loading does not begin.
         engines: Every engine that was loaded.
     """
@@ -101,6 +102,7 @@ class Faults:
     hang: set[str] = attrs.field(factory=set)
     load: dict[str, Exception] = attrs.field(factory=dict)
     release: threading.Event = attrs.field(factory=threading.Event)
+    hangs: threading.Event = attrs.field(factory=threading.Event)
     gate: threading.Event | None = None
     loads: list[str] = attrs.field(factory=list)
     engines: list[Engine] = attrs.field(factory=list)
@@ -156,6 +158,7 @@ class FaultyEngine:
             if self._seen[request_id] == 2 and request_id in self._faults.garble:
                 return [None]  # type: ignore[list-item]
             if self._seen[request_id] == 2 and request_id in self._faults.hang:
+                self._faults.hangs.set()
                 self._faults.release.wait()
         return events
 

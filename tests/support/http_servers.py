@@ -79,7 +79,7 @@ async def serving(
     settings: Settings,
     *,
     engines: Engines | None = None,
-    status_timeout: float = 2.0,
+    status_timeout: float = 60.0,
     send_timeout: float = SEND_TIMEOUT,
 ) -> AsyncIterator[Served]:
     """The whole server, without its process."""
@@ -174,7 +174,7 @@ class RawClient:
 
 
 @asynccontextmanager
-async def connected(server: Server, seconds: float = 10.0) -> AsyncIterator[RawClient]:
+async def connected(server: Server, seconds: float = 60.0) -> AsyncIterator[RawClient]:
     """A raw connection; a server that does not answer in time fails the test."""
     with trio.fail_after(seconds):
         async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:

@@ -29,7 +29,7 @@ class Server:
                 return self.seen[-1]
         raise AssertionError(f"no {name} in {self.seen}")
 
-    def end(self, seconds: float = 20) -> int:
+    def end(self, seconds: float = 60) -> int:
         """The exit status; the rest of the log must be JSON and stdout empty."""
         out, err = self.process.communicate(timeout=seconds)
         self.seen += [json.loads(line) for line in err.splitlines()]

@@ -20,7 +20,7 @@ ROOMS = ("actors", "engine", "http", "schemas")
 def uv(*arguments: str | Path, cwd: Path, **variables: str) -> None:
     environment = {**CALLERS_ENVIRONMENT, **variables}
     done = subprocess.run(
-        [UV, *arguments, "--quiet"], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+        [UV, *arguments, "--quiet"], cwd=cwd, env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
 
@@ -56,7 +56,7 @@ def test_an_installed_wheel_chats_with_its_demo_model(wheel: Path, tmp_path: Pat
     uv("pip", "install", *into, wheel, cwd=tmp_path)
 
     command = [str(folder / "bin" / "greenroom"), "chat"]
-    done = subprocess.run(command, cwd=tmp_path, input="Hello", capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, input="Hello", capture_output=True, text=True, timeout=600)
 
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout

@@ -41,7 +41,7 @@ async def next_position(generation: Generation) -> int:
 
 
 async def test_requests_beyond_the_slots_wait_in_order_and_know_their_place(models: tuple[str, ...]) -> None:
-    settings = Settings(models=models, max_batch=1, max_queue=2, shutdown_timeout=10.0)
+    settings = Settings(models=models, max_batch=1, max_queue=2, shutdown_timeout=60.0)
     async with open_system(settings) as system:
         with (
             generate(system.pool, "qwen3", "running", max_tokens=20_000) as running,
@@ -65,14 +65,14 @@ async def test_requests_beyond_the_slots_wait_in_order_and_know_their_place(mode
 
 async def test_a_queue_of_none_still_lets_a_first_request_load_its_model(models: tuple[str, ...]) -> None:
     async with open_system(
-        Settings(models=models, max_batch=1, max_queue=0, shutdown_timeout=10.0)
+        Settings(models=models, max_batch=1, max_queue=0, shutdown_timeout=60.0)
     ) as system:
         _, end = await answer(system.pool, "qwen3")
         assert isinstance(end, Finished)
 
 
 async def test_what_is_asked_for_while_a_model_loads_is_told_so(models: tuple[str, ...]) -> None:
-    settings = Settings(models=models, shutdown_timeout=10.0)
+    settings = Settings(models=models, shutdown_timeout=60.0)
     faults = Faults(gate=threading.Event())
     assert faults.gate is not None
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
@@ -86,7 +86,7 @@ async def test_what_is_asked_for_while_a_model_loads_is_told_so(models: tuple[st
 
 
 async def test_the_least_recently_used_model_gives_way(models: tuple[str, ...]) -> None:
-    async with open_system(Settings(models=models, max_loaded_models=2, shutdown_timeout=10.0)) as system:
+    async with open_system(Settings(models=models, max_loaded_models=2, shutdown_timeout=60.0)) as system:
         for name in ("qwen3", "llama", "qwen3", "mistral"):
             assert isinstance((await answer(system.pool, name))[1], Finished)
         states = {name: await state(system.pool, name) for name in ("qwen3", "llama", "mistral")}
@@ -98,7 +98,7 @@ async def test_the_least_recently_used_model_gives_way(models: tuple[str, ...]) 
 
 
 async def test_a_model_that_is_held_is_never_unloaded_under_its_request(models: tuple[str, ...]) -> None:
-    async with open_system(Settings(models=models, max_loaded_models=1, shutdown_timeout=10.0)) as system:
+    async with open_system(Settings(models=models, max_loaded_models=1, shutdown_timeout=60.0)) as system:
         with (
             generate(system.pool, "qwen3", "holder", max_tokens=400) as holder,
             generate(system.pool, "llama", "waiter") as waiter,
@@ -115,7 +115,7 @@ async def test_a_model_that_is_held_is_never_unloaded_under_its_request(models: 
 
 async def test_a_stream_of_requests_for_one_model_does_not_starve_another(models: tuple[str, ...]) -> None:
     async with open_system(
-        Settings(models=models, max_loaded_models=1, max_batch=2, shutdown_timeout=10.0)
+        Settings(models=models, max_loaded_models=1, max_batch=2, shutdown_timeout=60.0)
     ) as system:
         served: list[str] = []
         over = trio.Event()
@@ -148,7 +148,7 @@ async def ended(system: System, model: str, request_id: str) -> Finished:
 
 
 async def test_a_swap_within_a_second_answers_both(models: tuple[str, ...]) -> None:
-    async with open_system(Settings(models=models, max_loaded_models=1, shutdown_timeout=10.0)) as system:
+    async with open_system(Settings(models=models, max_loaded_models=1, shutdown_timeout=60.0)) as system:
         ends: list[Finished] = []
 
         async def ask(name: str) -> None:
@@ -161,7 +161,7 @@ async def test_a_swap_within_a_second_answers_both(models: tuple[str, ...]) -> N
 
 
 async def test_a_load_nobody_waits_for_goes_on_until_its_room_is_needed(models: tuple[str, ...]) -> None:
-    settings = Settings(models=models, max_loaded_models=1, shutdown_timeout=10.0)
+    settings = Settings(models=models, max_loaded_models=1, shutdown_timeout=60.0)
     faults = Faults(gate=threading.Event())
     assert faults.gate is not None
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:

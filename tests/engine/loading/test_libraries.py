@@ -22,5 +22,5 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 )
 def test_the_limit_of_open_files_is_never_lowered(soft: int, hard: int, after: str) -> None:
     program = PROGRAM.format(soft=soft, hard=hard)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == after, done.stderr

@@ -88,7 +88,7 @@ async def test_streams_run_at_once_with_prompts_of_their_own() -> None:
     everyone = threading.Barrier(5)
 
     def together(body: dict[str, Any]) -> Iterator[bytes]:
-        everyone.wait(10)
+        everyone.wait(120)
         return streamed(body)
 
     with server(together) as (address, bodies):
@@ -108,7 +108,7 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
 
     def never(_body: dict[str, Any]) -> Iterator[bytes]:
         asked.set()
-        left.wait(10)
+        left.wait(120)
         return iter(())
 
     with server(never) as (address, _):
@@ -193,7 +193,7 @@ def test_processor_time_counts_all_threads_of_a_process() -> None:
 
 def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "greenroom.http.command_line", "bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def test_the_command_prints_a_table_or_json() -> None:

@@ -283,7 +283,7 @@ def test_the_command_measures_a_model(
     picture = tmp_path / "figures.png"
     command = [sys.executable, "-m", "greenroom.http.command_line", "bench", *arguments]
     done = subprocess.run(
-        [*command, "--json", "--plot", str(picture)], capture_output=True, text=True, timeout=300
+        [*command, "--json", "--plot", str(picture)], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -29,7 +29,7 @@ async def served() -> AsyncIterator[Served]:
         allowed_hosts=("greenroom.example",),
         allowed_origins=(PAGE,),
         max_body_bytes=2 * MEGABYTE,
-        shutdown_timeout=5.0,
+        shutdown_timeout=60.0,
     )
     async with serving(settings) as served:
         yield served

@@ -74,7 +74,7 @@ def formatted(schema: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def settings(tiny_model: Callable[..., Path]) -> Settings:
-    return Settings(models=tuple(str(tiny_model(kind)) for kind in ("qwen3", "llama")), shutdown_timeout=5.0)
+    return Settings(models=tuple(str(tiny_model(kind)) for kind in ("qwen3", "llama")), shutdown_timeout=60.0)
 
 
 async def ask(served: Served, *calls: Callable[[openai.OpenAI], Any]) -> list[Any]:
@@ -87,7 +87,7 @@ async def ask(served: Served, *calls: Callable[[openai.OpenAI], Any]) -> list[An
         ):
             return list(threads.map(lambda call: call(client), calls))
 
-    with trio.fail_after(120):
+    with trio.fail_after(300):
         return await trio.to_thread.run_sync(on_thread)
 
 

@@ -49,7 +49,7 @@ async def stream(served: Served, number: int, hang_up: bool) -> None:
         f'{{"model": "default", "stream": true, "max_tokens": {TOKENS}, "temperature": 0, '
         f'"messages": [{{"role": "user", "content": "request {number}"}}]}}'
     )
-    async with connected(served.server, 120) as client:
+    async with connected(served.server) as client:
         await client.request("POST", "/v1/chat/completions", body.encode(), connection="close")
         await read(client, hang_up)
 
@@ -80,7 +80,7 @@ async def storm(served: Served, requests: int) -> None:
 
 async def settled(served: Served) -> None:
     """Wait until no request is left in the pool, and no connection in the server."""
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         while True:
             status = await served.system.pool.ask(DescribePool(), PoolStatus)
             assert isinstance(status, PoolStatus)
@@ -97,7 +97,7 @@ async def compare(folder: Path, warm_up: int, *requests: int) -> tuple[Footprint
         for number in requests:
             await storm(served, number)
         after = Footprint.taken()
-        with trio.move_on_after(20):
+        with trio.move_on_after(120):
             # Trio keeps a thread for 10 s after its last job, and the pool a clock for half a second.
             while not after.holds_no_more_than(before):
                 await trio.sleep(0.25)
