@@ -43,9 +43,9 @@ def open_text_engine(
 
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
-    prefill = PrefillPolicy(max_stall=settings.max_stall, least_tokens=settings.min_slice)
+    prefill = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     account = account or MemoryAccount(settings.memory_bytes, settings.kv_cache_bytes)
-    share = account.open()
+    share = account.open_share()
     charge = partial(_charge, account, share, folder.name)
     try:
         model = load_model(folder, settings, progress, abandoned, charge)
@@ -73,8 +73,8 @@ def _charge(account: MemoryAccount, share: Share, model: str, nbytes: int) -> No
     Raises:
         ProblemError: 507.
     """
-    account.limit_to(default_memory())
+    account.set_default_limit(default_memory())
     before = share.weights
-    room = share.take_weights(before + nbytes)
+    room = share.charge_weights(before + nbytes)
     if room is not None:
         raise ProblemError(insufficient_memory(model, nbytes, room - before))

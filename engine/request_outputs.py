@@ -95,7 +95,7 @@ class RequestOutputs:
 
     def _ended(self, row: Sequence) -> None:
         """A choice has handed over its last event."""
-        self._admission.leave(row)
+        self._admission.remove(row)
         first = self.rows.get(row.request_id)
         if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):
             del self.rows[row.request_id]
@@ -106,8 +106,8 @@ class RequestOutputs:
         """Stop computing for a request; returns its choices that have not ended."""
         under_way = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
         for choice in under_way:
-            self._prefill.cancel(choice)
-            self._admission.leave(choice)
+            self._prefill.remove(choice)
+            self._admission.remove(choice)
             for group in self._groups:
                 group.leave(choice)
         return under_way

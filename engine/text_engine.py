@@ -14,7 +14,7 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.request_outputs import Events, RequestOutputs
 from greenroom.engine.scheduler.admission import Admission
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.conversation import conversation_of
+from greenroom.engine.scheduler.conversation_key import conversation_key
 from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
@@ -111,10 +111,10 @@ class TextEngine:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._answers.refuse(request.id, problem)
             return
-        keep, embedded = self._prefill.recall.insert_answer, embeddings is not None
+        keep, embedded = self._prefill.prefix_cache.insert_answer, embeddings is not None
         row = new_sequence(request, prepared, self._voice, keep, embedded=embedded)
         try:
-            self.admission.add(row, embeddings, request.client, conversation_of(request))
+            self.admission.add(row, embeddings, request.client, conversation_key(request))
         except ProblemError as error:
             self._answers.refuse(request.id, error.problem)
             return
@@ -126,11 +126,11 @@ class TextEngine:
 
     def when_asked(self, call: Callable[[], None]) -> None:
         """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
-        self._memory.share.on_asked = call
+        self._memory.share.on_eviction_request = call
 
     def give_way(self) -> None:
         """Forget prefixes for the sake of another model that has asked for memory."""
-        self._memory.give_way()
+        self._memory.evict_for_others()
 
     def step(self) -> Events:
         """One decode step for all rows, one bounded slice of prefill; returns what happened.
@@ -138,31 +138,31 @@ class TextEngine:
         Raises:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
-        self._memory.give_way()
+        self._memory.evict_for_others()
         idle = not len(self._groups)
         if idle:
             self._begin()  # those who are ready may wait for those who came with them
-        self.admission.join()
-        self._groups.rearrange()
-        for row in self.admission.make_room():
+        self.admission.start_decoding()
+        self._groups.maybe_rearrange()
+        for row in self.admission.reserve_step():
             self._answers.cut(row)
         self._groups.launch(alone=not len(self._prefill))
-        self._groups.settle()
+        self._groups.record_memory()
         for group in self._groups:
             for row, token in group.read():
                 self._answers.take(group, row, token)
-        self._groups.has_read()
+        self._groups.on_tokens_read()
         if self.prefixes is not None and self.prefixes.disk is not None:
             self.prefixes.disk.advance(idle=not len(self._groups) and not len(self._prefill))
         for group in self._groups:
             for row, problem in group.sample():
                 self._answers.fail(row, problem)
-        self._groups.drop_done()
-        self._groups.settle()
+        self._groups.remove_finished()
+        self._groups.record_memory()
         if not idle:
             self._begin()
-        progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copied_ms)
-        self._groups.sliced(pieces)
+        progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copy_ms)
+        self._groups.on_prefill_launched(pieces)
         for row, event in progress:
             if not row.preempted:
                 self._answers.hand_over(row, [event])
@@ -173,21 +173,21 @@ class TextEngine:
 
     def close(self) -> None:
         """Free the model and everything that belongs to its requests."""
-        self._groups.clear()
+        self._groups.close()
         self._speculation = None
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._groups)
         self._answers = RequestOutputs(self.admission, self._prefill, self._groups)
         if self.prefixes is not None:
             self.prefixes.close(self._close_seconds)
-        self._memory.clear()
+        self._memory.close()
         mx.synchronize()
         mx.clear_cache()
 
     def _begin(self) -> None:
         """Let those who wait into prefill, as far as there is memory."""
-        for row in self.admission.begin():
+        for row in self.admission.admit_waiting():
             if row.preempted:
                 self._answers.cut(row)
             else:
-                self._answers.fail(row, self.admission.too_long(row))
+                self._answers.fail(row, self.admission.prompt_too_long(row))

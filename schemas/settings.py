@@ -91,7 +91,7 @@ class Settings:
         "answers new prompts sooner, less disturbs the others less, inf computes prompts whole.",
         above=0,
     )
-    min_slice: int = _setting(
+    min_prefill_chunk: int = _setting(
         4, "Tokens of a waiting prompt that are computed at each step whatever they cost.", low=1
     )
     device: Device = _setting("auto", "Where models compute.", one_of=get_args(Device))

@@ -43,15 +43,15 @@ class MemoryAccount:
         self._shares: list[Share] = []
         self._changed = threading.Condition()
         self._peak = 0
-        self._turns = itertools.count()
+        self._reservation_orders = itertools.count()
 
-    def limit_to(self, limit: int) -> None:
+    def set_default_limit(self, limit: int) -> None:
         """Set the limit, unless there is one."""
         with self._changed:
             if self.limit is None:
                 self.limit = limit
 
-    def open(self) -> Share:
+    def open_share(self) -> Share:
         """A share for one more model, which holds nothing yet."""
         with self._changed:
             share = Share(self, self._changed)
@@ -69,7 +69,7 @@ class MemoryAccount:
 
     # What follows is for shares, which hold the lock.
 
-    def room(self, asking: Share, *, claims: bool = False) -> int | None:
+    def available(self, asking: Share, *, respect_reservations: bool = False) -> int | None:
         """Bytes that a share may have for running caches and its prefix cache; None is no limit.
 
         Args:
@@ -77,11 +77,12 @@ class MemoryAccount:
         """
         others = [share for share in self._shares if share is not asking]
         used = sum(share.running + share.cached for share in others)
-        if claims:
+        if respect_reservations:
             used += sum(
-                share.claim
+                share.reservation
                 for share in others
-                if share.claim and (not asking.claim or share.turn < asking.turn)
+                if share.reservation
+                and (not asking.reservation or share.reservation_order < asking.reservation_order)
             )
         rooms = []
         if self.kv_limit is not None:
@@ -90,30 +91,30 @@ class MemoryAccount:
             rooms.append(self.limit - used - sum(share.weights for share in self._shares))
         return max(0, min(rooms)) if rooms else None
 
-    def weights_room(self, asking: Share) -> int | None:
+    def available_for_weights(self, asking: Share) -> int | None:
         """Bytes that are left for a model's weights; running caches of others come first."""
         if self.limit is None:
             return None
         others = [share for share in self._shares if share is not asking]
         return max(0, self.limit - sum(share.weights + share.running for share in others))
 
-    def next_turn(self) -> int:
+    def next_reservation_order(self) -> int:
         """A number larger than all before."""
-        return next(self._turns)
+        return next(self._reservation_orders)
 
-    def took(self) -> None:
+    def record_change(self) -> None:
         """Remember the largest sum, and tell those who wait."""
         self._peak = max(self._peak, sum(share.running + share.cached for share in self._shares))
         self._changed.notify_all()
 
-    def ask_caches(self, asking: Share, missing: int) -> bool:
+    def request_eviction(self, asking: Share, missing: int) -> bool:
         """Have the prefix caches of other models give way; whether any of them holds something."""
         holders = [share for share in self._shares if share is not asking and share.cached]
         for share in holders:
-            share.asked = max(share.asked, missing)
+            share.eviction_request = max(share.eviction_request, missing)
             missing -= share.cached
-            if share.on_asked is not None:
-                share.on_asked()
+            if share.on_eviction_request is not None:
+                share.on_eviction_request()
             if missing <= 0:
                 break
         return bool(holders)
@@ -145,17 +146,17 @@ class Share:
 
     def __init__(self, account: MemoryAccount, changed: threading.Condition) -> None:
         self.weights = self.running = self.cached = 0
-        self.claim = self.turn = self.asked = 0
-        self.on_asked: Callable[[], None] | None = None
+        self.reservation = self.reservation_order = self.eviction_request = 0
+        self.on_eviction_request: Callable[[], None] | None = None
         self._account = account
         self._changed = changed
 
-    def room(self) -> int | None:
+    def available(self) -> int | None:
         """Bytes that running caches and the prefix cache of this model may have together now."""
         with self._changed:
-            return self._account.room(self)
+            return self._account.available(self)
 
-    def room_alone(self) -> int | None:
+    def capacity(self) -> int | None:
         """Bytes that they might have if no other model had any."""
         with self._changed:
             account = self._account
@@ -163,17 +164,17 @@ class Share:
             limits = [account.kv_limit, None if account.limit is None else account.limit - weights]
             return min((max(0, limit) for limit in limits if limit is not None), default=None)
 
-    def take_weights(self, nbytes: int) -> int | None:
+    def charge_weights(self, nbytes: int) -> int | None:
         """Charge the weights; returns None, or the bytes that there are if they do not fit."""
         with self._changed:
-            room = self._account.weights_room(self)
+            room = self._account.available_for_weights(self)
             if room is not None and nbytes > room:
                 return room
             self.weights = nbytes
-            self._account.took()
+            self._account.record_change()
             return None
 
-    def take(self, running: int, *, new: bool = False) -> bool:
+    def charge_running(self, running: int, *, new: bool = False) -> bool:
         """Set the bytes of running caches, if they fit; less than before always does.
 
         Args:
@@ -181,68 +182,68 @@ class Share:
         """
         with self._changed:
             if running > self.running:
-                room = self._account.room(self, claims=new)
+                room = self._account.available(self, respect_reservations=new)
                 if room is not None and running + self.cached > room:
                     return False
             self.running = running
-            self._account.took()
+            self._account.record_change()
             return True
 
-    def allow(self, cached: int) -> int:
+    def charge_cached(self, cached: int) -> int:
         """Set the bytes of the prefix cache to as many of these as fit; returns how many."""
         with self._changed:
-            room = self._account.room(self, claims=True)
+            room = self._account.available(self, respect_reservations=True)
             if room is not None:
                 cached = min(cached, max(0, room - self.running))
             self.cached = cached
-            self._account.took()
+            self._account.record_change()
             return cached
 
-    def room_for_running(self) -> int | None:
+    def available_for_running(self) -> int | None:
         """Bytes that running caches of this model may have if all prefix caches give way."""
         with self._changed:
-            room = self._account.room(self, claims=True)
+            room = self._account.available(self, respect_reservations=True)
             return None if room is None else room + self._account.cached_by_others(self)
 
-    def ask_others(self, missing: int, seconds: float) -> bool:
+    def request_eviction(self, missing: int, seconds: float) -> bool:
         """Have other models' prefix caches give way, and wait for that.
 
         Returns:
             False, at once, if they hold nothing.
         """
         with self._changed:
-            asked = self._account.ask_caches(self, missing)
+            asked = self._account.request_eviction(self, missing)
             if asked:
                 self._changed.wait(seconds)
             return asked
 
-    def others_run(self) -> bool:
+    def others_running(self) -> bool:
         """Whether other models have running caches."""
         with self._changed:
             return self._account.running_of_others(self) > 0
 
-    def wait(self, seconds: float) -> None:
+    def wait_for_change(self, seconds: float) -> None:
         """Wait for a change of the account."""
         with self._changed:
             self._changed.wait(seconds)
 
-    def stand_in_line(self, wanted: int) -> None:
+    def reserve(self, wanted: int) -> None:
         """Claim bytes for a prompt that waits for other models; they admit nothing that needs these."""
         with self._changed:
-            if not self.claim:
-                self.turn = self._account.next_turn()
-            self.claim = wanted
+            if not self.reservation:
+                self.reservation_order = self._account.next_reservation_order()
+            self.reservation = wanted
 
-    def leave_line(self) -> None:
+    def cancel_reservation(self) -> None:
         """The prompt waits no more."""
-        if self.claim:
+        if self.reservation:
             with self._changed:
-                self.claim = 0
+                self.reservation = 0
                 self._changed.notify_all()
 
     def close(self) -> None:
         """Give back everything."""
         with self._changed:
-            self.weights = self.running = self.cached = self.claim = 0
+            self.weights = self.running = self.cached = self.reservation = 0
             self._account.close(self)
             self._changed.notify_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_SHARE = 0.85
+_USABLE_SHARE = 0.85
 """Of the memory that models may have; the rest is for what is computed between two layers, and for buffers
 that MLX keeps for reuse."""
 
@@ -25,7 +25,7 @@ def default_memory() -> int:
         information = mx.device_info()
         known = ("max_recommended_working_set_size", "memory_size", "total_memory")
         room = next((value for name in known if isinstance(value := information.get(name), int)), None)
-    return int((room or _main_memory()) * _SHARE)
+    return int((room or _main_memory()) * _USABLE_SHARE)
 
 
 def _main_memory() -> int:

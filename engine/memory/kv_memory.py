@@ -1,4 +1,4 @@
-"""What one model's caches take, told to the account before they take it."""
+"""What one model's caches take, charged to the account before they are allocated."""
 
 from __future__ import annotations
 
@@ -13,122 +13,142 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.statistics import MemoryStatistics
 
-_PATIENCE = 0.2
-"""Seconds that another model's prefix cache gets to give way, before rows of this one do."""
-_LOOK = 0.02
+_EVICTION_TIMEOUT = 0.2
+"""Seconds that another model's prefix cache gets to evict, before sequences of this one are preempted."""
+_EVICTION_POLL = 0.02
 
 
 class KvMemory:
-    """One model's caches: those that run, prompts that are promised room, and the prefix cache.
+    """One model's caches: running batches, reservations for prompts, temporary copies, and the prefix cache.
 
     Args:
         share: This model's share of the account; None is unlimited.
-        footprint: What its caches take.
-        prefixes: Gives way first.
+        size_model: What its caches take.
+        prefix_cache: Is evicted first.
+
+    Attributes:
+        headroom: Bytes of the largest layer, which must stay free: so much a copy takes meanwhile.
     """
 
-    def __init__(self, share: Share | None, footprint: CacheSizeModel, prefixes: PrefixCache | None) -> None:
-        self.share = share or MemoryAccount().open()
-        self.footprint = footprint
-        self.margin = 0
-        self._shapes = [
-            [(slab.heads, slab.width, slab.dtype) for slab in layer.kv_tensors]
+    def __init__(
+        self, share: Share | None, size_model: CacheSizeModel, prefix_cache: PrefixCache | None
+    ) -> None:
+        self.share = share or MemoryAccount().open_share()
+        self.size_model = size_model
+        self.headroom = 0
+        self._tensor_specs = [
+            [(spec.heads, spec.width, spec.dtype) for spec in layer.kv_tensors]
             if layer.window is None
             else []
-            for layer in footprint.layers
+            for layer in size_model.layers
         ]
-        self._prefixes = prefixes
-        self._promised: dict[int, int] = {}
-        self._promises = 0
-        self._groups = 0
-        self._lent = 0
-        if prefixes is not None:
-            prefixes.memory.reserve = self.share.allow
+        self._prefix_cache = prefix_cache
+        self._reservations: dict[int, int] = {}
+        self._reserved_bytes = 0
+        self._batch_bytes = 0
+        self._temporary_bytes = 0
+        if prefix_cache is not None:
+            prefix_cache.memory.reserve = self.share.charge_cached
 
     def statistics(self) -> MemoryStatistics:
         """Return what this model holds of the account."""
-        return MemoryStatistics(self.share.weights, self.share.running, self.share.cached)
+        share = self.share
+        return MemoryStatistics(share.weights, share.running, share.cached)
 
-    def settle(self, groups: int, margin: int) -> None:
-        """Say what the running caches take now that copies are done.
+    def record_usage(self, batches: int, headroom: int) -> None:
+        """Charge what the running batches take, and release what was reserved for copies.
 
         Args:
-            margin: Bytes of the largest layer, which must stay free: so much a copy takes meanwhile.
+            batches: Bytes of their caches.
+            headroom: Bytes of the largest layer.
         """
-        self._groups, self.margin, self._lent = groups, margin, 0
-        if self.share.running != groups + self._promises:
-            self.share.take(groups + self._promises)
+        self._batch_bytes, self.headroom, self._temporary_bytes = batches, headroom, 0
+        if self.share.running != self._running_bytes:
+            self.share.charge_running(self._running_bytes)
 
-    def lend(self, nbytes: int) -> bool:
-        """Take bytes for a while, up to the next `settle`, if they are there."""
-        if not self.share.take(self._groups + self._promises + self._lent + nbytes):
+    def reserve_temporary(self, nbytes: int) -> bool:
+        """Reserve bytes up to the next `record_usage`; return whether they are there."""
+        if not self.share.charge_running(self._running_bytes + nbytes):
             return False
-        self._lent += nbytes
+        self._temporary_bytes += nbytes
         return True
 
-    def lend_first(self, nbytes: int) -> bool:
-        """As `lend`, with the prefix caches giving way: this model's, then those of the others."""
-        return self._with_caches_giving_way(nbytes, lambda: self.lend(nbytes))
+    def reserve_temporary_evicting(self, nbytes: int) -> bool:
+        """Reserve bytes as `reserve_temporary` does, evicting prefixes, other models' last."""
+        return self._evicting(nbytes, lambda: self.reserve_temporary(nbytes))
 
-    def promise(self, row: Sequence, tokens: int, slice_tokens: int) -> bool:
-        """Keep room for a prompt that is about to be computed, if it is there or can be made."""
-        nbytes = self.footprint.nbytes(1, tokens, slice_tokens)
-        before = self._groups + self._promises + self._lent
+    def reserve(self, sequence: Sequence, tokens: int, chunk_tokens: int) -> bool:
+        """Reserve the memory of a prompt's cache; return whether it is there or could be freed.
 
-        def take() -> bool:
-            with_margin = before + nbytes + self.margin_for(nbytes)
-            return self.share.take(with_margin, new=True) and self.share.take(before + nbytes)
+        Args:
+            tokens: Of the prompt and the first decode step.
+            chunk_tokens: Of the largest chunk in which it is computed.
+        """
+        nbytes = self.size_model.nbytes(1, tokens, chunk_tokens)
+        running, headroom = self._running_bytes, self.headroom_for(nbytes)
 
-        if not self._with_caches_giving_way(nbytes + self.margin_for(nbytes), take):
+        def charge() -> bool:
+            with_headroom = running + nbytes + headroom
+            return self.share.charge_running(with_headroom, new=True) and self.share.charge_running(
+                running + nbytes
+            )
+
+        if not self._evicting(nbytes + headroom, charge):
             return False
-        self._promised[row.serial] = nbytes
-        self._promises += nbytes
+        self._reservations[sequence.serial] = nbytes
+        self._reserved_bytes += nbytes
         return True
 
-    def widen(self, rows: GenericSequence[Sequence], nbytes: int) -> bool:
-        """Have the promises to these rows come to so many bytes together, if that can be."""
-        missing = nbytes - sum(self._promised.get(row.serial, 0) for row in rows)
+    def grow(self, sequences: GenericSequence[Sequence], nbytes: int) -> bool:
+        """Grow the reservations of these sequences to so many bytes together; return whether they fit."""
+        missing = nbytes - sum(self._reservations.get(sequence.serial, 0) for sequence in sequences)
         if missing > 0:
-            if not self.share.take(self._groups + self._promises + self._lent + missing):
+            if not self.share.charge_running(self._running_bytes + missing):
                 return False
-            self._promised[rows[0].serial] = self._promised.get(rows[0].serial, 0) + missing
-            self._promises += missing
+            first = sequences[0].serial
+            self._reservations[first] = self._reservations.get(first, 0) + missing
+            self._reserved_bytes += missing
         return True
 
-    def arrange(self, cache: Cache, tokens: int) -> None:
-        """Give a prompt's cache all its room at once: growing step by step copies it at each of them."""
-        preallocate(cache, self._shapes, allocated_tokens(tokens))
+    def preallocate(self, cache: Cache, tokens: int) -> None:
+        """Allocate a prompt's cache as a whole: growing step by step copies it at each of them."""
+        preallocate(cache, self._tensor_specs, allocated_tokens(tokens))
 
-    def release(self, row: Sequence) -> None:
-        """A promise is kept by now, or not needed any more; counts from the next `settle`."""
-        self._promises -= self._promised.pop(row.serial, 0)
+    def release(self, sequence: Sequence) -> None:
+        """Release what is reserved for a sequence; counts from the next `record_usage`."""
+        self._reserved_bytes -= self._reservations.pop(sequence.serial, 0)
 
-    def margin_for(self, nbytes: int) -> int:
-        """Bytes that copies take meanwhile, once a cache of that size is among the others."""
-        return max(self.margin, int(nbytes * self.footprint.largest_layer_share))
+    def headroom_for(self, nbytes: int) -> int:
+        """Return the bytes that copies take meanwhile, once a cache of that size is among the others."""
+        return max(self.headroom, int(nbytes * self.size_model.largest_layer_share))
 
-    def give_way(self) -> None:
-        """Forget prefixes for another model that has asked for their memory."""
-        asked, self.share.asked = self.share.asked, 0
-        if asked and self._prefixes is not None:
-            self._prefixes.memory.evict_to(max(0, self._prefixes.memory.nbytes - asked))
+    def evict_for_others(self) -> None:
+        """Evict prefixes for another model that has requested their memory."""
+        requested, self.share.eviction_request = self.share.eviction_request, 0
+        if requested and self._prefix_cache is not None:
+            memory = self._prefix_cache.memory
+            memory.evict_to(max(0, memory.nbytes - requested))
 
-    def clear(self) -> None:
-        """Give back everything."""
+    def close(self) -> None:
+        """Release everything."""
         self.share.close()
 
-    def _with_caches_giving_way(self, nbytes: int, take: Callable[[], bool]) -> bool:
-        if take():
+    @property
+    def _running_bytes(self) -> int:
+        return self._batch_bytes + self._reserved_bytes + self._temporary_bytes
+
+    def _evicting(self, nbytes: int, charge: Callable[[], bool]) -> bool:
+        """Return whether `charge` succeeds, at last after evicting prefixes of so many bytes."""
+        if charge():
             return True
-        if self._prefixes is not None and self._prefixes.memory.nbytes:
-            room = self.share.room() or 0
-            used = self._groups + self._promises + self._lent
-            self._prefixes.memory.evict_to(max(0, min(self._prefixes.memory.nbytes, room - used - nbytes)))
-            if take():
+        if self._prefix_cache is not None and self._prefix_cache.memory.nbytes:
+            memory, available = self._prefix_cache.memory, self.share.available() or 0
+            memory.evict_to(max(0, min(memory.nbytes, available - self._running_bytes - nbytes)))
+            if charge():
                 return True
         waited = 0.0
-        while waited < _PATIENCE and self.share.ask_others(nbytes, _LOOK):
-            waited += _LOOK
-            if take():
+        while waited < _EVICTION_TIMEOUT and self.share.request_eviction(nbytes, _EVICTION_POLL):
+            waited += _EVICTION_POLL
+            if charge():
                 return True
         return False

@@ -9,7 +9,7 @@ from collections.abc import Sequence as GenericSequence
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prompt import Prompt
+from greenroom.engine.scheduler.prefill_request import PrefillRequest
 from greenroom.engine.sequences.sequence import Sequence
 
 
@@ -49,7 +49,7 @@ class BatchingWindow:
         left = [joining.without(row) for joining in self._joining]
         self._joining = [joining for joining in left if joining is not None]
 
-    def wait_for(self, following: Prompt, prompts: GenericSequence[Prompt]) -> bool:
+    def wait_for(self, following: PrefillRequest, prompts: GenericSequence[PrefillRequest]) -> bool:
         """Whether those who are here wait for the prompts like theirs, of which one comes next.
 
         Args:
@@ -57,9 +57,9 @@ class BatchingWindow:
             prompts: All that are not wholly computed, while nothing decodes.
         """
         longest = max(len(row.inputs) for joining in self._joining for row in joining.rows)
-        if not self._policy.alike(following.remaining, longest):
+        if not self._policy.is_similar(following.remaining, longest):
             return False
         waited = (time.perf_counter() - self._since) * 1e3
-        rest = [(1, prompt.remaining, prompt.done) for prompt in prompts]
-        alike = [piece for piece in rest if self._policy.alike(piece[1], longest)]
-        return self._policy.holds(waited, self._costs.slices_ms(alike))
+        rest = [(1, prompt.remaining, prompt.computed) for prompt in prompts]
+        alike = [piece for piece in rest if self._policy.is_similar(piece[1], longest)]
+        return self._policy.should_wait(waited, self._costs.prefill_ms(alike))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from greenroom.engine.batch.shape import Shape
 
-_FADING = 0.97
+_DECAY = 0.97
 _PRIOR_WEIGHT = 1e-2
-_STRAGGLER = 3.0
+_OUTLIER_CLIP = 3.0
 """How many times what was expected a sample may take and still weigh as much as others."""
 
 
@@ -24,14 +24,14 @@ class LinearCost:
         shape: First guess of the coefficients; only their proportions matter, the first sample scales them.
     """
 
-    def __init__(self, shape: Sequence[float]) -> None:
-        size = len(shape)
+    def __init__(self, prior: Sequence[float]) -> None:
+        size = len(prior)
         self.samples = 0
-        self._shape = tuple(shape)
+        self._shape = tuple(prior)
         self._scale = 1.0
-        self._products = [[0.0] * size for _ in shape]
+        self._products = [[0.0] * size for _ in prior]
         self._targets = [0.0] * size
-        self._coefficients: tuple[float, ...] | None = tuple(shape)
+        self._coefficients: tuple[float, ...] | None = tuple(prior)
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -55,13 +55,13 @@ class LinearCost:
         if self.samples == 0:
             self._scale = milliseconds / sum(map(math.prod, zip(counts, self._shape, strict=True)))
         expected = self.predict(counts) if self.samples else milliseconds
-        usual = max(expected, milliseconds / _STRAGGLER)
+        usual = max(expected, milliseconds / _OUTLIER_CLIP)
         self.samples += 1
         relative = [count / usual for count in counts]
         for row, left in enumerate(relative):
-            self._targets[row] = _FADING * self._targets[row] + left * milliseconds / usual
+            self._targets[row] = _DECAY * self._targets[row] + left * milliseconds / usual
             for column, right in enumerate(relative):
-                self._products[row][column] = _FADING * self._products[row][column] + left * right
+                self._products[row][column] = _DECAY * self._products[row][column] + left * right
         self._coefficients = None
 
     def _fit(self) -> tuple[float, ...]:
@@ -104,9 +104,9 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
 PrefillChunk = tuple[int, int, int]
 """Rows of a slice of prefill, tokens of each, and tokens that their caches hold already."""
 
-_EVERY = 8
-_FOLLOWING = 0.2
-_FOLLOWING_RARE = 0.4
+_SAMPLES_PER_FIT = 8
+_SMOOTHING = 0.2
+_SMOOTHING_RARE = 0.4
 """Weight of a step in how fast the machine is taken to be at the moment; more if steps like it are rare."""
 _PAIRS_PER_TOKEN = 256
 """Even the smallest models spend on a token by itself what attention to this many others costs."""
@@ -125,22 +125,22 @@ class StepCosts:
     def __init__(self) -> None:
         self.decode = LinearCost((2.0, 0.5, 0.001))
         self.prefill = LinearCost((0.3, 1e-4))
-        self.copying = LinearCost((1e-6,))
+        self.copy = LinearCost((1e-6,))
         self._slowness = 1.0
-        self._sliced = False
-        self._quiet: list[tuple[list[float], float]] = []
+        self._prefilled = False
+        self._decode_samples: list[tuple[list[float], float]] = []
 
-    def decode_ms(self, groups: Sequence[Shape]) -> float:
+    def decode_ms(self, batches: Sequence[Shape]) -> float:
         """Of one step of these groups."""
-        return self._slowness * self.decode.predict(_decode_counts(groups))
+        return self._slowness * self.decode.predict(_decode_counts(batches))
 
-    def slices_ms(self, pieces: Sequence[PrefillChunk]) -> float:
+    def prefill_ms(self, chunks: Sequence[PrefillChunk]) -> float:
         """Of some slices."""
-        return self.prefill.predict(_slice_counts(pieces))
+        return self.prefill.predict(_prefill_counts(chunks))
 
     def copy_ms(self, copied: int) -> float:
         """Of copying so many bytes; 0 until one was timed."""
-        return self.copying.predict((copied,)) if self.copying.samples else 0.0
+        return self.copy.predict((copied,)) if self.copy.samples else 0.0
 
     def tokens_within(self, milliseconds: float, context: int) -> int:
         """Most tokens of one prompt, whose cache holds `context` tokens already, that cost no more."""
@@ -156,35 +156,35 @@ class StepCosts:
         low, high = _PADDING_PER_PASS
         return min(max(weights / token, low), high) if token > 0 else high
 
-    def observe(self, groups: Sequence[Shape], pieces: Sequence[PrefillChunk], milliseconds: float) -> None:
+    def observe(self, batches: Sequence[Shape], chunks: Sequence[PrefillChunk], milliseconds: float) -> None:
         """What was computed in a stretch of time, and how long it took.
 
         Args:
             groups: What was decoded, step after step.
         """
-        if not pieces:
-            self._observe_quiet(_decode_counts(groups), milliseconds)
+        if not chunks:
+            self._observe_decode(_decode_counts(batches), milliseconds)
             return
-        rest = milliseconds - (self.decode_ms(groups) if groups else 0.0)
-        self._sliced = True
-        self.prefill.observe(_slice_counts(pieces), max(rest, milliseconds / 20))
+        rest = milliseconds - (self.decode_ms(batches) if batches else 0.0)
+        self._prefilled = True
+        self.prefill.observe(_prefill_counts(chunks), max(rest, milliseconds / 20))
 
     def observe_copy(self, copied: int, milliseconds: float) -> None:
         """How long it took to copy caches, beside what else a step did."""
-        self.copying.observe((copied,), milliseconds)
+        self.copy.observe((copied,), milliseconds)
 
-    def _observe_quiet(self, counts: list[float], milliseconds: float) -> None:
+    def _observe_decode(self, counts: list[float], milliseconds: float) -> None:
         """Steps without anything else are summed up, since there are so many."""
         if self.decode.samples:
-            ratio = min(milliseconds / max(self.decode.predict(counts), 1e-6), _STRAGGLER)
-            following = _FOLLOWING_RARE if self._sliced else _FOLLOWING
+            ratio = min(milliseconds / max(self.decode.predict(counts), 1e-6), _OUTLIER_CLIP)
+            following = _SMOOTHING_RARE if self._prefilled else _SMOOTHING
             self._slowness += following * (ratio - self._slowness)
-        self._sliced = False
-        quiet = self._quiet
+        self._prefilled = False
+        quiet = self._decode_samples
         if quiet and quiet[-1][0][:2] != counts[:2]:
             quiet.clear()
         quiet.append((counts, milliseconds))
-        if self.decode.samples == 0 or len(quiet) == _EVERY:
+        if self.decode.samples == 0 or len(quiet) == _SAMPLES_PER_FIT:
             middle = sorted(quiet, key=lambda step: step[1])[len(quiet) // 2]
             self.decode.observe(quiet[len(quiet) // 2][0], middle[1])
             quiet.clear()
@@ -195,7 +195,7 @@ def _decode_counts(groups: Sequence[Shape]) -> list[float]:
     return [len(groups), rows, sum(rows * length for rows, length in groups)]
 
 
-def _slice_counts(pieces: Sequence[PrefillChunk]) -> list[float]:
+def _prefill_counts(pieces: Sequence[PrefillChunk]) -> list[float]:
     tokens = sum(rows * tokens for rows, tokens, _ in pieces)
     pairs = sum(rows * tokens * (context + tokens / 2) for rows, tokens, context in pieces)
     return [tokens, pairs]

@@ -32,7 +32,7 @@ class FairQueue:
     def __init__(self) -> None:
         self._served: dict[str, float] = {}
         self._now = 0.0
-        self._turn = 0
+        self._chosen = 0
 
     def choose(self, waiting: Sequence[WaitingPrompt]) -> int:
         """Index of the prompt whose turn it is.
@@ -52,7 +52,7 @@ class FairQueue:
             if prompt.client == client:
                 heads.setdefault(prompt.conversation, index)
         indices = list(heads.values())
-        return min(indices, key=lambda index: waiting[index].remaining) if self._turn % 2 else indices[0]
+        return min(indices, key=lambda index: waiting[index].remaining) if self._chosen % 2 else indices[0]
 
     def charge(self, clients: Sequence[str], cost: float) -> None:
         """Count a slice.
@@ -61,7 +61,7 @@ class FairQueue:
             clients: Of each prompt in it; they share the cost, and the first was chosen.
             cost: In any unit.
         """
-        self._turn += 1
+        self._chosen += 1
         self._now = max(self._now, self._served.get(clients[0], self._now))
         for client in clients:
             self._served[client] = self._served.get(client, self._now) + cost / len(clients)

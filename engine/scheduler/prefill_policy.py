@@ -15,33 +15,34 @@ _UNKNOWN_IDLE = 256
 _KNOWN = 8
 """Slices after which costs are known well enough for a larger beginning."""
 _GROWTH = 2
-_ALIKE = 2
+_SIMILAR = 2
 _PAUSE_EVERY = 64
 _PAUSES = 2
 
 
 @attrs.frozen
 class PrefillPolicy:
-    """Sizes slices in milliseconds, so that those who read along see a bounded time between tokens.
+    """Sizes chunks in milliseconds, so that running streams see a bounded time between tokens.
 
     Args:
-        max_stall: Decode steps that a slice of a lone prompt may add between two tokens of running streams.
+        max_stall: Decode steps that a chunk of a lone prompt may add between two tokens of running streams.
         step_ms: What a decode step counts at least: a shorter wait is seen by nobody.
-        crowd: How many times longer slices may be while that many prompts wait.
-        idle_ms: Length of a slice while nobody reads along; the next prompt to come waits for it.
-        burst_ms: Longest that a row waits for prompts that came with its own, while nobody reads along.
-        least_tokens: Tokens that a slice has whatever they cost, so that every prompt is done one day.
-        most_tokens: Tokens that no slice exceeds, padding included.
-        padding: Largest share of a slice that may be padding.
+        max_waiting_factor: How many times longer chunks may be while that many prompts wait.
+        idle_ms: Length of a chunk while nothing decodes; the next prompt to come waits for it.
+        batching_window_ms: Longest that a sequence waits for prompts that came with its own, while nothing
+            decodes.
+        min_chunk: Tokens that a chunk has whatever they cost, so that every prompt is done one day.
+        max_chunk: Tokens that no chunk exceeds, padding included.
+        padding: Largest share of a chunk that may be padding.
     """
 
     max_stall: float = 2.0
     step_ms: float = 6.0
-    crowd: float = 4.0
+    max_waiting_factor: float = 4.0
     idle_ms: float = 250.0
-    burst_ms: float = 2000.0
-    least_tokens: int = 4
-    most_tokens: int = 2048
+    batching_window_ms: float = 2000.0
+    min_chunk: int = 4
+    max_chunk: int = 2048
     padding: float = 0.25
 
     def budget(self, decode_ms: float, waiting: int = 1) -> float:
@@ -56,10 +57,10 @@ class PrefillPolicy:
         """
         if not decode_ms:
             return self.idle_ms
-        crowd = min(max(1.0, waiting), self.crowd)
+        crowd = min(max(1.0, waiting), self.max_waiting_factor)
         return self.max_stall * max(decode_ms, self.step_ms) * crowd
 
-    def holds(self, waited_ms: float, rest_ms: float) -> bool:
+    def should_wait(self, waited_ms: float, rest_ms: float) -> bool:
         """Whether rows that could begin to decode wait for the other prompts, since all came at once.
 
         Rows that decode while others of their burst are computed slow each of these down, and gain little:
@@ -69,13 +70,13 @@ class PrefillPolicy:
             waited_ms: Time since the first of them could have begun; nobody else decodes.
             rest_ms: What the other prompts take.
         """
-        return waited_ms + rest_ms <= self.burst_ms
+        return waited_ms + rest_ms <= self.batching_window_ms
 
-    def alike(self, remaining: int, longest: int) -> bool:
+    def is_similar(self, remaining: int, longest: int) -> bool:
         """Whether a prompt is one that rows wait for whose longest prompt has so many tokens."""
-        return remaining <= _ALIKE * longest
+        return remaining <= _SIMILAR * longest
 
-    def pauses(self, slices: int) -> bool:
+    def skips_prefill(self, slices: int) -> bool:
         """Whether the next step goes without a slice, which shows what a decode step takes by itself.
 
         The machine may have become slower or faster since the prompt began; slices alone cannot tell that
@@ -86,7 +87,7 @@ class PrefillPolicy:
         """
         return slices % _PAUSE_EVERY >= _PAUSE_EVERY - _PAUSES
 
-    def tokens(self, costs: StepCosts, budget: float, context: int, last: int, *, idle: bool) -> int:
+    def chunk_tokens(self, costs: StepCosts, budget: float, context: int, last: int, *, idle: bool) -> int:
         """Tokens of one prompt that fit into the budget.
 
         Slices grow step by step, since costs are only known for what was tried.
@@ -97,14 +98,14 @@ class PrefillPolicy:
             idle: Nobody reads along.
         """
         if math.isinf(budget):
-            return self.most_tokens
+            return self.max_chunk
         unknown = _UNKNOWN_IDLE if idle or costs.prefill.samples >= _KNOWN else _UNKNOWN
         first = round(unknown * min(self.max_stall, 1))
         tried = max(_GROWTH * last, first)
         fitting = costs.tokens_within(budget, context) if costs.prefill.samples else tried
-        return max(min(fitting, tried, self.most_tokens), self.least_tokens)
+        return max(min(fitting, tried, self.max_chunk), self.min_chunk)
 
-    def companions(self, remaining: Sequence[int], first: int, tokens: int) -> list[int]:
+    def cobatched(self, remaining: Sequence[int], first: int, tokens: int) -> list[int]:
         """Indices of the prompts that share a slice with the `first`: those so alike that little is padding.
 
         Args:

@@ -8,8 +8,8 @@ from typing import Any
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
+from greenroom.engine.scheduler.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefix_sharing import PrefixSharing
-from greenroom.engine.scheduler.prompt import Prompt
 from greenroom.engine.sequences.sequence import Sequence
 
 
@@ -23,28 +23,31 @@ class PrefixReuse:
 
     def __init__(self, model: Any, recall: PrefixCacheClient) -> None:
         self._model = model
-        self._recall = recall
-        self._leading = PrefixSharing(recall.is_cacheable)
+        self._prefix_cache = recall
+        self._sharing = PrefixSharing(recall.is_cacheable)
 
-    def arrives(self, prompt: Prompt, prompts: Iterable[Prompt]) -> None:
+    def add(self, prompt: PrefillRequest, prompts: Iterable[PrefillRequest]) -> None:
         """A prompt waits for its turn; those under way pause where they part with it, if they have to."""
-        shared = self._leading.arrives(prompt.row) if prompt.embeddings is None else {}
+        shared = self._sharing.add(prompt.sequence) if prompt.embeddings is None else {}
         for other in prompts:
-            if other.row in shared:
-                self._pause_at(other, [shared[other.row]])
+            if other.sequence in shared:
+                self._add_checkpoints(other, [shared[other.sequence]])
 
-    def look_up(self, prompts: Iterable[Prompt]) -> None:
+    def match(self, prompts: Iterable[PrefillRequest]) -> None:
         """See what need not be computed of prompts whose turn has not come."""
-        version = self._recall.version
+        version = self._prefix_cache.version
         for prompt in prompts:
-            if prompt.cache is None and prompt.version != version and prompt.embeddings is None:
-                prompt.done, prompt.version = self._recall.match(prompt.row).usable, version
+            if prompt.cache is None and prompt.cache_version != version and prompt.embeddings is None:
+                prompt.computed, prompt.cache_version = (
+                    self._prefix_cache.match(prompt.sequence).usable,
+                    version,
+                )
 
-    def waits(self, prompt: Prompt) -> bool:
+    def should_wait(self, prompt: PrefillRequest) -> bool:
         """Whether a prompt that has not begun had better continue from one that is under way."""
-        return prompt.cache is None and self._leading.should_wait(prompt.row, prompt.done)
+        return prompt.cache is None and self._sharing.should_wait(prompt.sequence, prompt.computed)
 
-    def begin(self, prompt: Prompt, prompts: GenericSequence[Prompt]) -> None:
+    def start(self, prompt: PrefillRequest, prompts: GenericSequence[PrefillRequest]) -> None:
         """A prompt's turn has come, if it had not before.
 
         Args:
@@ -54,21 +57,21 @@ class PrefixReuse:
             return
         if prompt.embeddings is not None:
             prompt.cache = caches.new_cache(self._model)
-            prompt.stops = (len(prompt.embeddings) - 1,)  # what a resumed row has said is tokens again
+            prompt.checkpoints = (len(prompt.embeddings) - 1,)  # what a resumed row has said is tokens again
             return
-        row = prompt.row
-        shared = self._recall.match(row).shared
-        prompt.cache, prompt.done = self._recall.restore(row)
-        waiting = (other.row for other in prompts if other.cache is None and other.embeddings is None)
-        self._pause_at(prompt, {shared, *self._leading.begins(row, waiting)})
+        row = prompt.sequence
+        shared = self._prefix_cache.match(row).shared
+        prompt.cache, prompt.computed = self._prefix_cache.restore(row)
+        waiting = (other.sequence for other in prompts if other.cache is None and other.embeddings is None)
+        self._add_checkpoints(prompt, {shared, *self._sharing.start(row, waiting)})
         if not row.preempted:
-            row.cached = prompt.done
+            row.cached = prompt.computed
 
-    def ends(self, row: Sequence) -> None:
+    def remove(self, sequence: Sequence) -> None:
         """A row's prompt is computed, or nobody wants it any more."""
-        self._leading.ends(row)
+        self._sharing.remove(sequence)
 
-    def _pause_at(self, prompt: Prompt, shared: Iterable[int]) -> None:
+    def _add_checkpoints(self, prompt: PrefillRequest, shared: Iterable[int]) -> None:
         """Keep what a prompt under way has in common with others, if its cache cannot be cut later."""
-        more = self._recall.checkpoints(prompt.row, prompt.done, shared)
-        prompt.stops = tuple(sorted({*prompt.stops, *more}))
+        more = self._prefix_cache.checkpoints(prompt.sequence, prompt.computed, shared)
+        prompt.checkpoints = tuple(sorted({*prompt.checkpoints, *more}))

@@ -17,22 +17,22 @@ class PrefixSharing:
     """
 
     def __init__(self, remembers: Callable[[Sequence], bool]) -> None:
-        self._remembers = remembers
+        self._is_cacheable = remembers
         self._packed: dict[Sequence, bytes] = {}
         self._shared: dict[Sequence, dict[Sequence, int]] = {}
 
-    def begins(self, row: Sequence, waiting: Iterable[Sequence]) -> set[int]:
+    def start(self, row: Sequence, waiting: Iterable[Sequence]) -> set[int]:
         """A prompt is under way; returns how many tokens others begin with too."""
-        if not self._remembers(row):
+        if not self._is_cacheable(row):
             return set()
         self._shared[row] = {}
         return {self._compare(row, other) for other in waiting if other is not row} - {0}
 
-    def arrives(self, row: Sequence) -> dict[Sequence, int]:
+    def add(self, row: Sequence) -> dict[Sequence, int]:
         """A prompt waits for its turn; returns how many tokens of which prompts under way it begins with."""
         return {leader: count for leader in self._shared if (count := self._compare(leader, row))}
 
-    def ends(self, row: Sequence) -> None:
+    def remove(self, row: Sequence) -> None:
         """A prompt is computed, or nobody wants it any more."""
         self._shared.pop(row, None)
         self._packed.pop(row, None)
@@ -46,7 +46,7 @@ class PrefixSharing:
         )
 
     def _compare(self, leader: Sequence, row: Sequence) -> int:
-        if row.key != leader.key or not self._remembers(row):
+        if row.key != leader.key or not self._is_cacheable(row):
             return 0
         # The last token is never shared: it is each row's own first step.
         count = common_length(self._bytes(leader), self._bytes(row)) // 4

@@ -19,7 +19,7 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import DRAFT_LENGTHS
 from greenroom.engine.speculation.speculation import Speculation
 
-_REGROUP_STEPS = 32
+_STEPS_PER_REARRANGEMENT = 32
 
 
 class RunningBatches:
@@ -43,37 +43,37 @@ class RunningBatches:
         self._memory = memory
         self._speculation = speculation
         if speculation is not None:
-            speculation.reserve = memory.lend
+            speculation.reserve = memory.reserve_temporary
         self._costs = costs
         self._policy = policy or BatchPolicy()
-        self._groups: list[Batch] = []
+        self._batches: list[Batch] = []
         self._timer = StepTimer(costs)
         self._steps = 0
         self._copied = 0
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return iter(self._groups)
+        return iter(self._batches)
 
     @property
     def shapes(self) -> list[Shape]:
         """Of the groups that will be launched next."""
-        return [group.shape for group in self._groups if group.live]
+        return [group.shape for group in self._batches if group.live]
 
     @property
-    def ahead(self) -> int:
+    def lookahead(self) -> int:
         """Tokens that may be drafted for the next step."""
-        return DRAFT_LENGTHS[-1] if self._speculation is not None and self._is_lone else 0
+        return DRAFT_LENGTHS[-1] if self._speculation is not None and self._is_single_sequence else 0
 
     @property
-    def _drafts_bytes(self) -> int:
+    def _draft_bytes(self) -> int:
         return self._speculation.nbytes if self._speculation is not None else 0
 
     @property
-    def _is_lone(self) -> bool:
-        return len(self._groups) == 1 and len(self._groups[0].rows) == 1
+    def _is_single_sequence(self) -> bool:
+        return len(self._batches) == 1 and len(self._batches[0].rows) == 1
 
     @property
     def step_ms(self) -> float:
@@ -82,13 +82,13 @@ class RunningBatches:
         return self._costs.decode_ms(shapes) if shapes else 0.0
 
     @property
-    def copied_ms(self) -> float:
+    def copy_ms(self) -> float:
         """What the copies for the last step delayed it by."""
         return self._costs.copy_ms(self._copied)
 
-    def admit(self, ready: Iterable[PrefilledSequences]) -> None:
+    def add(self, ready: Iterable[PrefilledSequences]) -> None:
         """Put rows whose prompts are done into the groups where they fit, one join per group."""
-        groups = [group for group in self._groups if group.live and group.batchable]
+        groups = [group for group in self._batches if group.live and group.batchable]
         shapes = [group.shape for group in groups]
         arrivals: list[list[PrefilledSequences]] = [[] for _ in groups]
         for joining in ready:
@@ -99,58 +99,58 @@ class RunningBatches:
                 shapes[index] = (shapes[index][0] + shape[0], max(shapes[index][1], shape[1]))
                 continue
             group = Batch(self._model, joining)
-            self._groups.append(group)
+            self._batches.append(group)
             if group.batchable:
                 groups.append(group)
                 shapes.append(shape)
                 arrivals.append([])
         for group, joinings in zip(groups, arrivals, strict=True):
             if joinings:
-                self._join(group, joinings)
+                self._merge(group, joinings)
 
-    def rearrange(self) -> None:
+    def maybe_rearrange(self) -> None:
         """Move rows to where they cost less, now and then, and cut out those that have left."""
         self._steps += 1
-        if self._steps % _REGROUP_STEPS == 0:
-            self._regroup()
-        for group in self._groups:
-            group.tidy(self._memory.lend)
+        if self._steps % _STEPS_PER_REARRANGEMENT == 0:
+            self._rearrange()
+        for group in self._batches:
+            group.tidy(self._memory.reserve_temporary)
 
-    def settle(self) -> None:
+    def record_memory(self) -> None:
         """Tell the account what the caches take."""
-        nbytes = self._drafts_bytes
+        nbytes = self._draft_bytes
         largest = 0
-        for group in self._groups:
-            extent = group.extent(self._memory.footprint)
+        for group in self._batches:
+            extent = group.extent(self._memory.size_model)
             nbytes += extent.nbytes
             largest = max(largest, extent.largest_layer)
-        self._memory.settle(nbytes, largest)
+        self._memory.record_usage(nbytes, largest)
 
     def growing(self) -> list[Batch]:
         """Groups whose caches the next step makes larger."""
-        return [group for group in self._groups if group.grows(self._memory.footprint, self.ahead)]
+        return [group for group in self._batches if group.grows(self._memory.size_model, self.lookahead)]
 
-    def forget_drafts(self) -> bool:
+    def release_drafts(self) -> bool:
         """Free the caches of a model that drafts, for the sake of memory; whether there were any."""
-        if self._speculation is None or not self._drafts_bytes:
+        if self._speculation is None or not self._draft_bytes:
             return False
         self._speculation.reset()
-        self.settle()
+        self.record_memory()
         return True
 
     def compact(self) -> bool:
         """Cut out rows that have left, for the sake of memory; whether that was possible."""
-        for group in self._groups:
-            if 0 < group.live < len(group.rows) and self._memory.lend(self._memory.margin):
+        for group in self._batches:
+            if 0 < group.live < len(group.rows) and self._memory.reserve_temporary(self._memory.headroom):
                 group.compact(thrifty=True)
-                self.settle()
+                self.record_memory()
                 return True
         return False
 
-    def drop(self, row: Sequence) -> bool:
+    def preempt(self, row: Sequence) -> bool:
         """Forget a row that will begin anew; whether it was here."""
-        found = any(group.drop(row) for group in self._groups)
-        self.drop_done()
+        found = any(group.drop(row) for group in self._batches)
+        self.remove_finished()
         return found
 
     def launch(self, alone: bool = False) -> None:
@@ -160,63 +160,63 @@ class RunningBatches:
             alone: Nothing else is computed beside.
         """
         speculation = self._speculation
-        if speculation is not None and not (alone and self._is_lone):
+        if speculation is not None and not (alone and self._is_single_sequence):
             speculation.pause()
             speculation = None
-        for group in self._groups:
+        for group in self._batches:
             group.launch(speculation)
-        self._copied = sum(group.take_copied() for group in self._groups)
-        verifies = any(group.verifies for group in self._groups)
-        self._timer.launched([] if verifies else self.shapes, self._copied)
+        self._copied = sum(group.take_copied() for group in self._batches)
+        verifies = any(group.verifies for group in self._batches)
+        self._timer.on_launched([] if verifies else self.shapes, self._copied)
 
-    def has_read(self) -> None:
+    def on_tokens_read(self) -> None:
         """Call when the tokens of the last step have arrived."""
-        self._timer.read()
+        self._timer.on_tokens_read()
 
-    def drop_done(self) -> None:
+    def remove_finished(self) -> None:
         """Forget the groups in which nothing is left to compute or to read."""
-        self._groups = [group for group in self._groups if not group.done]
-        if not self._groups and self._speculation is not None:
+        self._batches = [group for group in self._batches if not group.done]
+        if not self._batches and self._speculation is not None:
             self._speculation.reset()
 
-    def sliced(self, pieces: GenericSequence[PrefillChunk]) -> None:
+    def on_prefill_launched(self, pieces: GenericSequence[PrefillChunk]) -> None:
         """Tell what prefill was launched behind the step."""
-        self._timer.sliced(pieces)
+        self._timer.on_prefill_launched(pieces)
 
-    def clear(self) -> None:
+    def close(self) -> None:
         """Forget all rows, and the model."""
-        self._groups.clear()
+        self._batches.clear()
         self._model = None
         self._speculation = None
 
-    def _regroup(self) -> None:
+    def _rearrange(self) -> None:
         """Move rows where the costs say that they had better be."""
-        groups = [group for group in self._groups if group.live and group.batchable]
+        groups = [group for group in self._batches if group.live and group.batchable]
         per_pass = self._costs.padding_per_pass
         for group in groups:
             lengths = [row.length for row in group.rows if row is not None]
             longest = self._policy.split(lengths, per_pass)
-            if longest is not None and self._memory.lend(2 * group.size_in_bytes):
-                self._groups.append(group.split(longest))
+            if longest is not None and self._memory.reserve_temporary(2 * group.size_in_bytes):
+                self._batches.append(group.split(longest))
                 return
         pair = self._policy.merge([group.shape for group in groups], per_pass)
         if pair is not None:
             one, other = (groups[index] for index in pair)
             rows, length = one.live + other.live, max(one.length, other.length)
-            if self._memory.lend(2 * self._memory.footprint.nbytes(rows, length + GROWTH_STEP)):
+            if self._memory.reserve_temporary(2 * self._memory.size_model.nbytes(rows, length + GROWTH_STEP)):
                 one.absorb(other)
 
-    def _join(self, group: Batch, joinings: list[PrefilledSequences]) -> None:
+    def _merge(self, group: Batch, joinings: list[PrefilledSequences]) -> None:
         """Put rows into a group if there is memory for the copy; else they decode beside it."""
         memory = self._memory
         rows = group.live + sum(len(joining.rows) for joining in joinings)
         longest = max(group.length, *(row.length for joining in joinings for row in joining.rows))
-        joined = memory.footprint.nbytes(rows, longest + GROWTH_STEP)
-        if memory.lend(2 * joined):
+        joined = memory.size_model.nbytes(rows, longest + GROWTH_STEP)
+        if memory.reserve_temporary(2 * joined):
             group.join(joinings)
             return
         held = group.size_in_bytes + sum(caches.size_in_bytes(joining.cache) for joining in joinings)
-        if memory.lend(max(0, joined - held) + memory.margin_for(joined)):
+        if memory.reserve_temporary(max(0, joined - held) + memory.headroom_for(joined)):
             group.join(joinings, thrifty=True)
             return
-        self._groups += [Batch(self._model, joining) for joining in joinings]
+        self._batches += [Batch(self._model, joining) for joining in joinings]

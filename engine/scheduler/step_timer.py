@@ -27,11 +27,11 @@ class StepTimer:
         self._rise: float | None = None
         self._delay: float | None = None
 
-    def launched(self, shapes: list[Shape], copied: int) -> None:
+    def on_launched(self, shapes: list[Shape], copied: int) -> None:
         """A step began, for which so many bytes were copied; no shapes if what it takes says nothing."""
         self._running, self._launched = self._launched, (shapes, copied)
 
-    def read(self) -> None:
+    def on_tokens_read(self) -> None:
         """The tokens of the step before are here."""
         now = time.perf_counter()
         shapes, copied = self._running
@@ -45,13 +45,13 @@ class StepTimer:
             self._observe(shapes, (now - self._read_at) * 1e3)
         self._read_at = now if shapes else None
 
-    def sliced(self, pieces: Sequence[PrefillChunk]) -> None:
+    def on_prefill_launched(self, pieces: Sequence[PrefillChunk]) -> None:
         """A slice, or none, was launched behind the step."""
         self._before, self._behind = self._behind, list(pieces)
 
     def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
         """A copy lies in the interval in which its step was launched or in the next: both are looked at."""
-        slices = self._costs.slices_ms([*self._before, *self._behind]) / 2
+        slices = self._costs.prefill_ms([*self._before, *self._behind]) / 2
         delay = milliseconds - self._costs.decode_ms(shapes) - slices
         if copied and not copying and self._delay is not None:
             self._costs.observe_copy(copied, self._delay + delay)

@@ -22,7 +22,7 @@ class QueueEntry:
         choices: How many rows begin with it.
     """
 
-    row: Sequence
+    sequence: Sequence
     embeddings: Any = None
     client: str = ""
     conversation: str = ""
@@ -38,49 +38,51 @@ class WaitingQueue:
     """
 
     def __init__(self) -> None:
-        self._stopped: list[QueueEntry] = []
+        self._preempted: list[QueueEntry] = []
         self._new: list[QueueEntry] = []
-        self._fair = FairQueue()
+        self._fair_queue = FairQueue()
 
     def __len__(self) -> int:
-        return len(self._stopped) + len(self._new)
+        return len(self._preempted) + len(self._new)
 
-    def add(self, seat: QueueEntry) -> None:
+    def add(self, entry: QueueEntry) -> None:
         """Let a request wait."""
-        if seat.row.preempted:
-            self._stopped.append(seat)
-            self._stopped.sort(key=lambda stopped: stopped.row.serial)
+        if entry.sequence.preempted:
+            self._preempted.append(entry)
+            self._preempted.sort(key=lambda stopped: stopped.sequence.serial)
         else:
-            self._new.append(seat)
+            self._new.append(entry)
 
     def __iter__(self) -> Iterator[QueueEntry]:
-        return chain(self._stopped, self._new)
+        return chain(self._preempted, self._new)
 
-    def first(self, *, fairly: bool = True) -> QueueEntry | None:
+    def peek(self, *, fair: bool = True) -> QueueEntry | None:
         """Whose turn it is.
 
         Args:
             fairly: Have clients take turns; else who came first is first, which matters not if there is room
                 for all.
         """
-        if self._stopped:
-            return self._stopped[0]
+        if self._preempted:
+            return self._preempted[0]
         if not self._new:
             return None
-        if not fairly:
+        if not fair:
             return self._new[0]
-        waiting = [WaitingPrompt(seat.client, seat.conversation, len(seat.row.inputs)) for seat in self._new]
-        return self._new[self._fair.choose(waiting)]
+        waiting = [
+            WaitingPrompt(seat.client, seat.conversation, len(seat.sequence.inputs)) for seat in self._new
+        ]
+        return self._new[self._fair_queue.choose(waiting)]
 
-    def admit(self, seat: QueueEntry) -> None:
+    def pop(self, entry: QueueEntry) -> None:
         """The first one gets its room."""
-        if seat in self._stopped:
-            self._stopped.remove(seat)
+        if entry in self._preempted:
+            self._preempted.remove(entry)
             return
-        self._new.remove(seat)
-        self._fair.charge([seat.client], seat.tokens * seat.choices)
+        self._new.remove(entry)
+        self._fair_queue.charge([entry.client], entry.tokens * entry.choices)
 
-    def leave(self, row: Sequence) -> None:
+    def remove(self, sequence: Sequence) -> None:
         """Forget a row, if it is here."""
-        self._stopped = [seat for seat in self._stopped if seat.row is not row]
-        self._new = [seat for seat in self._new if seat.row is not row]
+        self._preempted = [seat for seat in self._preempted if seat.sequence is not sequence]
+        self._new = [seat for seat in self._new if seat.sequence is not sequence]

@@ -166,11 +166,11 @@ class Regime:
         policy = PrefillPolicy(
             max_stall=self.stall,
             idle_ms=self.idle_ms,
-            least_tokens=self.least,
-            most_tokens=self.least * self.spread,
+            min_chunk=self.least,
+            max_chunk=self.least * self.spread,
         )
         patch.setattr(group, "CompactionPolicy", partial(CompactionPolicy, patience=self.patience))
-        patch.setattr(running_groups, "_REGROUP_STEPS", self.regroup)
+        patch.setattr(running_groups, "_STEPS_PER_REARRANGEMENT", self.regroup)
         prefixes = PrefixCache(self.prefixes) if self.prefixes else None
         return Driver(folder, policy, prefixes, BatchPolicy(self.reluctance))
 
@@ -332,7 +332,7 @@ def test_embedded_rows_among_others(tiny_model: Callable[..., Path], kind: str) 
     """Prompts that come as embeddings share groups with token ids; one leaves in the middle of its prompt."""
     folder = tiny_model(kind)
     model, _ = loaded(folder)
-    driver = Driver(folder, PrefillPolicy(least_tokens=16, most_tokens=16), PrefixCache(1 << 28))
+    driver = Driver(folder, PrefillPolicy(min_chunk=16, max_chunk=16), PrefixCache(1 << 28))
     prompts = [
         tuple(range(start, start + length)) for start, length in ((100, 40), (300, 90), (500, 40), (700, 25))
     ]
@@ -381,10 +381,12 @@ def folder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> I
 
 def test_a_lost_prompt_token_shows(folder: Path) -> None:
     """Planted: the slice that a prompt is computed in begins one token late."""
-    from greenroom.engine.scheduler.prompt import Prompt
+    from greenroom.engine.scheduler.prefill_request import PrefillRequest
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Prompt, "remaining", property(lambda self: len(self.row.prompt) - 2 - self.done))
+        patch.setattr(
+            PrefillRequest, "remaining", property(lambda self: len(self.sequence.prompt) - 2 - self.computed)
+        )
         assert not is_faithful(folder)
 
 
@@ -413,12 +415,12 @@ def test_a_stale_cache_row_shows(folder: Path) -> None:
         keep_rows(cache, [*rows[:-1], max(rows[-1] - 1, 0)], **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(caches, "keep_rows", stale)
+        patch.setattr(caches, "filter_rows", stale)
         assert not is_faithful(folder)
 
 
 def test_progress_grows_to_the_whole_prompt(tiny_model: Callable[..., Path]) -> None:
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=64, most_tokens=64))
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=64, max_chunk=64))
     driver.submit(range(100, 300), 4)
     driver.run()
     progress = [event for event in driver.events["0"] if isinstance(event, PromptProgress)]

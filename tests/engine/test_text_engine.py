@@ -119,7 +119,7 @@ def test_a_cancelled_row_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_mo
 
 
 def test_a_prompt_is_cancelled_between_its_slices(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=16, most_tokens=16))
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=16, max_chunk=16))
     driver.submit(range(100, 1100), 5)
     driver.step()
     driver.step()
@@ -133,7 +133,7 @@ def test_a_prompt_is_cancelled_between_its_slices(tiny_model: TinyModel) -> None
 
 
 def test_a_short_prompt_overtakes_a_long_one(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(least_tokens=32, most_tokens=32))
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=32, max_chunk=32))
     driver.submit([100 + i % 1000 for i in range(2000)], 3)
     driver.step()
     driver.submit(OTHER, 3)
@@ -257,7 +257,7 @@ def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyMo
 
 def test_rows_of_very_different_length_do_not_share_a_cache(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
-    driver = Driver(folder, PrefillPolicy(least_tokens=32))  # done while the others run, whatever it costs
+    driver = Driver(folder, PrefillPolicy(min_chunk=32))  # done while the others run, whatever it costs
     long = tuple(100 + i * 7 % 1900 for i in range(1500))
     short = [PROMPT, OTHER] * 4
     for prompt in short:
@@ -276,7 +276,7 @@ def test_a_prompt_may_come_as_embeddings(tiny_model: TinyModel, kind: str) -> No
     folder = tiny_model(kind)
     model, _ = loaded(folder)
     embeddings = model.model.embed_tokens(mx.array(PROMPT))
-    driver = Driver(folder, PrefillPolicy(least_tokens=16, most_tokens=16))
+    driver = Driver(folder, PrefillPolicy(min_chunk=16, max_chunk=16))
     driver.submit(OTHER, 30)
     driver.step()
     driver.submit([7] * (len(PROMPT) - 1) + [PROMPT[-1]], 30, embeddings=embeddings)

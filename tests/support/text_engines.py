@@ -131,7 +131,7 @@ class Driver:
         model = quantising(folder, kv_bits)
         self.kv_bits = kv_bits
         self.voice = RecordingVoice(adapter)
-        share = account.open() if account else None
+        share = account.open_share() if account else None
         self.engine = TextEngine(
             model, self.voice, prefill, grouping, prefixes, speculation=speculation, share=share
         )

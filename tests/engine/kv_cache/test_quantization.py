@@ -175,7 +175,7 @@ def test_neighbours_and_slices_change_nothing(
     tiny_model: TinyModel, kind: str, bits: int, schedule: list[Visit], slice_tokens: int
 ) -> None:
     folder = tiny_model(kind)
-    policy = PrefillPolicy(least_tokens=slice_tokens, most_tokens=slice_tokens)
+    policy = PrefillPolicy(min_chunk=slice_tokens, max_chunk=slice_tokens)
     driver = Driver(folder, policy, kv_bits=bits)
     drive(driver, schedule)
     check(folder, driver, schedule)

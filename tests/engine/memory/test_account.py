@@ -16,15 +16,15 @@ LIMIT = 1000
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 1200)), max_size=60))
 def test_the_sum_never_exceeds_the_limit(moves: list[tuple[int, bool, int]]) -> None:
     account = MemoryAccount(kv_limit=LIMIT)
-    shares = [account.open() for _ in range(3)]
+    shares = [account.open_share() for _ in range(3)]
     for index, running, nbytes in moves:
         share = shares[index]
         before = share.running
         if running:
-            taken = share.take(nbytes)
+            taken = share.charge_running(nbytes)
             assert share.running == (nbytes if taken else before)
         else:
-            allowed = share.allow(nbytes)
+            allowed = share.charge_cached(nbytes)
             assert share.cached == allowed <= nbytes
         assert sum(one.running + one.cached for one in shares) <= LIMIT
     assert account.statistics().peak <= LIMIT
@@ -34,10 +34,10 @@ def test_threads_do_not_overtake_each_other() -> None:
     account = MemoryAccount(kv_limit=LIMIT)
 
     def work(seed: int) -> None:
-        share, choose = account.open(), random.Random(seed)
+        share, choose = account.open_share(), random.Random(seed)
         for _ in range(2000):
-            share.take(choose.randrange(600))
-            share.allow(choose.randrange(600))
+            share.charge_running(choose.randrange(600))
+            share.charge_cached(choose.randrange(600))
         share.close()
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
@@ -52,38 +52,38 @@ def test_threads_do_not_overtake_each_other() -> None:
 
 def test_weights_are_charged_and_leave_less_for_caches() -> None:
     account = MemoryAccount(limit=LIMIT, kv_limit=500)
-    one, other = account.open(), account.open()
-    assert one.take_weights(700) is None
-    assert other.take_weights(400) == 300
-    assert one.room() == 300
-    assert one.take(300)
-    assert not one.take(301)
-    assert other.take_weights(1) == 0
+    one, other = account.open_share(), account.open_share()
+    assert one.charge_weights(700) is None
+    assert other.charge_weights(400) == 300
+    assert one.available() == 300
+    assert one.charge_running(300)
+    assert not one.charge_running(301)
+    assert other.charge_weights(1) == 0
 
 
 def test_who_has_waited_longer_is_not_overtaken() -> None:
     account = MemoryAccount(kv_limit=LIMIT)
-    busy, waiting = account.open(), account.open()
-    assert busy.take(600)
-    waiting.stand_in_line(800)
-    assert not busy.take(700, new=True)
-    assert busy.take(700)  # what runs may grow
-    assert busy.take(100)
-    assert waiting.take(800, new=True)
-    waiting.leave_line()
-    assert busy.take(200, new=True)
+    busy, waiting = account.open_share(), account.open_share()
+    assert busy.charge_running(600)
+    waiting.reserve(800)
+    assert not busy.charge_running(700, new=True)
+    assert busy.charge_running(700)  # what runs may grow
+    assert busy.charge_running(100)
+    assert waiting.charge_running(800, new=True)
+    waiting.cancel_reservation()
+    assert busy.charge_running(200, new=True)
 
 
 def test_caches_of_others_are_asked_to_give_way() -> None:
     account = MemoryAccount(kv_limit=LIMIT)
-    idle, busy = account.open(), account.open()
-    assert idle.allow(900) == 900
+    idle, busy = account.open_share(), account.open_share()
+    assert idle.charge_cached(900) == 900
     asked: list[int] = []
-    idle.on_asked = lambda: asked.append(idle.asked)
-    assert not busy.take(400)
-    assert busy.ask_others(300, 0.0)
+    idle.on_eviction_request = lambda: asked.append(idle.eviction_request)
+    assert not busy.charge_running(400)
+    assert busy.request_eviction(300, 0.0)
     assert asked == [300]
-    assert idle.allow(600) == 600
-    assert busy.take(400)
-    assert idle.allow(0) == 0
-    assert not busy.ask_others(300, 0.0)
+    assert idle.charge_cached(600) == 600
+    assert busy.charge_running(400)
+    assert idle.charge_cached(0) == 0
+    assert not busy.request_eviction(300, 0.0)

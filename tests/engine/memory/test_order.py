@@ -35,13 +35,13 @@ def test_stopped_rows_go_first_by_age_and_nobody_is_lost(moves: list[tuple[str, 
         elif move == "stop" and running:
             youngest = max(running)
             waiting[youngest] = running.pop(youngest)
-            waiting[youngest].row.preempt()
+            waiting[youngest].sequence.preempt()
             room.add(waiting[youngest])
         elif move == "leave" and waiting:
-            room.leave(waiting.pop(sorted(waiting)[number % len(waiting)]).row)
+            room.remove(waiting.pop(sorted(waiting)[number % len(waiting)]).sequence)
         elif move == "admit":
-            first = room.first(fairly=number % 2 == 0)
-            stopped = [one for one, other in waiting.items() if other.row.preempted]
+            first = room.peek(fair=number % 2 == 0)
+            stopped = [one for one, other in waiting.items() if other.sequence.preempted]
             if stopped:
                 assert first is waiting[min(stopped)]
             elif number % 2 == 0:
@@ -49,8 +49,8 @@ def test_stopped_rows_go_first_by_age_and_nobody_is_lost(moves: list[tuple[str, 
             else:
                 assert first is (waiting[min(waiting)] if waiting else None)
             if first is not None:
-                assert room.first(fairly=number % 2 == 0) is first
-                room.admit(first)
-                running[first.row.serial] = waiting.pop(first.row.serial)
-        assert {one.row.serial for one in room} == set(waiting)
+                assert room.peek(fair=number % 2 == 0) is first
+                room.pop(first)
+                running[first.sequence.serial] = waiting.pop(first.sequence.serial)
+        assert {one.sequence.serial for one in room} == set(waiting)
         assert len(room) == len(waiting)

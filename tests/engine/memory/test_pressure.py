@@ -41,7 +41,7 @@ def tight(folder: Path, megabytes: float, reserved: int = 1) -> tuple[Driver, Me
     """An engine that admits more than it can hold, because it reserves next to nothing for answers."""
     account = MemoryAccount(kv_limit=int(megabytes * MEGABYTE))
     driver = Driver(folder, prefixes=PrefixCache(64 * MEGABYTE), account=account)
-    driver.engine.admission.most_reserved = reserved
+    driver.engine.admission.max_reserved_tokens = reserved
     return driver, account
 
 
@@ -160,14 +160,14 @@ def test_a_prompt_that_can_never_fit_is_refused(tiny_model: TinyModel) -> None:
 def test_a_prompt_that_no_longer_fits_does_not_wait_for_ever(tiny_model: TinyModel) -> None:
     account = MemoryAccount(limit=8 * MEGABYTE)
     driver = Driver(tiny_model("qwen3"), account=account)
-    other = account.open()
-    assert other.take(15 * MEGABYTE // 2)
+    other = account.open_share()
+    assert other.charge_running(15 * MEGABYTE // 2)
     driver.submit(words(1), 20)
     for _ in range(3):
         driver.step()
     assert driver.events["0"] == []
-    assert other.take(0)
-    assert other.take_weights(15 * MEGABYTE // 2) is None
+    assert other.charge_running(0)
+    assert other.charge_weights(15 * MEGABYTE // 2) is None
     driver.run()
     (event,) = driver.events["0"]
     assert isinstance(event, Failed)
@@ -239,8 +239,8 @@ def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) ->
     for limit in (None, MEGABYTE * 3 // 4):
         account = MemoryAccount(kv_limit=limit)
         driver = Driver(tiny_model("qwen3"))
-        driver.engine = TextEngine(Quantised(model), driver.voice, share=account.open())
-        driver.engine.admission.most_reserved = 1
+        driver.engine = TextEngine(Quantised(model), driver.voice, share=account.open_share())
+        driver.engine.admission.max_reserved_tokens = 1
         for seed in range(6):
             driver.submit(words(seed), 60)
         driver.run()
@@ -261,7 +261,7 @@ def test_models_share_one_account(tiny_model: TinyModel) -> None:
     assert account.statistics().cached > MEGABYTE
     drivers[0].engine.when_asked(drivers[0].engine.give_way)
     for driver in drivers:
-        driver.engine.admission.most_reserved = 1
+        driver.engine.admission.max_reserved_tokens = 1
         for seed in range(4):
             driver.submit(words(seed), 40)
     while any(driver.engine.has_work for driver in drivers):

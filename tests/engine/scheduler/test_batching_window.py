@@ -20,7 +20,7 @@ TOKENS = 6
 
 def policy(burst_ms: float) -> PrefillPolicy:
     """One of these prompts in a slice and one slice a step, whatever they cost."""
-    return PrefillPolicy(burst_ms=burst_ms, idle_ms=1e-3, least_tokens=45)
+    return PrefillPolicy(batching_window_ms=burst_ms, idle_ms=1e-3, min_chunk=45)
 
 
 def ends(driver: Driver) -> list[int]:

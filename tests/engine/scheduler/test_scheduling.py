@@ -52,9 +52,9 @@ def prefill_beside(machine: Machine, policy: PrefillPolicy, prompt: int = 3600) 
     while done < prompt:
         step += 1
         decoding, pieces, taken = machine.decode(STREAMS), list[PrefillChunk](), 0.0
-        if not policy.pauses(step):
+        if not policy.skips_prefill(step):
             budget = policy.budget(costs.decode_ms(STREAMS))
-            last = min(policy.tokens(costs, budget, done, last, idle=False), prompt - done)
+            last = min(policy.chunk_tokens(costs, budget, done, last, idle=False), prompt - done)
             pieces.append((1, last, done))
             taken = machine.slice(last, done)
             done += last
@@ -101,10 +101,10 @@ def test_a_copy_is_timed_whichever_interval_it_lies_in(monkeypatch: pytest.Monke
     timer = StepTimer(costs)
     assert costs.copy_ms(10**6) == 0
     for step in range(40):
-        timer.launched(STREAMS, 10**6 if step == 30 else 0)
-        timer.sliced([])
+        timer.on_launched(STREAMS, 10**6 if step == 30 else 0)
+        timer.on_prefill_launched([])
         clock[0] += 0.014 if step == 30 + late else 0.010
-        timer.read()
+        timer.on_tokens_read()
     assert costs.copy_ms(5 * 10**5) == pytest.approx(2.0, rel=0.1)
     assert costs.decode_ms(STREAMS) == pytest.approx(10.0, rel=0.05)
 
@@ -126,14 +126,14 @@ def test_one_sample_of_nearly_nothing_does_not_make_all_seem_free() -> None:
 
 
 def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> None:
-    policy = PrefillPolicy(max_stall=2, step_ms=6, crowd=4)
+    policy = PrefillPolicy(max_stall=2, step_ms=6, max_waiting_factor=4)
     assert policy.budget(10, waiting=1) < policy.budget(10, waiting=3) < policy.budget(10, waiting=4)
     assert policy.budget(10, waiting=100) == policy.budget(10, waiting=4) <= 2 * 4 * 10
     assert policy.budget(0.1) == policy.budget(6)
 
 
 def test_both_ends_can_be_moved() -> None:
-    policies = [PrefillPolicy(max_stall=stall, least_tokens=1) for stall in (1, 2, 4, 16)]
+    policies = [PrefillPolicy(max_stall=stall, min_chunk=1) for stall in (1, 2, 4, 16)]
     seen = [prefill_beside(Machine(weights=0.5), policy) for policy in policies]
     step = Machine(weights=0.5, noise=0).decode(STREAMS)
     clocks, gaps = [clock for clock, _ in seen], [p99(gaps) / step for _, gaps in seen]

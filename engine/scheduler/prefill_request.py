@@ -13,7 +13,7 @@ from greenroom.schemas.events import PromptProgress
 
 
 @attrs.define(eq=False)
-class Prompt:
+class PrefillRequest:
     """A prompt that is not wholly computed.
 
     Args:
@@ -27,29 +27,31 @@ class Prompt:
         version: What was known of prefixes when `done` was found, before the prompt's turn came.
     """
 
-    row: Sequence
+    sequence: Sequence
     embeddings: mx.array | None = None
     cache: Cache | None = None
-    done: int = 0
+    computed: int = 0
     client: str = ""
     conversation: str = ""
-    stops: tuple[int, ...] = ()
-    version: int = -1
+    checkpoints: tuple[int, ...] = ()
+    cache_version: int = -1
 
     @property
-    def until_stop(self) -> int:
+    def until_checkpoint(self) -> int:
         """Tokens of the longest slice."""
-        return next((stop - self.done for stop in self.stops if stop > self.done), self.remaining)
+        return next(
+            (stop - self.computed for stop in self.checkpoints if stop > self.computed), self.remaining
+        )
 
     @property
     def remaining(self) -> int:
         """Tokens still to compute; the last one of the prompt is the row's first decode step."""
-        return len(self.row.inputs) - 1 - self.done
+        return len(self.sequence.inputs) - 1 - self.computed
 
     @property
     def progress(self) -> PromptProgress:
         """How far it has come, as clients are told."""
-        row, total = self.row, len(self.row.inputs)
-        processed = self.done if self.remaining else total
+        row, total = self.sequence, len(self.sequence.inputs)
+        processed = self.computed if self.remaining else total
         assert row.started is not None
         return PromptProgress(processed, total, row.cached, time.perf_counter() - row.started)

@@ -13,10 +13,10 @@ from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
-from greenroom.engine.scheduler.prompt import Prompt
+from greenroom.engine.scheduler.prefill_request import PrefillRequest
 
 
-class PrefillChunks:
+class PrefillRunner:
     """Computes what it is told of prompts that have begun, and keeps it for others.
 
     Args:
@@ -31,33 +31,33 @@ class PrefillChunks:
         self._memory = memory
         self._under_way: list[Cache] = []
 
-    def compute(self, prompt: Prompt, tokens: int) -> PrefilledSequences | None:
+    def compute(self, prompt: PrefillRequest, tokens: int) -> PrefilledSequences | None:
         """Start to compute the next so many tokens of a prompt; its row if that is all of it."""
         cache = prompt.cache
         assert cache is not None
         if tokens:
             if self._memory is not None:
-                self._memory.arrange(cache, len(prompt.row.inputs))
-            span = slice(prompt.done, prompt.done + tokens)
-            inputs = mx.array(list(prompt.row.inputs[span]))[None]
-            if prompt.embeddings is None or prompt.done >= len(prompt.embeddings) - 1:
+                self._memory.preallocate(cache, len(prompt.sequence.inputs))
+            span = slice(prompt.computed, prompt.computed + tokens)
+            inputs = mx.array(list(prompt.sequence.inputs[span]))[None]
+            if prompt.embeddings is None or prompt.computed >= len(prompt.embeddings) - 1:
                 self._model(inputs, cache=cache)
             else:
                 self._model(inputs, cache=cache, input_embeddings=prompt.embeddings[span][None])
             self._launch(cache)
-        prompt.done += tokens
-        if prompt.remaining == 0 or prompt.done in prompt.stops:
-            self._recall.insert_prompt(prompt.row, cache, None, prompt.done)
-        return None if prompt.remaining else PrefilledSequences((prompt.row,), cache)
+        prompt.computed += tokens
+        if prompt.remaining == 0 or prompt.computed in prompt.checkpoints:
+            self._recall.insert_prompt(prompt.sequence, cache, None, prompt.computed)
+        return None if prompt.remaining else PrefilledSequences((prompt.sequence,), cache)
 
-    def compute_together(self, prompts: Sequence[Prompt]) -> PrefilledSequences:
+    def compute_together(self, prompts: Sequence[PrefillRequest]) -> PrefilledSequences:
         """Start to compute all that remains of several prompts in one pass."""
         cache = caches.merge([prompt.cache for prompt in prompts if prompt.cache is not None])
         lengths = [prompt.remaining for prompt in prompts]
         width = max(lengths)
         padding = [width - length for length in lengths]
         rows = [
-            [*prompt.row.inputs[prompt.done : -1], *[0] * pad]
+            [*prompt.sequence.inputs[prompt.computed : -1], *[0] * pad]
             for prompt, pad in zip(prompts, padding, strict=True)
         ]
         if any(padding):
@@ -67,9 +67,9 @@ class PrefillChunks:
             caches.finalize(cache)
         self._launch(cache)
         for index, prompt in enumerate(prompts):
-            prompt.done += prompt.remaining
-            self._recall.insert_prompt(prompt.row, cache, index, prompt.done)
-        return PrefilledSequences(tuple(prompt.row for prompt in prompts), cache)
+            prompt.computed += prompt.remaining
+            self._recall.insert_prompt(prompt.sequence, cache, index, prompt.computed)
+        return PrefilledSequences(tuple(prompt.sequence for prompt in prompts), cache)
 
     def wait(self) -> None:
         """Wait for everything that was started."""
@@ -77,15 +77,15 @@ class PrefillChunks:
             mx.eval(caches.state(cache))
         self._under_way = []
 
-    def have_room(self, prompts: Sequence[Prompt]) -> bool:
+    def have_room(self, prompts: Sequence[PrefillRequest]) -> bool:
         """Whether a batched cache of these prompts, with what was known of them, can be promised memory."""
         if self._memory is None:
             return True
-        footprint = self._memory.footprint
-        longest = max(len(prompt.row.inputs) for prompt in prompts)
-        known = sum(footprint.nbytes(1, prompt.done) for prompt in prompts if prompt.done)
+        footprint = self._memory.size_model
+        longest = max(len(prompt.sequence.inputs) for prompt in prompts)
+        known = sum(footprint.nbytes(1, prompt.computed) for prompt in prompts if prompt.computed)
         joined = footprint.nbytes(len(prompts), longest + GROWTH_STEP, longest)
-        return self._memory.widen([prompt.row for prompt in prompts], joined + known)
+        return self._memory.grow([prompt.sequence for prompt in prompts], joined + known)
 
     def _launch(self, cache: Cache) -> None:
         mx.async_eval(caches.state(cache))

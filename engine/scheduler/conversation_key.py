@@ -5,7 +5,7 @@ from __future__ import annotations
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 
 
-def conversation_of(request: InferenceRequest) -> str:
+def conversation_key(request: InferenceRequest) -> str:
     """A name for the request's conversation; empty if it is one of its own.
 
     No protocol names conversations, but every turn repeats the first question.
