@@ -41,10 +41,10 @@ class Engine(Protocol):
     def step(self) -> list[tuple[str, InferenceEvent]]:
         """One decode step for every running row and a bounded slice of prefill."""
 
-    def when_asked(self, call: Callable[[], None]) -> None:
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
         """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
 
-    def give_way(self) -> None:
+    def release_memory(self) -> None:
         """Free memory that another model has asked for."""
 
     def close(self) -> None:

@@ -57,8 +57,8 @@ def open_text_engine(
             model,
             adapter,
             prefill,
-            prefixes=prefixes,
-            close_seconds=settings.shutdown_timeout / 4,
+            prefix_cache=prefixes,
+            close_timeout=settings.shutdown_timeout / 4,
             speculation=speculation,
             share=share,
         )

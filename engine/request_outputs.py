@@ -32,31 +32,31 @@ class RequestOutputs:
         events: What has happened and nobody was told.
     """
 
-    def __init__(self, admission: Admission, prefill: PrefillQueue, groups: RunningBatches) -> None:
-        self.rows: dict[str, Sequence] = {}
+    def __init__(self, admission: Admission, prefill: PrefillQueue, batches: RunningBatches) -> None:
+        self.sequences: dict[str, Sequence] = {}
         self.events: Events = []
         self._admission = admission
         self._prefill = prefill
-        self._groups = groups
+        self._batches = batches
 
     def add(self, row: Sequence) -> None:
         """A request was taken on; its further choices are the row's twins."""
-        self.rows[row.request_id] = row
+        self.sequences[row.request_id] = row
 
-    def refuse(self, request_id: str, problem: Problem) -> None:
+    def reject(self, request_id: str, problem: Problem) -> None:
         """A request was not taken on."""
         self.events.append((request_id, Failed(problem)))
 
-    def hand_over(self, row: Sequence, events: Iterable[InferenceEvent]) -> None:
+    def emit(self, row: Sequence, events: Iterable[InferenceEvent]) -> None:
         """Something happened to a row."""
         self.events += [(row.request_id, event) for event in events]
 
-    def told(self) -> Events:
+    def take_events(self) -> Events:
         """What has happened since the last call."""
         events, self.events = self.events, []
         return events
 
-    def take(self, group: Batch, row: Sequence, token: int) -> None:
+    def append_token(self, group: Batch, row: Sequence, token: int) -> None:
         """Handle one token; what a parser or a template does wrong costs its own request only."""
         try:
             events = row.append_token(token)
@@ -67,49 +67,49 @@ class RequestOutputs:
             log.exception("request failed", request_id=row.request_id)
             self.fail(row, _broken())
             return
-        self.hand_over(row, events)
+        self.emit(row, events)
         if row.finished:
-            group.leave(row)
-            self._ended(row)
+            group.remove(row)
+            self._on_finished(row)
 
-    def cut(self, row: Sequence) -> None:
+    def finish_at_length(self, row: Sequence) -> None:
         """There is no memory for the rest of an answer, and there never will be."""
-        self.hand_over(row, row.finish("length"))
-        self._ended(row)
+        self.emit(row, row.finish("length"))
+        self._on_finished(row)
 
     def cancel(self, request_id: str) -> None:
         """Nobody wants a request any more, if it is not finished."""
-        first = self.rows.pop(request_id, None)
+        first = self.sequences.pop(request_id, None)
         if first is None:
             return
-        for row in self._leave(first):
-            self.hand_over(row, row.finish("cancelled"))
+        for row in self._remove(first):
+            self.emit(row, row.finish("cancelled"))
 
     def fail(self, row: Sequence, problem: Problem) -> None:
         """End a request of which a row cannot go on; no other notices."""
-        first = self.rows.pop(row.request_id, None)
+        first = self.sequences.pop(row.request_id, None)
         if first is not None:
-            for choice in self._leave(first):
+            for choice in self._remove(first):
                 choice.finished = True
-            self.hand_over(row, [Failed(problem)])
+            self.emit(row, [Failed(problem)])
 
-    def _ended(self, row: Sequence) -> None:
+    def _on_finished(self, row: Sequence) -> None:
         """A choice has handed over its last event."""
         self._admission.remove(row)
-        first = self.rows.get(row.request_id)
+        first = self.sequences.get(row.request_id)
         if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):
-            del self.rows[row.request_id]
+            del self.sequences[row.request_id]
         if broken := row.processor.broken_calls:
             log.warning("broken tool calls", request_id=row.request_id, calls=broken)
 
-    def _leave(self, first: Sequence) -> list[Sequence]:
+    def _remove(self, first: Sequence) -> list[Sequence]:
         """Stop computing for a request; returns its choices that have not ended."""
         under_way = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
         for choice in under_way:
             self._prefill.remove(choice)
             self._admission.remove(choice)
-            for group in self._groups:
-                group.leave(choice)
+            for group in self._batches:
+                group.remove(choice)
         return under_way
 
 

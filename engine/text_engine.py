@@ -49,45 +49,45 @@ class TextEngine:
     def __init__(
         self,
         model: Any,
-        voice: OutputProcessor,
-        prefill: PrefillPolicy | None = None,
-        grouping: BatchPolicy | None = None,
-        prefixes: PrefixCache | None = None,
-        close_seconds: float = 10.0,
+        adapter: OutputProcessor,
+        prefill_policy: PrefillPolicy | None = None,
+        batch_policy: BatchPolicy | None = None,
+        prefix_cache: PrefixCache | None = None,
+        close_timeout: float = 10.0,
         speculation: Speculation | None = None,
         share: Share | None = None,
     ) -> None:
-        self._close_seconds = close_seconds
-        self._voice = voice
+        self._close_timeout = close_timeout
+        self._adapter = adapter
         costs = StepCosts()
-        self.prefixes = prefixes
-        self._memory = KvMemory(share, CacheSizeModel.of(model), prefixes)
-        self._prefill = PrefillQueue(model, prefill, costs, prefixes, self._memory)
-        self._groups = RunningBatches(model, costs, grouping, self._memory, speculation)
-        self.admission = Admission(self._memory, self._prefill, self._groups)
-        self._answers = RequestOutputs(self.admission, self._prefill, self._groups)
+        self.prefix_cache = prefix_cache
+        self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache)
+        self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory)
+        self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation)
+        self.admission = Admission(self._memory, self._prefill, self._batches)
+        self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
         self._speculation = speculation
         self._steps = 0
 
     @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        disk = self.prefixes.disk if self.prefixes is not None else None
+        disk = self.prefix_cache.disk if self.prefix_cache is not None else None
         writing = disk is not None and disk.pending
         return bool(
-            self._answers.events or len(self._groups) or len(self._prefill) or len(self.admission) or writing
+            self._outputs.events or len(self._batches) or len(self._prefill) or len(self.admission) or writing
         )
 
     def statistics(self) -> TextEngineStatistics:
         """Return a snapshot for metrics and tests."""
-        prefix_cache, speculation = self.prefixes, self._speculation
+        prefix_cache, speculation = self.prefix_cache, self._speculation
         return TextEngineStatistics(
-            requests=len(self._answers.rows),
+            requests=len(self._outputs.sequences),
             waiting=len(self.admission),
             prefilling=self._prefill.prefilling,
             prefilled=self._prefill.prefilled,
-            decoding=sum(batch.live for batch in self._groups),
-            batches=tuple(self._groups.shapes),
+            decoding=sum(batch.active for batch in self._batches),
+            batches=tuple(self._batches.shapes),
             steps=self._steps,
             memory=self._memory.statistics(),
             admission=self.admission.statistics(),
@@ -109,26 +109,26 @@ class TextEngine:
         """
         if not prepared.tokens:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
-            self._answers.refuse(request.id, problem)
+            self._outputs.reject(request.id, problem)
             return
         keep, embedded = self._prefill.prefix_cache.insert_answer, embeddings is not None
-        row = new_sequence(request, prepared, self._voice, keep, embedded=embedded)
+        row = new_sequence(request, prepared, self._adapter, keep, embedded=embedded)
         try:
             self.admission.add(row, embeddings, request.client, conversation_key(request))
         except ProblemError as error:
-            self._answers.refuse(request.id, error.problem)
+            self._outputs.reject(request.id, error.problem)
             return
-        self._answers.add(row)
+        self._outputs.add(row)
 
     def cancel(self, request_id: str) -> None:
         """Stop generating for a request; its last event is a Finished that says so."""
-        self._answers.cancel(request_id)
+        self._outputs.cancel(request_id)
 
-    def when_asked(self, call: Callable[[], None]) -> None:
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
         """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
         self._memory.share.on_eviction_request = call
 
-    def give_way(self) -> None:
+    def release_memory(self) -> None:
         """Forget prefixes for the sake of another model that has asked for memory."""
         self._memory.evict_for_others()
 
@@ -139,55 +139,55 @@ class TextEngine:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
         self._memory.evict_for_others()
-        idle = not len(self._groups)
+        idle = not len(self._batches)
         if idle:
-            self._begin()  # those who are ready may wait for those who came with them
+            self._admit_waiting()  # those who are ready may wait for those who came with them
         self.admission.start_decoding()
-        self._groups.maybe_rearrange()
+        self._batches.maybe_rearrange()
         for row in self.admission.reserve_step():
-            self._answers.cut(row)
-        self._groups.launch(alone=not len(self._prefill))
-        self._groups.record_memory()
-        for group in self._groups:
+            self._outputs.finish_at_length(row)
+        self._batches.launch(alone=not len(self._prefill))
+        self._batches.record_memory()
+        for group in self._batches:
             for row, token in group.read():
-                self._answers.take(group, row, token)
-        self._groups.on_tokens_read()
-        if self.prefixes is not None and self.prefixes.disk is not None:
-            self.prefixes.disk.advance(idle=not len(self._groups) and not len(self._prefill))
-        for group in self._groups:
+                self._outputs.append_token(group, row, token)
+        self._batches.on_tokens_read()
+        if self.prefix_cache is not None and self.prefix_cache.disk is not None:
+            self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
+        for group in self._batches:
             for row, problem in group.sample():
-                self._answers.fail(row, problem)
-        self._groups.remove_finished()
-        self._groups.record_memory()
+                self._outputs.fail(row, problem)
+        self._batches.remove_finished()
+        self._batches.record_memory()
         if not idle:
-            self._begin()
-        progress, pieces = self._prefill.advance(self._groups.step_ms, self._groups.copy_ms)
-        self._groups.on_prefill_launched(pieces)
+            self._admit_waiting()
+        progress, pieces = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
+        self._batches.on_prefill_launched(pieces)
         for row, event in progress:
             if not row.preempted:
-                self._answers.hand_over(row, [event])
+                self._outputs.emit(row, [event])
         self._steps += 1
         if self._steps % _CLEAR_STEPS == 0:
             mx.clear_cache()
-        return self._answers.told()
+        return self._outputs.take_events()
 
     def close(self) -> None:
         """Free the model and everything that belongs to its requests."""
-        self._groups.close()
+        self._batches.close()
         self._speculation = None
         self._prefill = PrefillQueue(None)
-        self.admission = Admission(self._memory, self._prefill, self._groups)
-        self._answers = RequestOutputs(self.admission, self._prefill, self._groups)
-        if self.prefixes is not None:
-            self.prefixes.close(self._close_seconds)
+        self.admission = Admission(self._memory, self._prefill, self._batches)
+        self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
+        if self.prefix_cache is not None:
+            self.prefix_cache.close(self._close_timeout)
         self._memory.close()
         mx.synchronize()
         mx.clear_cache()
 
-    def _begin(self) -> None:
+    def _admit_waiting(self) -> None:
         """Let those who wait into prefill, as far as there is memory."""
         for row in self.admission.admit_waiting():
             if row.preempted:
-                self._answers.cut(row)
+                self._outputs.finish_at_length(row)
             else:
-                self._answers.fail(row, self.admission.prompt_too_long(row))
+                self._outputs.fail(row, self.admission.prompt_too_long(row))

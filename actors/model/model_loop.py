@@ -132,7 +132,7 @@ class ModelLoop:
         except Exception as error:
             return self._load_failed(error)
         try:
-            engine.when_asked(lambda: self.put(GiveWay()))
+            engine.on_memory_wanted(lambda: self.put(GiveWay()))
             self._report(Loaded())
             self._step_until_closed(engine)
             return Unloaded()
@@ -178,7 +178,7 @@ class ModelLoop:
                 case Cancel(request_id):
                     engine.cancel(request_id)
                 case GiveWay():
-                    engine.give_way()
+                    engine.release_memory()
                 case Close():
                     return False
 

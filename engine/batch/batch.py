@@ -9,7 +9,7 @@ from typing import Any
 from greenroom.engine.batch.batch_cache import BatchCache
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.batch.decode_step import DecodeStep
-from greenroom.engine.batch.grammar_masks import Refused
+from greenroom.engine.batch.grammar_masks import GrammarFailures
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
@@ -30,129 +30,131 @@ class Batch:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
     """
 
-    def __init__(self, model: Any, joining: PrefilledSequences) -> None:
-        self.batchable = joining.batchable
+    def __init__(self, model: Any, prefilled: PrefilledSequences) -> None:
+        self.batchable = prefilled.batchable
         self._model = model
-        self._shared = BatchCache(joining)
-        self._decoding = DecodeStep(model, self._shared)
-        self._extent = CacheUsageTracker()
+        self._cache = BatchCache(prefilled)
+        self._decode_step = DecodeStep(model, self._cache)
+        self._usage = CacheUsageTracker()
         self._compaction = CompactionPolicy()
-        self._heirs: list[Batch] = []
+        self._successors: list[Batch] = []
 
     @property
-    def rows(self) -> list[Sequence | None]:
+    def sequences(self) -> list[Sequence | None]:
         """In the order of the cache."""
-        return self._shared.rows
+        return self._cache.sequences
 
     @property
-    def live(self) -> int:
+    def active(self) -> int:
         """Rows that go on."""
-        return self._shared.live
+        return self._cache.active
 
     @property
     def length(self) -> int:
         """Tokens of the longest row."""
-        return self._shared.length
+        return self._cache.length
 
     @property
     def shape(self) -> Shape:
         """Rows that are computed, and the length of the longest."""
-        return len(self._shared.rows), self._shared.length
+        return len(self._cache.sequences), self._cache.length
 
     @property
     def size_in_bytes(self) -> int:
         """Bytes of its cache."""
-        return self._shared.size_in_bytes
+        return self._cache.size_in_bytes
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Nothing is left to compute or to read."""
-        return not self._decoding.has_unread and self._shared.live == 0
+        return not self._decode_step.has_pending and self._cache.active == 0
 
     @property
-    def verifies(self) -> bool:
+    def is_verifying(self) -> bool:
         """Whether the step that was launched is one over drafted tokens."""
-        return self._decoding.verifies
+        return self._decode_step.is_verifying
 
-    def extent(self, footprint: CacheSizeModel) -> CacheUsage:
+    def cache_usage(self, footprint: CacheSizeModel) -> CacheUsage:
         """What its cache takes."""
-        return self._extent.usage(self._shared.layers, len(self._shared.rows), footprint)
+        return self._usage.usage(self._cache.layers, len(self._cache.sequences), footprint)
 
-    def grows(self, footprint: CacheSizeModel, ahead: int = 0) -> bool:
+    def grows_next_step(self, footprint: CacheSizeModel, ahead: int = 0) -> bool:
         """Whether the next step makes its cache larger, with so many drafted tokens."""
-        shared = self._shared
-        return self._extent.will_grow(shared.layers, len(shared.rows), footprint, ahead) and shared.live > 0
+        cache = self._cache
+        if not cache.active:
+            return False
+        return self._usage.will_grow(cache.layers, len(cache.sequences), footprint, ahead)
 
     def grow(self, ahead: int = 0) -> None:
         """Make room for the next steps, layer by layer, which takes less memory meanwhile than a step."""
-        caches.grow(self._shared.layers, GROWTH_STEP, ahead)
-        self._extent.invalidate()
+        caches.grow(self._cache.layers, GROWTH_STEP, ahead)
+        self._usage.invalidate()
 
-    def take_copied(self) -> int:
+    def take_copied_bytes(self) -> int:
         """Bytes of caches that were copied since the last call."""
-        return self._shared.take_copied()
+        return self._cache.take_copied_bytes()
 
-    def join(self, arrivals: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
+    def add(self, prefilled: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
         """Take in new rows, all in one copy of the cache.
 
         Args:
             thrifty: Copy layer by layer, which takes longer and less memory.
         """
-        self._settle()
+        self._finish_verification()
         self.compact(thrifty=thrifty)
-        self._shared.add(arrivals, thrifty=thrifty)
-        self._changed()
+        self._cache.add(prefilled, thrifty=thrifty)
+        self._invalidate()
 
-    def absorb(self, other: Batch) -> None:
+    def merge(self, other: Batch) -> None:
         """Take in all rows of another group, which is left with what it has yet to hand over."""
-        other._settle()
+        other._finish_verification()
         other.compact()
-        self.join([other._shared.give_up()])
-        other._changed()
-        other._heirs = [self]
+        self.add([other._cache.detach()])
+        other._invalidate()
+        other._successors = [self]
 
     def split(self, longest: int) -> Batch:
         """Move the rows up to that length, some but not all, to a group of their own."""
         self.compact()
-        group = Batch(self._model, self._shared.take_out(longest))
+        group = Batch(self._model, self._cache.split_off(longest))
         self.compact()
-        self._heirs = [group]
+        self._successors = [group]
         return group
 
-    def leave(self, row: Sequence) -> None:
+    def remove(self, row: Sequence) -> None:
         """Stop computing for a row; a token of it that is under way is dropped."""
-        self._settle()
-        for index, member in enumerate(self.rows):
+        self._finish_verification()
+        for index, member in enumerate(self.sequences):
             if member is row:
-                self._shared.let_go(index)
-        for heir in self._heirs:
-            heir.leave(row)
+                self._cache.remove(index)
+        for heir in self._successors:
+            heir.remove(row)
 
-    def drop(self, row: Sequence) -> bool:
+    def preempt(self, row: Sequence) -> bool:
         """Stop computing for a row that will begin anew, and forget the token of it that is under way."""
-        self._settle()
-        if row not in self.rows:
+        self._finish_verification()
+        if row not in self.sequences:
             return False
-        self._shared.forget(row)
-        self._changed()
-        self._decoding.forget(row)
+        self._cache.discard(row)
+        self._invalidate()
+        self._decode_step.discard_pending(row)
         return True
 
-    def tidy(self, lend: Callable[[int], bool]) -> None:
+    def maybe_compact(self, lend: Callable[[int], bool]) -> None:
         """Cut out rows that have left, once they cost more than a copy of the cache.
 
         Args:
             lend: Whether there are so many bytes for the copy.
         """
-        live, rows = self._shared.live, len(self._shared.rows)
+        live, rows = self._cache.active, len(self._cache.sequences)
         worth_it = 0 < live < rows and self._compaction.should_compact(rows, live)
         if worth_it and lend(self.size_in_bytes * live // rows):
             self.compact()
 
     def compact(self, *, thrifty: bool = False) -> None:
         """Cut out rows that have left."""
-        if self._shared.cut_out(thrifty=thrifty):
-            self._changed()
+        if self._cache.compact(thrifty=thrifty):
+            self._invalidate()
 
     def launch(self, speculation: Speculation | None = None) -> None:
         """Start the forward pass for all rows; its input may still be under way itself.
@@ -160,28 +162,28 @@ class Batch:
         Args:
             speculation: May add drafted tokens to the input of a row that is alone.
         """
-        self._settle()
-        self._extent.advance(self._decoding.launch(speculation))
+        self._finish_verification()
+        self._usage.advance(self._decode_step.launch(speculation))
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
         """Tokens that the last step drew, with their rows: the only wait of a step."""
-        return self._decoding.read()
+        return self._decode_step.read()
 
-    def sample(self) -> Refused:
+    def sample(self) -> GrammarFailures:
         """Have the next tokens drawn from the logits of `launch`; after its last one a row leaves.
 
         Returns:
             Rows that cannot go on; their tokens must not be read.
         """
-        self._heirs = []
-        return self._decoding.sample()
+        self._successors = []
+        return self._decode_step.sample()
 
-    def _settle(self) -> None:
+    def _finish_verification(self) -> None:
         """Wait for tokens that are held against drafted ones."""
-        if self._decoding.settle():
-            self._extent.invalidate()
+        if self._decode_step.finish_verification():
+            self._usage.invalidate()
 
-    def _changed(self) -> None:
+    def _invalidate(self) -> None:
         """What was measured of the cache, or made for the rows in it, no longer holds."""
-        self._decoding.rows_changed()
-        self._extent.invalidate()
+        self._decode_step.invalidate()
+        self._usage.invalidate()

@@ -21,37 +21,37 @@ class BatchCache:
     """
 
     def __init__(self, first: PrefilledSequences) -> None:
-        self.rows: list[Sequence | None] = list(first.rows)
+        self.sequences: list[Sequence | None] = list(first.sequences)
         self.layers = first.cache
         self.inputs = first.inputs
         self._copied = 0
 
     @property
-    def live(self) -> int:
+    def active(self) -> int:
         """Rows that go on."""
-        return len(self.rows) - self.rows.count(None)
+        return len(self.sequences) - self.sequences.count(None)
 
     @property
     def length(self) -> int:
         """Tokens of the longest row."""
-        return max([row.length for row in self.rows if row is not None], default=0)
+        return max([row.length for row in self.sequences if row is not None], default=0)
 
     @property
     def size_in_bytes(self) -> int:
         """Bytes that it occupies."""
         return caches.size_in_bytes(self.layers)
 
-    def take_copied(self) -> int:
+    def take_copied_bytes(self) -> int:
         """Bytes that were copied since the last call."""
         copied, self._copied = self._copied, 0
         return copied
 
-    def add(self, arrivals: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
+    def add(self, prefilled: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
         """Take in rows, all in one copy; nobody who has left may be in it."""
-        plain = [arrival for arrival in arrivals if len(arrival.rows) == 1]
-        batched = [arrival for arrival in arrivals if len(arrival.rows) > 1]
+        plain = [arrival for arrival in prefilled if len(arrival.sequences) == 1]
+        batched = [arrival for arrival in prefilled if len(arrival.sequences) > 1]
         lone = [arrival.cache for arrival in plain]
-        if len(self.rows) == 1:
+        if len(self.sequences) == 1:
             self.layers = caches.merge([self.layers, *lone], layerwise=thrifty)
         elif lone:
             caches.extend(self.layers, caches.merge(lone, layerwise=thrifty), layerwise=thrifty)
@@ -59,13 +59,13 @@ class BatchCache:
             caches.extend(self.layers, arrival.cache, layerwise=thrifty)
         ordered = [*plain, *batched]
         self.inputs = mx.concatenate([self.inputs, *(arrival.inputs for arrival in ordered)])
-        self.rows += [row for arrival in ordered for row in arrival.rows]
+        self.sequences += [row for arrival in ordered for row in arrival.sequences]
         self._copied += self.size_in_bytes
 
-    def cut_out(self, *, thrifty: bool = False) -> bool:
+    def compact(self, *, thrifty: bool = False) -> bool:
         """Copy the rows that go on without those that have left; whether there was anything to do."""
-        keep = [index for index, row in enumerate(self.rows) if row is not None]
-        if len(keep) == len(self.rows) or not keep:
+        keep = [index for index, row in enumerate(self.sequences) if row is not None]
+        if len(keep) == len(self.sequences) or not keep:
             return False
         if len(keep) == 1:
             self.layers = caches.extract(self.layers, keep[0], layerwise=thrifty)
@@ -73,36 +73,36 @@ class BatchCache:
             caches.filter_rows(self.layers, keep, layerwise=thrifty)
         self._copied += self.size_in_bytes
         self.inputs = self.inputs[mx.array(keep)]
-        self.rows = [self.rows[index] for index in keep]
+        self.sequences = [self.sequences[index] for index in keep]
         return True
 
-    def take_out(self, longest: int) -> PrefilledSequences:
+    def split_off(self, longest: int) -> PrefilledSequences:
         """Copy the rows up to that length to a cache of their own; here they have left."""
-        moving = {i: row for i, row in enumerate(self.rows) if row is not None and row.length <= longest}
+        moving = {i: row for i, row in enumerate(self.sequences) if row is not None and row.length <= longest}
         plain = [caches.extract(self.layers, index) for index in moving]
         cache = caches.merge(plain) if len(plain) > 1 else plain[0]
         self._copied += caches.size_in_bytes(cache)
         for index in moving:
-            self.rows[index] = None
+            self.sequences[index] = None
         return PrefilledSequences(tuple(moving.values()), cache, self.inputs[mx.array(list(moving))])
 
-    def give_up(self) -> PrefilledSequences:
+    def detach(self) -> PrefilledSequences:
         """The rows that go on, with the cache itself; nobody who has left may be in it."""
         everything = PrefilledSequences(
-            tuple(row for row in self.rows if row is not None), self.layers, self.inputs
+            tuple(row for row in self.sequences if row is not None), self.layers, self.inputs
         )
-        self.rows, self.layers = [None] * len(self.rows), []
+        self.sequences, self.layers = [None] * len(self.sequences), []
         return everything
 
-    def let_go(self, index: int) -> None:
+    def remove(self, index: int) -> None:
         """A row leaves; the cache holds its prompt and what was read of its answer."""
-        row = self.rows[index]
+        row = self.sequences[index]
         if row is not None and row.on_remove is not None:
-            row.on_remove(row, self.layers, None if len(self.rows) == 1 else index)
-        self.rows[index] = None
+            row.on_remove(row, self.layers, None if len(self.sequences) == 1 else index)
+        self.sequences[index] = None
 
-    def forget(self, row: Sequence) -> None:
+    def discard(self, row: Sequence) -> None:
         """A row leaves of which nothing will be read any more."""
-        self.rows[self.rows.index(row)] = None
-        if self.live == 0:
+        self.sequences[self.sequences.index(row)] = None
+        if self.active == 0:
             self.layers = []

@@ -13,17 +13,17 @@ class CompactionPolicy:
         patience: Wasted work, in whole steps of the batch, that is worth one copy.
     """
 
-    patience: float = 1.0
+    threshold: float = 1.0
     wasted: float = 0.0
 
-    def should_compact(self, rows: int, live: int) -> bool:
+    def should_compact(self, rows: int, active: int) -> bool:
         """Asked once per step; remembers what was wasted since the last copy.
 
         Args:
             rows: Rows of the batch, left ones included.
         """
-        self.wasted += (rows - live) / rows
-        if self.wasted < self.patience:
+        self.wasted += (rows - active) / rows
+        if self.wasted < self.threshold:
             return False
         self.wasted = 0.0
         return True

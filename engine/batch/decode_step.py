@@ -10,7 +10,7 @@ import mlx.core as mx
 from greenroom.engine.batch.batch_cache import BatchCache
 from greenroom.engine.batch.batch_sampling import BatchSampling, Sampled, needs_host
 from greenroom.engine.batch.drafting import Drafting
-from greenroom.engine.batch.grammar_masks import Refused
+from greenroom.engine.batch.grammar_masks import GrammarFailures
 from greenroom.engine.batch.pending_tokens import PendingTokens
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.sequences.sequence import Sequence
@@ -28,27 +28,27 @@ class DecodeStep:
         shared: Others may add rows to it and take them out, between `settle` and `launch`.
     """
 
-    def __init__(self, model: Any, shared: BatchCache) -> None:
+    def __init__(self, model: Any, cache: BatchCache) -> None:
         self._model = model
-        self._shared = shared
-        self._drawing = BatchSampling()
-        self._drafting = Drafting(shared)
+        self._cache = cache
+        self._sampling = BatchSampling()
+        self._drafting = Drafting(cache)
         self._logits: mx.array | None = None
-        self._drawn: Sampled | None = None
-        self._unread: PendingTokens | None = None
+        self._sampled: Sampled | None = None
+        self._pending: PendingTokens | None = None
         self._steps = 0
 
     @property
-    def has_unread(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether `read` will hand out tokens."""
-        return self._unread is not None
+        return self._pending is not None
 
     @property
-    def verifies(self) -> bool:
+    def is_verifying(self) -> bool:
         """Whether the step that was launched is one over drafted tokens."""
-        return self._drafting.verifies
+        return self._drafting.is_verifying
 
-    def settle(self) -> bool:
+    def finish_verification(self) -> bool:
         """Wait for tokens that are held against drafted ones; whether there were any.
 
         Then the cache may be shorter than the last step left it.
@@ -56,18 +56,18 @@ class DecodeStep:
         unread = self._drafting.take_accepted()
         if unread is None:
             return False
-        self._unread = unread
-        self._drawing.rows_changed()
+        self._pending = unread
+        self._sampling.invalidate()
         return True
 
-    def rows_changed(self) -> None:
+    def invalidate(self) -> None:
         """Rows have come, or been cut out."""
-        self._drawing.rows_changed()
+        self._sampling.invalidate()
 
-    def forget(self, row: Sequence) -> None:
+    def discard_pending(self, row: Sequence) -> None:
         """Do not hand out the token of a row that will begin anew."""
-        if self._unread is not None:
-            self._unread.forget(row)
+        if self._pending is not None:
+            self._pending.discard(row)
 
     def launch(self, speculation: Speculation | None) -> int:
         """Start the forward pass for all rows; call `settle` before.
@@ -75,21 +75,21 @@ class DecodeStep:
         Returns:
             Tokens that it adds to the cache of every row.
         """
-        shared = self._shared
-        if shared.live == 0 or self._is_drawn():
+        shared = self._cache
+        if shared.active == 0 or self._has_sampled_last():
             return 0
         inputs = shared.inputs[:, None]
-        drafted = self._drafting.draft(speculation, self._unread)
+        drafted = self._drafting.draft(speculation, self._pending)
         if drafted is not None:
             inputs = mx.concatenate([inputs, drafted[None]], axis=1)
             self._logits = self._model(inputs, cache=shared.layers)[0]
             mx.async_eval(self._logits)
         else:
             self._logits = self._model(inputs, cache=shared.layers)[:, -1, :]
-            if needs_host(shared.rows):
+            if needs_host(shared.sequences):
                 mx.async_eval(self._logits)
             else:
-                self._drawn, _ = self._drawing.draw(self._logits, shared.rows)
+                self._sampled, _ = self._sampling.sample(self._logits, shared.sequences)
         self._steps += 1
         if self._steps % _EVALUATE_STEPS == 0:
             mx.async_eval(caches.state(shared.layers))
@@ -97,50 +97,51 @@ class DecodeStep:
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
         """Tokens that the last step drew, with their rows: the only wait of a step."""
-        unread, self._unread = self._unread, None
+        unread, self._pending = self._pending, None
         if unread is None:
             return
-        tokens = self._drafting.wait(unread)
-        scores = unread.scores()
-        for index, (row, token) in enumerate(zip(unread.rows, tokens, strict=True)):
+        tokens = self._drafting.await_tokens(unread)
+        scores = unread.await_scores()
+        for index, (row, token) in enumerate(zip(unread.sequences, tokens, strict=True)):
             if row is not None and not row.finished:
                 if row.logprobs is not None and index in scores:
-                    row.logprobs.read(scores[index])
+                    row.logprobs.set_scores(scores[index])
                 row.accepted += index < unread.accepted
-                if index and index == len(tokens) - 1 and row is self._shared.rows[0] and self._is_drawn():
-                    self._shared.let_go(0)
+                is_last = index > 0 and index == len(tokens) - 1
+                if is_last and row is self._cache.sequences[0] and self._has_sampled_last():
+                    self._cache.remove(0)
                 yield row, token
 
-    def sample(self) -> Refused:
+    def sample(self) -> GrammarFailures:
         """Have the next tokens drawn from the logits of `launch`; after its last one a row leaves.
 
         Returns:
             Rows that cannot go on; their tokens must not be read.
         """
         logits, self._logits = self._logits, None
-        drawn, self._drawn = self._drawn, None
-        shared = self._shared
+        drawn, self._sampled = self._sampled, None
+        shared = self._cache
         if logits is None:
             return []
-        if self._drafting.verifies:
+        if self._drafting.is_verifying:
             self._drafting.verify(logits)
             return []
-        if shared.live == 0:
+        if shared.active == 0:
             return []
-        refused: Refused = []
+        refused: GrammarFailures = []
         if drawn is None:
-            drawn, refused = self._drawing.draw(logits, shared.rows)
+            drawn, refused = self._sampling.sample(logits, shared.sequences)
         shared.inputs, scored = drawn
-        self._unread = PendingTokens(shared.inputs, tuple(shared.rows), scored)
-        for index, row in enumerate(shared.rows):
+        self._pending = PendingTokens(shared.inputs, tuple(shared.sequences), scored)
+        for index, row in enumerate(shared.sequences):
             if row is not None:
                 row.sampled += 1
                 if row.sampled >= row.max_tokens:
-                    shared.let_go(index)
+                    shared.remove(index)
         return refused
 
-    def _is_drawn(self) -> bool:
+    def _has_sampled_last(self) -> bool:
         """Whether the last token of the only row is known, but not handed out."""
-        rows = self._shared.rows
+        rows = self._cache.sequences
         row = rows[0] if len(rows) == 1 else None
         return row is not None and row.sampled >= row.max_tokens

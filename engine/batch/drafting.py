@@ -18,18 +18,18 @@ class Drafting:
         shared: Where the row is; it may have others beside it while nothing is drafted.
     """
 
-    def __init__(self, shared: BatchCache) -> None:
-        self._shared = shared
+    def __init__(self, cache: BatchCache) -> None:
+        self._cache = cache
         self._speculation: Speculation | None = None
         self._drafts: Drafts | None = None
         self._verification: Verification | None = None
 
     @property
-    def verifies(self) -> bool:
+    def is_verifying(self) -> bool:
         """Whether the step that was launched is one over drafted tokens."""
         return self._drafts is not None
 
-    def draft(self, speculation: Speculation | None, unread: PendingTokens | None) -> mx.array | None:
+    def draft(self, speculation: Speculation | None, pending: PendingTokens | None) -> mx.array | None:
         """What may follow the row's next input: `[drafted]` (uint32); None for a step without drafts.
 
         Args:
@@ -39,19 +39,19 @@ class Drafting:
         self._speculation = speculation
         if speculation is None:
             return None
-        (row,) = self._shared.rows
-        if row is None or not caches.can_trim(self._shared.layers):
+        (row,) = self._cache.sequences
+        if row is None or not caches.can_trim(self._cache.layers):
             return None
-        waiting = unread is not None and unread.under_way
-        self._drafts = speculation.propose(row, lambda: self.wait(unread), waiting)
+        waiting = pending is not None and pending.in_flight
+        self._drafts = speculation.propose(row, lambda: self.await_tokens(pending), waiting)
         return None if self._drafts is None else self._drafts.tokens
 
-    def wait(self, unread: PendingTokens | None) -> list[int]:
+    def await_tokens(self, pending: PendingTokens | None) -> list[int]:
         """Those tokens on the host; when they come tells what a step takes."""
-        if unread is None:
+        if pending is None:
             return []
-        arrives = unread.under_way
-        tokens = unread.wait()
+        arrives = pending.in_flight
+        tokens = pending.await_tokens()
         if arrives and self._speculation is not None:
             self._speculation.record_step()
         return tokens
@@ -62,7 +62,7 @@ class Drafting:
         Args:
             logits: `[drafted + 1, vocabulary]`.
         """
-        (row,) = self._shared.rows
+        (row,) = self._cache.sequences
         drafts, self._drafts = self._drafts, None
         if row is not None and drafts is not None:
             self._verification = Verification(row, drafts, logits)
@@ -82,6 +82,6 @@ class Drafting:
             self._speculation.record_verified(drafts, accepted)
         row.drafted += drafts.count
         row.sampled += len(tokens)
-        caches.trim(self._shared.layers, drafts.count - accepted)
-        self._shared.inputs = mx.array(tokens[-1:], dtype=mx.uint32)
+        caches.trim(self._cache.layers, drafts.count - accepted)
+        self._cache.inputs = mx.array(tokens[-1:], dtype=mx.uint32)
         return PendingTokens(tokens, (row,) * len(tokens), verification.scores, accepted)

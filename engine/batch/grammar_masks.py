@@ -9,25 +9,31 @@ import mlx.core as mx
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem
 
-Refused = list[tuple[Sequence, Problem]]
+GrammarFailures = list[tuple[Sequence, Problem]]
 """Rows whose grammar cannot go on, and why."""
 
 
-def constrain(logits: mx.array, rows: GenericSequence[Sequence | None]) -> tuple[mx.array, Refused]:
+def apply_grammars(
+    logits: mx.array, sequences: GenericSequence[Sequence | None]
+) -> tuple[mx.array, GrammarFailures]:
     """Logits `[rows, vocabulary]` in which no grammar's forbidden token can be drawn.
 
     The masks are computed here, on the host, while the forward pass that gives the logits is under way.
     """
-    matchers = {i: row.matcher for i, row in enumerate(rows) if row is not None and row.matcher is not None}
+    matchers = {
+        index: sequence.matcher
+        for index, sequence in enumerate(sequences)
+        if sequence is not None and sequence.matcher is not None
+    }
     if not matchers:
         return logits, []
     from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
     from greenroom.engine.grammar.token_mask import TokenMask
 
     masks: dict[int, TokenMask] = {}
-    refused: Refused = []
+    refused: GrammarFailures = []
     for index, mask in compute_masks(matchers).items():
-        row = rows[index]
+        row = sequences[index]
         if isinstance(mask, TokenMask):
             masks[index] = mask
         elif row is not None:

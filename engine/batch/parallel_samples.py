@@ -13,15 +13,15 @@ from greenroom.engine.sequences.sequence import Sequence
 def with_parallel_samples(ready: Iterable[PrefilledSequences]) -> Iterator[PrefilledSequences]:
     """The rows that can decode, and behind each the further choices of its request."""
     for joining in ready:
-        rows = [twin for row in joining.rows for twin in (row, *parallel_samples_of(row))]
-        for row in joining.rows:
+        rows = [twin for row in joining.sequences for twin in (row, *parallel_samples_of(row))]
+        for row in joining.sequences:
             for twin in parallel_samples_of(row):
-                twin.started = row.started
-        if len(rows) == len(joining.rows):
+                twin.started_at = row.started_at
+        if len(rows) == len(joining.sequences):
             yield joining
         elif joining.batchable:
-            places = [i for i, row in enumerate(joining.rows) for _ in (row, *parallel_samples_of(row))]
-            cache = caches.merge([joining.cache]) if len(joining.rows) == 1 else joining.cache
+            places = [i for i, row in enumerate(joining.sequences) for _ in (row, *parallel_samples_of(row))]
+            cache = caches.merge([joining.cache]) if len(joining.sequences) == 1 else joining.cache
             caches.filter_rows(cache, places)
             yield PrefilledSequences(tuple(rows), cache)
         else:

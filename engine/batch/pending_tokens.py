@@ -23,29 +23,29 @@ class PendingTokens:
     """
 
     tokens: mx.array | list[int]
-    rows: tuple[Sequence | None, ...]
+    sequences: tuple[Sequence | None, ...]
     scored: Scored | None = None
     accepted: int = 0
 
     @property
-    def under_way(self) -> bool:
+    def in_flight(self) -> bool:
         """Whether nobody has waited for the tokens yet."""
         return isinstance(self.tokens, mx.array)
 
-    def wait(self) -> list[int]:
+    def await_tokens(self) -> list[int]:
         """The tokens on the host. Waits."""
         tokens: Any = self.tokens
-        values: list[int] = tokens.tolist() if self.under_way else tokens
+        values: list[int] = tokens.tolist() if self.in_flight else tokens
         self.tokens = values
         return values
 
-    def scores(self) -> dict[int, Scores]:
+    def await_scores(self) -> dict[int, Scores]:
         """Log-probabilities by the index of their token. Waits."""
         if self.scored is None:
             return {}
         scorer, scores = self.scored
         return scorer.by_row(scores)
 
-    def forget(self, row: Sequence) -> None:
+    def discard(self, sequence: Sequence) -> None:
         """A row will have its token drawn anew."""
-        self.rows = tuple(None if member is row else member for member in self.rows)
+        self.sequences = tuple(None if member is sequence else member for member in self.sequences)

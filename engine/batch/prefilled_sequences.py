@@ -19,27 +19,27 @@ class PrefilledSequences:
         inputs: Those tokens, `[rows]` (uint32), which may be under way; by default what the prompts end with.
     """
 
-    rows: tuple[Sequence, ...]
+    sequences: tuple[Sequence, ...]
     cache: Cache
     inputs: mx.array = attrs.field()
 
     @inputs.default
     def _last_of_prompts(self) -> mx.array:
-        return mx.array([row.inputs[-1] for row in self.rows], dtype=mx.uint32)
+        return mx.array([row.prefill_tokens[-1] for row in self.sequences], dtype=mx.uint32)
 
     @property
     def batchable(self) -> bool:
         """Whether these rows can share a cache with others."""
-        return len(self.rows) > 1 or caches.can_batch(self.cache)
+        return len(self.sequences) > 1 or caches.can_batch(self.cache)
 
-    def without(self, row: Sequence) -> PrefilledSequences | None:
+    def without(self, sequence: Sequence) -> PrefilledSequences | None:
         """What is left if a row does not come; None if it is nothing."""
-        keep = [index for index, member in enumerate(self.rows) if member is not row]
-        if len(keep) == len(self.rows):
+        keep = [index for index, member in enumerate(self.sequences) if member is not sequence]
+        if len(keep) == len(self.sequences):
             return self
         if not keep:
             return None
-        rows, inputs = tuple(self.rows[index] for index in keep), self.inputs[mx.array(keep)]
+        rows, inputs = tuple(self.sequences[index] for index in keep), self.inputs[mx.array(keep)]
         if len(keep) == 1:
             return PrefilledSequences(rows, caches.extract(self.cache, keep[0]), inputs)
         caches.filter_rows(self.cache, keep)

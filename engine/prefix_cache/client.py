@@ -45,14 +45,14 @@ class PrefixCacheClient:
         """Return how much of a sequence's prompt is cached."""
         if self._cache is None or sequence.key is None:
             return CachedPrefix(0, 0)
-        return self._cache.match(sequence.key, sequence.inputs, self._stateful)
+        return self._cache.match(sequence.key, sequence.prefill_tokens, self._stateful)
 
     def restore(self, sequence: Sequence) -> tuple[Cache, int]:
         """Return a plain cache with the cached prefix of a sequence's prompt, and its length in tokens."""
         cache = caches.new_cache(self._model)
         if self._cache is None or sequence.key is None:
             return cache, 0
-        return cache, self._cache.restore(sequence.key, sequence.inputs, cache)
+        return cache, self._cache.restore(sequence.key, sequence.prefill_tokens, cache)
 
     def is_cacheable(self, sequence: Sequence) -> bool:
         """Return whether what is computed of a sequence's prompt is inserted."""
@@ -69,7 +69,7 @@ class PrefixCacheClient:
             done: Tokens that are computed.
             shared: Tokens in common with other prompts.
         """
-        end = len(sequence.inputs) - 1
+        end = len(sequence.prefill_tokens) - 1
         if self._cache is None or sequence.key is None or not self._stateful:
             return ()
         inner = [checkpoint for checkpoint in sequence.checkpoints if done < checkpoint < end]
@@ -89,7 +89,7 @@ class PrefixCacheClient:
     def insert_prompt(self, sequence: Sequence, cache: Cache, row: int | None, length: int) -> None:
         """Insert the first `length` tokens of a prompt, which are computed, while its sequence runs on."""
         min_tokens = _MIN_TOKENS if self._stateful else MIN_TOKENS_RUNNING
-        self._insert(sequence, sequence.inputs[:length], cache, row, min_tokens)
+        self._insert(sequence, sequence.prefill_tokens[:length], cache, row, min_tokens)
 
     def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
         """Insert a prompt with as much of its answer as was read, when its sequence is removed."""

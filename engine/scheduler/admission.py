@@ -117,9 +117,11 @@ class Admission:
         if not ready:
             return
         for joining in ready:
-            for row in joining.rows:
-                self._reserve_parallel_samples(row, caches.size_in_bytes(joining.cache) // len(joining.rows))
-        rows = [row for joining in ready for row in joining.rows]
+            for row in joining.sequences:
+                self._reserve_parallel_samples(
+                    row, caches.size_in_bytes(joining.cache) // len(joining.sequences)
+                )
+        rows = [row for joining in ready for row in joining.sequences]
         self._batches.add(with_parallel_samples(ready))
         for row in rows:
             self._memory.release(row)
@@ -128,7 +130,7 @@ class Admission:
     def reserve_step(self) -> list[Sequence]:
         """See to it that the next step fits; returns rows that have to end now because it never would."""
         while growing := self._batches.growing():
-            extents = [group.extent(self._memory.size_model) for group in growing]
+            extents = [group.cache_usage(self._memory.size_model) for group in growing]
             if self._memory.reserve_temporary(sum(extent.copied for extent in extents)):
                 break
             growth = sum(extent.growth for extent in extents)
@@ -157,7 +159,7 @@ class Admission:
         row, memory = seat.sequence, self._memory
         if self._admitted and not self._fits(wanted):
             return False
-        promised = (row, len(row.inputs) + 1, min(len(row.inputs), MAX_CHUNK_TOKENS))
+        promised = (row, len(row.prefill_tokens) + 1, min(len(row.prefill_tokens), MAX_CHUNK_TOKENS))
         if not (memory.reserve(*promised) or (self._batches.release_drafts() and memory.reserve(*promised))):
             if not self._admitted:
                 memory.share.reserve(memory.size_model.nbytes(1, seat.tokens))
@@ -185,7 +187,7 @@ class Admission:
                 self._admitted[twin.serial] = mine
             else:
                 twin.on_its_own = True
-                twin.started = row.started
+                twin.started_at = row.started_at
                 self._preempt(mine)
 
     def _preempt_youngest(self) -> list[Sequence]:
@@ -202,7 +204,7 @@ class Admission:
                 self._batches.record_memory()
             return []
         for group in self._batches:
-            group.leave(row)  # which waits for drafts, so it comes first
+            group.remove(row)  # which waits for drafts, so it comes first
         self._cut += 1
         log.info("answer cut", request_id=row.request_id, tokens=row.sampled, reason="memory")
         row.max_tokens = row.sampled
@@ -211,7 +213,7 @@ class Admission:
     def _preempt(self, seat: QueueEntry) -> None:
         row = seat.sequence
         row.preempt()
-        seat.tokens = len(row.inputs) + min(row.max_tokens - row.generated, self.max_reserved_tokens)
+        seat.tokens = len(row.prefill_tokens) + min(row.max_tokens - row.generated, self.max_reserved_tokens)
         self._preempted += 1
         log.info("preempted", request_id=row.request_id, choice=row.index, tokens=row.generated)
         self._waiting.add(seat)
@@ -221,6 +223,6 @@ class Admission:
         if room is None:
             return True
         footprint = self._memory.size_model
-        tokens = len(row.inputs) + 1
+        tokens = len(row.prefill_tokens) + 1
         nbytes = footprint.nbytes(1, tokens, min(tokens, MAX_CHUNK_TOKENS))
         return nbytes * (1 + footprint.largest_layer_share) <= room

@@ -56,7 +56,7 @@ class BatchingWindow:
             following: The next one of `prompts`.
             prompts: All that are not wholly computed, while nothing decodes.
         """
-        longest = max(len(row.inputs) for joining in self._joining for row in joining.rows)
+        longest = max(len(row.prefill_tokens) for joining in self._joining for row in joining.sequences)
         if not self._policy.is_similar(following.remaining, longest):
             return False
         waited = (time.perf_counter() - self._since) * 1e3

@@ -65,7 +65,7 @@ class PrefillQueue:
     @property
     def prefilled(self) -> int:
         """Sequences whose prompts are computed and that wait to join a batch."""
-        return sum(len(joining.rows) for joining in self._window)
+        return sum(len(joining.sequences) for joining in self._window)
 
     def add(
         self, sequence: Sequence, embeddings: mx.array | None = None, client: str = "", conversation: str = ""
@@ -178,7 +178,7 @@ class PrefillQueue:
         whole = [prompt for prompt in whole if not self._prefix_reuse.should_wait(prompt)]
         remaining = [prompt.remaining for prompt in whole]
         chosen = [whole[index] for index in self._policy.cobatched(remaining, whole.index(first), tokens)]
-        longest = 2 * len(first.sequence.inputs)
+        longest = 2 * len(first.sequence.prefill_tokens)
         chosen = [prompt for prompt in chosen if prompt is first or self._can_cobatch(prompt, longest)]
         return chosen if self._runner.have_room(chosen) else [first]
 
@@ -186,14 +186,14 @@ class PrefillQueue:
         """Whether a prompt can be computed whole beside others; what is known of it pads them."""
         self._prefix_reuse.start(prompt, self._requests)
         return prompt.until_checkpoint == prompt.remaining and (
-            not prompt.computed or len(prompt.sequence.inputs) <= longest
+            not prompt.computed or len(prompt.sequence.prefill_tokens) <= longest
         )
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int) -> list[PrefillChunk]:
         """Start a slice, of so many tokens if it is one prompt's; nothing if all of it was known."""
         now = time.perf_counter()
         for prompt in chosen:
-            prompt.sequence.started = prompt.sequence.started or now
+            prompt.sequence.started_at = prompt.sequence.started_at or now
             self._prefix_reuse.start(prompt, self._requests)
         first, context = chosen[0], chosen[0].computed
         joining: PrefilledSequences | None
@@ -205,7 +205,7 @@ class PrefillQueue:
             joining = self._runner.compute(first, width)
         if joining is not None:
             self._requests = [prompt for prompt in self._requests if prompt not in chosen]
-            for row in joining.rows:
+            for row in joining.sequences:
                 self._prefix_reuse.remove(row)
             self._window.add(joining)
         return [(len(chosen), width, context)] if width else []

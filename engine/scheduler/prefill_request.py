@@ -46,12 +46,12 @@ class PrefillRequest:
     @property
     def remaining(self) -> int:
         """Tokens still to compute; the last one of the prompt is the row's first decode step."""
-        return len(self.sequence.inputs) - 1 - self.computed
+        return len(self.sequence.prefill_tokens) - 1 - self.computed
 
     @property
     def progress(self) -> PromptProgress:
         """How far it has come, as clients are told."""
-        row, total = self.sequence, len(self.sequence.inputs)
+        row, total = self.sequence, len(self.sequence.prefill_tokens)
         processed = self.computed if self.remaining else total
-        assert row.started is not None
-        return PromptProgress(processed, total, row.cached, time.perf_counter() - row.started)
+        assert row.started_at is not None
+        return PromptProgress(processed, total, row.cached, time.perf_counter() - row.started_at)

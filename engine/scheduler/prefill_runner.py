@@ -37,9 +37,9 @@ class PrefillRunner:
         assert cache is not None
         if tokens:
             if self._memory is not None:
-                self._memory.preallocate(cache, len(prompt.sequence.inputs))
+                self._memory.preallocate(cache, len(prompt.sequence.prefill_tokens))
             span = slice(prompt.computed, prompt.computed + tokens)
-            inputs = mx.array(list(prompt.sequence.inputs[span]))[None]
+            inputs = mx.array(list(prompt.sequence.prefill_tokens[span]))[None]
             if prompt.embeddings is None or prompt.computed >= len(prompt.embeddings) - 1:
                 self._model(inputs, cache=cache)
             else:
@@ -57,7 +57,7 @@ class PrefillRunner:
         width = max(lengths)
         padding = [width - length for length in lengths]
         rows = [
-            [*prompt.sequence.inputs[prompt.computed : -1], *[0] * pad]
+            [*prompt.sequence.prefill_tokens[prompt.computed : -1], *[0] * pad]
             for prompt, pad in zip(prompts, padding, strict=True)
         ]
         if any(padding):
@@ -82,7 +82,7 @@ class PrefillRunner:
         if self._memory is None:
             return True
         footprint = self._memory.size_model
-        longest = max(len(prompt.sequence.inputs) for prompt in prompts)
+        longest = max(len(prompt.sequence.prefill_tokens) for prompt in prompts)
         known = sum(footprint.nbytes(1, prompt.computed) for prompt in prompts if prompt.computed)
         joined = footprint.nbytes(len(prompts), longest + GROWTH_STEP, longest)
         return self._memory.grow([prompt.sequence for prompt in prompts], joined + known)

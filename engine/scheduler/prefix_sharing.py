@@ -57,5 +57,5 @@ class PrefixSharing:
 
     def _bytes(self, row: Sequence) -> bytes:
         if row not in self._packed:
-            self._packed[row] = pack(row.inputs[:-1])
+            self._packed[row] = pack(row.prefill_tokens[:-1])
         return self._packed[row]

@@ -60,7 +60,7 @@ class RunningBatches:
     @property
     def shapes(self) -> list[Shape]:
         """Of the groups that will be launched next."""
-        return [group.shape for group in self._batches if group.live]
+        return [group.shape for group in self._batches if group.active]
 
     @property
     def lookahead(self) -> int:
@@ -73,7 +73,7 @@ class RunningBatches:
 
     @property
     def _is_single_sequence(self) -> bool:
-        return len(self._batches) == 1 and len(self._batches[0].rows) == 1
+        return len(self._batches) == 1 and len(self._batches[0].sequences) == 1
 
     @property
     def step_ms(self) -> float:
@@ -88,11 +88,11 @@ class RunningBatches:
 
     def add(self, ready: Iterable[PrefilledSequences]) -> None:
         """Put rows whose prompts are done into the groups where they fit, one join per group."""
-        groups = [group for group in self._batches if group.live and group.batchable]
+        groups = [group for group in self._batches if group.active and group.batchable]
         shapes = [group.shape for group in groups]
         arrivals: list[list[PrefilledSequences]] = [[] for _ in groups]
         for joining in ready:
-            shape = (len(joining.rows), max(row.length for row in joining.rows))
+            shape = (len(joining.sequences), max(row.length for row in joining.sequences))
             index = self._policy.place(shapes, shape, self._costs.padding_per_pass)
             if index is not None and joining.batchable:
                 arrivals[index].append(joining)
@@ -114,21 +114,23 @@ class RunningBatches:
         if self._steps % _STEPS_PER_REARRANGEMENT == 0:
             self._rearrange()
         for group in self._batches:
-            group.tidy(self._memory.reserve_temporary)
+            group.maybe_compact(self._memory.reserve_temporary)
 
     def record_memory(self) -> None:
         """Tell the account what the caches take."""
         nbytes = self._draft_bytes
         largest = 0
         for group in self._batches:
-            extent = group.extent(self._memory.size_model)
+            extent = group.cache_usage(self._memory.size_model)
             nbytes += extent.nbytes
             largest = max(largest, extent.largest_layer)
         self._memory.record_usage(nbytes, largest)
 
     def growing(self) -> list[Batch]:
         """Groups whose caches the next step makes larger."""
-        return [group for group in self._batches if group.grows(self._memory.size_model, self.lookahead)]
+        return [
+            group for group in self._batches if group.grows_next_step(self._memory.size_model, self.lookahead)
+        ]
 
     def release_drafts(self) -> bool:
         """Free the caches of a model that drafts, for the sake of memory; whether there were any."""
@@ -141,7 +143,9 @@ class RunningBatches:
     def compact(self) -> bool:
         """Cut out rows that have left, for the sake of memory; whether that was possible."""
         for group in self._batches:
-            if 0 < group.live < len(group.rows) and self._memory.reserve_temporary(self._memory.headroom):
+            if 0 < group.active < len(group.sequences) and self._memory.reserve_temporary(
+                self._memory.headroom
+            ):
                 group.compact(thrifty=True)
                 self.record_memory()
                 return True
@@ -149,7 +153,7 @@ class RunningBatches:
 
     def preempt(self, row: Sequence) -> bool:
         """Forget a row that will begin anew; whether it was here."""
-        found = any(group.drop(row) for group in self._batches)
+        found = any(group.preempt(row) for group in self._batches)
         self.remove_finished()
         return found
 
@@ -165,8 +169,8 @@ class RunningBatches:
             speculation = None
         for group in self._batches:
             group.launch(speculation)
-        self._copied = sum(group.take_copied() for group in self._batches)
-        verifies = any(group.verifies for group in self._batches)
+        self._copied = sum(group.take_copied_bytes() for group in self._batches)
+        verifies = any(group.is_verifying for group in self._batches)
         self._timer.on_launched([] if verifies else self.shapes, self._copied)
 
     def on_tokens_read(self) -> None:
@@ -175,7 +179,7 @@ class RunningBatches:
 
     def remove_finished(self) -> None:
         """Forget the groups in which nothing is left to compute or to read."""
-        self._batches = [group for group in self._batches if not group.done]
+        self._batches = [group for group in self._batches if not group.is_done]
         if not self._batches and self._speculation is not None:
             self._speculation.reset()
 
@@ -191,10 +195,10 @@ class RunningBatches:
 
     def _rearrange(self) -> None:
         """Move rows where the costs say that they had better be."""
-        groups = [group for group in self._batches if group.live and group.batchable]
+        groups = [group for group in self._batches if group.active and group.batchable]
         per_pass = self._costs.padding_per_pass
         for group in groups:
-            lengths = [row.length for row in group.rows if row is not None]
+            lengths = [row.length for row in group.sequences if row is not None]
             longest = self._policy.split(lengths, per_pass)
             if longest is not None and self._memory.reserve_temporary(2 * group.size_in_bytes):
                 self._batches.append(group.split(longest))
@@ -202,21 +206,21 @@ class RunningBatches:
         pair = self._policy.merge([group.shape for group in groups], per_pass)
         if pair is not None:
             one, other = (groups[index] for index in pair)
-            rows, length = one.live + other.live, max(one.length, other.length)
+            rows, length = one.active + other.active, max(one.length, other.length)
             if self._memory.reserve_temporary(2 * self._memory.size_model.nbytes(rows, length + GROWTH_STEP)):
-                one.absorb(other)
+                one.merge(other)
 
     def _merge(self, group: Batch, joinings: list[PrefilledSequences]) -> None:
         """Put rows into a group if there is memory for the copy; else they decode beside it."""
         memory = self._memory
-        rows = group.live + sum(len(joining.rows) for joining in joinings)
-        longest = max(group.length, *(row.length for joining in joinings for row in joining.rows))
+        rows = group.active + sum(len(joining.sequences) for joining in joinings)
+        longest = max(group.length, *(row.length for joining in joinings for row in joining.sequences))
         joined = memory.size_model.nbytes(rows, longest + GROWTH_STEP)
         if memory.reserve_temporary(2 * joined):
-            group.join(joinings)
+            group.add(joinings)
             return
         held = group.size_in_bytes + sum(caches.size_in_bytes(joining.cache) for joining in joinings)
         if memory.reserve_temporary(max(0, joined - held) + memory.headroom_for(joined)):
-            group.join(joinings, thrifty=True)
+            group.add(joinings, thrifty=True)
             return
         self._batches += [Batch(self._model, joining) for joining in joinings]

@@ -70,7 +70,8 @@ class WaitingQueue:
         if not fair:
             return self._new[0]
         waiting = [
-            WaitingPrompt(seat.client, seat.conversation, len(seat.sequence.inputs)) for seat in self._new
+            WaitingPrompt(seat.client, seat.conversation, len(seat.sequence.prefill_tokens))
+            for seat in self._new
         ]
         return self._new[self._fair_queue.choose(waiting)]
 

@@ -27,46 +27,46 @@ class AnswerLogprobs:
     def __init__(self, name: Callable[[int], Token], top: int) -> None:
         self.top = top
         self._name = name
-        self._read: Scores | None = None
-        self._waiting: list[TokenLogprob] = []
+        self._scores: Scores | None = None
+        self._pending: list[TokenLogprob] = []
 
-    def read(self, scores: Scores) -> None:
+    def set_scores(self, scores: Scores) -> None:
         """Take what was computed for the token that comes next."""
-        self._read = scores
+        self._scores = scores
 
     def add(self, token: int) -> None:
         """The token has become part of the answer."""
-        scores = self._read
+        scores = self._scores
         if scores is None:
             return
         width = len(scores) // 2
         name = self._name
         top = tuple((name(int(scores[1 + width + i])), scores[1 + i]) for i in range(min(self.top, width)))
-        self._waiting.append(TokenLogprob(name(token), scores[0], top))
+        self._pending.append(TokenLogprob(name(token), scores[0], top))
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """What was added is no part of the visible answer."""
-        self._waiting.clear()
+        self._pending.clear()
 
     def attach(self, events: Sequence[InferenceEvent]) -> list[InferenceEvent]:
         """The events of the last token, with the scores of the text that is among them."""
         answered = [*events]
-        if not self._waiting:
+        if not self._pending:
             return answered
         for index in reversed(range(len(answered))):
             event = answered[index]
             if isinstance(event, TextDelta):
-                answered[index] = TextDelta(event.text, event.index, tuple(self._waiting))
-                self._waiting.clear()
+                answered[index] = TextDelta(event.text, event.index, tuple(self._pending))
+                self._pending.clear()
                 return answered
         if any(isinstance(event, ReasoningDelta | ToolCallDelta) for event in answered):
-            self._waiting.clear()
+            self._pending.clear()
         if answered and isinstance(answered[-1], Finished) and answered[-1].reason in ("stop", "length"):
-            self._say_rest(answered, answered[-1])
+            self._emit_rest(answered, answered[-1])
         return answered
 
-    def _say_rest(self, events: list[InferenceEvent], finished: Finished) -> None:
+    def _emit_rest(self, events: list[InferenceEvent], finished: Finished) -> None:
         """Tokens at the end that write nothing are part of the answer, unless a stop string took them."""
-        if self._waiting and finished.stop is None:
-            events.insert(len(events) - 1, TextDelta("", finished.index, tuple(self._waiting)))
-        self._waiting.clear()
+        if self._pending and finished.stop is None:
+            events.insert(len(events) - 1, TextDelta("", finished.index, tuple(self._pending)))
+        self._pending.clear()

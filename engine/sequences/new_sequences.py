@@ -16,8 +16,8 @@ from greenroom.schemas.requests import InferenceRequest
 def new_sequence(
     request: InferenceRequest,
     prepared: PreparedInput,
-    voice: OutputProcessor,
-    on_leave: Callable[[Sequence, list[Any], int | None], None],
+    output_processor: OutputProcessor,
+    on_remove: Callable[[Sequence, list[Any], int | None], None],
     *,
     embedded: bool,
 ) -> Sequence:
@@ -27,9 +27,9 @@ def new_sequence(
         on_leave: Told of each row that leaves a cache; see `Row`.
         embedded: Its prompt has embeddings of its own.
     """
-    first, *twins = (_choice(request, prepared, voice, i) for i in range(prepared.parameters.n))
+    first, *twins = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
     for row in (first, *twins):
-        row.on_remove = on_leave
+        row.on_remove = on_remove
         row.key = None if embedded else request.key  # equal tokens may stand for different images
     first.parallel_samples = tuple(twins)
     return first
@@ -38,7 +38,7 @@ def new_sequence(
 def _choice(
     request: InferenceRequest,
     prepared: PreparedInput,
-    voice: OutputProcessor,
+    output_processor: OutputProcessor,
     index: int,
 ) -> Sequence:
     parameters, matcher, end_tokens = prepared.parameters, prepared.matcher, prepared.stop_token_ids
@@ -49,12 +49,14 @@ def _choice(
         max_tokens=prepared.max_tokens,
         stop_token_ids=end_tokens,
         sampling=SamplingParameters.of(parameters, held_back, index),
-        detokenizer=voice.new_detokenizer(prepared),
-        processor=voice.new_stream_processor(prepared, _new_call_id, index),
+        detokenizer=output_processor.new_detokenizer(prepared),
+        processor=output_processor.new_stream_processor(prepared, _new_call_id, index),
         checkpoints=prepared.checkpoints,
         matcher=matcher if matcher is None or index == 0 else matcher.clone(),
         index=index,
-        logprobs=AnswerLogprobs(voice.token, parameters.top_logprobs) if parameters.logprobs else None,
+        logprobs=AnswerLogprobs(output_processor.token, parameters.top_logprobs)
+        if parameters.logprobs
+        else None,
     )
 
 

@@ -111,13 +111,15 @@ class Sequence:
     drafted: int = 0
     accepted: int = 0
     parallel_samples: tuple[Sequence, ...] = ()
-    inputs: GenericSequence[int] = attrs.field(default=attrs.Factory(lambda row: row.prompt, takes_self=True))
+    prefill_tokens: GenericSequence[int] = attrs.field(
+        default=attrs.Factory(lambda self: self.prompt, takes_self=True)
+    )
     preempted: bool = False
     on_its_own: bool = False
     serial: int = 0
-    submitted: float = attrs.field(factory=time.perf_counter)
-    started: float | None = None
-    first_token: float | None = None
+    submitted_at: float = attrs.field(factory=time.perf_counter)
+    started_at: float | None = None
+    first_token_at: float | None = None
 
     @property
     def length(self) -> int:
@@ -127,7 +129,7 @@ class Sequence:
     def preempt(self) -> None:
         """Stop for now: a token that was drawn but not read is drawn again, and comes out the same."""
         self.sampled = self.generated
-        self.inputs = (*self.prompt, *self.answer)
+        self.prefill_tokens = (*self.prompt, *self.answer)
         self.preempted = True
 
     def append_token(self, token: int) -> list[InferenceEvent]:
@@ -142,12 +144,12 @@ class Sequence:
         thinking = self.processor.in_reasoning
         events = self._append_token(token)
         if thinking or self.processor.in_reasoning:
-            scores.drop()
+            scores.discard()
         return scores.attach(events)
 
     def _append_token(self, token: int) -> list[InferenceEvent]:
-        if self.first_token is None:
-            self.first_token = time.perf_counter()
+        if self.first_token_at is None:
+            self.first_token_at = time.perf_counter()
         self.generated += 1
         self.answer.append(token)
         matcher = self.matcher
@@ -198,6 +200,6 @@ class Sequence:
 
     def _timing(self) -> Timing:
         now = time.perf_counter()
-        started = self.started or now
-        first = self.first_token or now
-        return Timing(queued=started - self.submitted, prefill=first - started, decode=now - first)
+        started = self.started_at or now
+        first = self.first_token_at or now
+        return Timing(queued=started - self.submitted_at, prefill=first - started, decode=now - first)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.batch import batch as group
+from greenroom.engine.batch import batch as batch_module
 from greenroom.engine.batch.batch import Batch
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler import running_batches as running_groups
+from greenroom.engine.scheduler import running_batches
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Failed, Finished, PromptProgress
@@ -146,8 +146,8 @@ class Regime:
         spread: How many times that a slice may be.
         idle_ms: What a slice may cost while nothing decodes.
         stall: Decode steps that a slice may cost beside running rows.
-        patience: Wasted steps before rows that have left are cut out.
-        reluctance: Small values have groups split and absorb each other all the time.
+        compaction_threshold: Wasted steps before rows that have left are cut out.
+        reluctance: Small values have groups split and merge all the time.
         regroup: Steps between two looks at the groups.
         prefixes: Bytes for what is remembered of prompts.
     """
@@ -156,7 +156,7 @@ class Regime:
     spread: int
     idle_ms: float
     stall: float
-    patience: float
+    compaction_threshold: float
     reluctance: float
     regroup: int
     prefixes: int
@@ -169,8 +169,9 @@ class Regime:
             min_chunk=self.least,
             max_chunk=self.least * self.spread,
         )
-        patch.setattr(group, "CompactionPolicy", partial(CompactionPolicy, patience=self.patience))
-        patch.setattr(running_groups, "_STEPS_PER_REARRANGEMENT", self.regroup)
+        compaction = partial(CompactionPolicy, threshold=self.compaction_threshold)
+        patch.setattr(batch_module, "CompactionPolicy", compaction)
+        patch.setattr(running_batches, "_STEPS_PER_REARRANGEMENT", self.regroup)
         prefixes = PrefixCache(self.prefixes) if self.prefixes else None
         return Driver(folder, policy, prefixes, BatchPolicy(self.reluctance))
 
@@ -181,7 +182,7 @@ regimes = st.builds(
     spread=st.sampled_from([1, 1, 3, 64]),
     idle_ms=st.sampled_from([0.01, 3.0, 250.0]),
     stall=st.sampled_from([0.0, 0.3, 2.0, float("inf")]),
-    patience=st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e9]),
+    compaction_threshold=st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e9]),
     reluctance=st.sampled_from([1e-6, 0.01, 1.5]),
     regroup=st.sampled_from([1, 3, 32]),
     prefixes=st.sampled_from([0, 1 << 18, 1 << 28]),
@@ -252,39 +253,39 @@ class Moves:
     """What was done to groups and their caches."""
 
     splits: int = 0
-    absorbed: int = 0
-    cut_out: int = 0
+    merges: int = 0
+    compactions: int = 0
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Count from now on."""
-        split, absorb, compact = Batch.split, Batch.absorb, Batch.compact
+        split, merge, compact = Batch.split, Batch.merge, Batch.compact
 
         def counted_split(self_: Batch, longest: int) -> Batch:
             self.splits += 1
             return split(self_, longest)
 
-        def counted_absorb(self_: Batch, other: Batch) -> None:
-            self.absorbed += 1
-            absorb(self_, other)
+        def counted_merge(self_: Batch, other: Batch) -> None:
+            self.merges += 1
+            merge(self_, other)
 
         def counted_compact(self_: Batch, *, thrifty: bool = False) -> None:
-            self.cut_out += 0 < self_.live < len(self_.rows)
+            self.compactions += 0 < self_.active < len(self_.sequences)
             compact(self_, thrifty=thrifty)
 
         patch.setattr(Batch, "split", counted_split)
-        patch.setattr(Batch, "absorb", counted_absorb)
+        patch.setattr(Batch, "merge", counted_merge)
         patch.setattr(Batch, "compact", counted_compact)
 
 
 @pytest.mark.parametrize("kind", ["qwen3", *long_too("gemma3", "lfm2")])
-@pytest.mark.parametrize("patience", [0.0, 1.0, 1e9])
-def test_groups_split_absorb_and_compact_unseen(
-    tiny_model: Callable[..., Path], kind: str, patience: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("compaction_threshold", [0.0, 1.0, 1e9])
+def test_batches_split_merge_and_compact_unseen(
+    tiny_model: Callable[..., Path], kind: str, compaction_threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with ends of their own in groups that move every third step, some of them given up."""
     folder, moves = tiny_model(kind), Moves()
     moves.watch(monkeypatch)
-    driver = Regime(512, 1, 250.0, 2.0, patience, 1e-6, 3, 0).driver(folder, monkeypatch)
+    driver = Regime(512, 1, 250.0, 2.0, compaction_threshold, 1e-6, 3, 0).driver(folder, monkeypatch)
     schedule = [
         Visit(0, tuple(range(100, 108)), 20, None),
         Visit(0, tuple(range(200, 290)), 12, None),
@@ -296,8 +297,8 @@ def test_groups_split_absorb_and_compact_unseen(
     drive(driver, schedule)
     check(folder, driver, schedule)
     assert moves.splits >= 3
-    assert moves.absorbed >= 3
-    assert moves.cut_out >= 2
+    assert moves.merges >= 3
+    assert moves.compactions >= 2
 
 
 @pytest.mark.parametrize("kind", ["qwen3", *long_too("lfm2")])
@@ -306,7 +307,7 @@ def test_prompts_computed_together_lose_one_that_is_cancelled(
 ) -> None:
     """It must not be computed on, nor be remembered with what its neighbours' steps leave in the cache."""
     folder = tiny_model(kind)
-    driver = Driver(folder, prefixes=PrefixCache(1 << 28))
+    driver = Driver(folder, prefix_cache=PrefixCache(1 << 28))
     prompts = [tuple(range(start, start + 60)) for start in (100, 200, 300)]
     for prompt in prompts:
         driver.submit(prompt, 40)

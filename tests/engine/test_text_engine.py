@@ -28,7 +28,7 @@ from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Tool
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.text_engines import GREEDY, Driver, RecordingVoice, expected, loaded
+from greenroom.tests.support.text_engines import GREEDY, Driver, RecordingOutputProcessor, expected, loaded
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
@@ -175,7 +175,7 @@ class Breaking:
         return self._processor.feed(text, tokens)
 
 
-class BreakingVoice(RecordingVoice):
+class BreakingVoice(RecordingOutputProcessor):
     """An adapter whose stream processor breaks for the first answer."""
 
     def new_stream_processor(
@@ -188,8 +188,8 @@ class BreakingVoice(RecordingVoice):
 def test_what_breaks_in_one_rows_text_costs_that_row_only(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder)
-    driver.voice = BreakingVoice(loaded(folder)[1])
-    driver.engine = TextEngine(loaded(folder)[0], driver.voice)
+    driver.output_processor = BreakingVoice(loaded(folder)[1])
+    driver.engine = TextEngine(loaded(folder)[0], driver.output_processor)
     driver.submit(PROMPT, 30)
     driver.submit(OTHER, 30)
     driver.run()
@@ -246,7 +246,7 @@ def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyMo
     def tokens_of(*prompts: GenericSequence[int]) -> list[list[int]]:
         driver = Driver(tiny_model("qwen3"))
         model, _ = loaded(tiny_model("qwen3"))
-        driver.engine = TextEngine(Quantised(model), driver.voice)
+        driver.engine = TextEngine(Quantised(model), driver.output_processor)
         for prompt in prompts:
             driver.submit(prompt, 30)
         driver.run()

@@ -162,11 +162,11 @@ class FaultyEngine:
                 self._faults.release.wait()
         return events
 
-    def when_asked(self, call: Callable[[], None]) -> None:
-        self._engine.when_asked(call)
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
+        self._engine.on_memory_wanted(call)
 
-    def give_way(self) -> None:
-        self._engine.give_way()
+    def release_memory(self) -> None:
+        self._engine.release_memory()
 
     def close(self) -> None:
         self._engine.close()

@@ -65,10 +65,10 @@ class ScriptedEngine:
     def step(self) -> list[tuple[str, InferenceEvent]]:
         return [(name, event) for name, row in list(self._rows.items()) for event in self._next(name, row)]
 
-    def when_asked(self, call: Callable[[], None]) -> None:
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
         pass
 
-    def give_way(self) -> None:
+    def release_memory(self) -> None:
         pass
 
     def close(self) -> None:

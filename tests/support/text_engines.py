@@ -43,7 +43,7 @@ def loaded(folder: Path) -> tuple[Any, Adapter]:
 
 
 @cache
-def quantising(folder: Path, kv_bits: int | None) -> Any:
+def quantized(folder: Path, kv_bits: int | None) -> Any:
     """The model, with caches of so few bits."""
     return quantize_kv(loaded(folder)[0], kv_bits)
 
@@ -95,7 +95,7 @@ class Recorded:
 
 
 @attrs.define(eq=False)
-class RecordingVoice:
+class RecordingOutputProcessor:
     """An adapter whose detokenizers keep the tokens of each request."""
 
     adapter: Adapter
@@ -120,31 +120,37 @@ class Driver:
     def __init__(
         self,
         folder: Path,
-        prefill: PrefillPolicy | None = None,
-        prefixes: PrefixCache | None = None,
-        grouping: BatchPolicy | None = None,
+        prefill_policy: PrefillPolicy | None = None,
+        prefix_cache: PrefixCache | None = None,
+        batch_policy: BatchPolicy | None = None,
         kv_bits: int | None = None,
         speculation: Speculation | None = None,
         account: MemoryAccount | None = None,
     ) -> None:
         _, adapter = loaded(folder)
-        model = quantising(folder, kv_bits)
+        model = quantized(folder, kv_bits)
         self.kv_bits = kv_bits
-        self.voice = RecordingVoice(adapter)
+        self.output_processor = RecordingOutputProcessor(adapter)
         share = account.open_share() if account else None
         self.engine = TextEngine(
-            model, self.voice, prefill, grouping, prefixes, speculation=speculation, share=share
+            model,
+            self.output_processor,
+            prefill_policy,
+            batch_policy,
+            prefix_cache,
+            speculation=speculation,
+            share=share,
         )
         self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
         """Forget the requests so far, but not what the engine has learnt of their prompts."""
-        self.voice.tokens.clear()
+        self.output_processor.tokens.clear()
         self.events.clear()
 
     @property
     def tokens(self) -> list[list[int]]:
-        return self.voice.tokens
+        return self.output_processor.tokens
 
     def submit(
         self,

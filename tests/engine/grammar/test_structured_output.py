@@ -162,7 +162,7 @@ def test_a_row_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel) -> 
         driver.step()
     # A token that its grammar does not allow: the matcher is in error from here on.
     with pytest.raises(ProblemError):
-        broken.accept_token(driver.voice.adapter.tokenizer.vocab["9"])
+        broken.accept_token(driver.output_processor.adapter.tokenizer.vocab["9"])
     driver.run()
     failed = end(driver, rows[1])
     assert isinstance(failed, Failed)

@@ -24,7 +24,7 @@ from greenroom.schemas.settings import Settings
 from greenroom.tests.engine.test_faithfulness import CROWD, Visit, check, drive, visits
 from greenroom.tests.support.http_servers import fetch, serving
 from greenroom.tests.support.prompts import ask, words
-from greenroom.tests.support.text_engines import Driver, expected, loaded, quantising
+from greenroom.tests.support.text_engines import Driver, expected, loaded, quantized
 from greenroom.tests.support.tiny_models import CONFIGS, make_weights
 
 TinyModel = Callable[..., Path]
@@ -184,7 +184,7 @@ def test_neighbours_and_slices_change_nothing(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_known_beginning_changes_nothing(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
-    engine = Driver(folder, prefixes=PrefixCache(1 << 30), kv_bits=8)
+    engine = Driver(folder, prefix_cache=PrefixCache(1 << 30), kv_bits=8)
     common = words(300, 1)
     for user, known in ((2, 0), (3, 0 if kind != "qwen3" else 300), (4, 300)):
         prompt = [*common, *words(60, user)]
@@ -211,7 +211,7 @@ def test_several_answers_share_a_quantised_prompt(tiny_model: TinyModel) -> None
 def test_only_full_attention_is_quantised(tiny_model: TinyModel) -> None:
     for kind in KINDS:
         before = [type(layer).__name__ for layer in caches.new_cache(loaded(tiny_model(kind))[0])]
-        after = [type(layer).__name__ for layer in caches.new_cache(quantising(tiny_model(kind), 8))]
+        after = [type(layer).__name__ for layer in caches.new_cache(quantized(tiny_model(kind), 8))]
         assert after == ["QuantizedCache" if name == "KVCache" else name for name in before]
 
 
@@ -219,7 +219,7 @@ def test_a_token_takes_as_many_bytes_as_its_bits_say(tiny_model: TinyModel) -> N
     """Of 32 numbers in float32 each head keeps 32 times the bits, and a scale and a bias in float32."""
     sizes = []
     for bits in (None, 8, 4):
-        model = quantising(tiny_model("qwen3"), bits)
+        model = quantized(tiny_model("qwen3"), bits)
         cache = caches.new_cache(model)
         mx.eval(model(mx.array([words(256, 1)]), cache=cache))
         sizes.append(caches.size_in_bytes(cache) / 256 / (4 * 2 * 2))  # layers, heads, keys and values

@@ -40,7 +40,7 @@ def words(seed: int, count: int = 230) -> tuple[int, ...]:
 def tight(folder: Path, megabytes: float, reserved: int = 1) -> tuple[Driver, MemoryAccount]:
     """An engine that admits more than it can hold, because it reserves next to nothing for answers."""
     account = MemoryAccount(kv_limit=int(megabytes * MEGABYTE))
-    driver = Driver(folder, prefixes=PrefixCache(64 * MEGABYTE), account=account)
+    driver = Driver(folder, prefix_cache=PrefixCache(64 * MEGABYTE), account=account)
     driver.engine.admission.max_reserved_tokens = reserved
     return driver, account
 
@@ -239,7 +239,7 @@ def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) ->
     for limit in (None, MEGABYTE * 3 // 4):
         account = MemoryAccount(kv_limit=limit)
         driver = Driver(tiny_model("qwen3"))
-        driver.engine = TextEngine(Quantised(model), driver.voice, share=account.open_share())
+        driver.engine = TextEngine(Quantised(model), driver.output_processor, share=account.open_share())
         driver.engine.admission.max_reserved_tokens = 1
         for seed in range(6):
             driver.submit(words(seed), 60)
@@ -255,11 +255,11 @@ def test_models_share_one_account(tiny_model: TinyModel) -> None:
     """Two engines, stepped in turns: the idle one's cache gives way, and rows of both end."""
     account = MemoryAccount(kv_limit=4 * MEGABYTE)
     folders = [tiny_model("qwen3"), tiny_model("llama")]
-    drivers = [Driver(folder, prefixes=PrefixCache(64 * MEGABYTE), account=account) for folder in folders]
+    drivers = [Driver(folder, prefix_cache=PrefixCache(64 * MEGABYTE), account=account) for folder in folders]
     drivers[0].submit(random.Random(1).choices(range(300, 2000), k=700), 5)
     run(drivers[0], account)
     assert account.statistics().cached > MEGABYTE
-    drivers[0].engine.when_asked(drivers[0].engine.give_way)
+    drivers[0].engine.on_memory_wanted(drivers[0].engine.release_memory)
     for driver in drivers:
         driver.engine.admission.max_reserved_tokens = 1
         for seed in range(4):

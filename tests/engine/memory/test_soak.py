@@ -71,7 +71,7 @@ def test_the_account_holds_over_thousands_of_requests(
     tiny_model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     account, choose = MemoryAccount(kv_limit=LIMIT), random.Random(7)
-    driver = Driver(tiny_model("qwen3"), prefixes=PrefixCache(LIMIT), account=account)
+    driver = Driver(tiny_model("qwen3"), prefix_cache=PrefixCache(LIMIT), account=account)
     driver.engine.admission.max_reserved_tokens = 16  # or else nobody would ever be stopped
     mx.synchronize()
     mx.clear_cache()

@@ -39,7 +39,7 @@ class Life:
 
     def __init__(self, model: Path, root: Path, digest: str = DIGEST, limit: int = GENEROUS) -> None:
         self.disk = DiskTier(root, digest, limit)
-        self.driver = Driver(model, prefixes=PrefixCache(GENEROUS, self.disk))
+        self.driver = Driver(model, prefix_cache=PrefixCache(GENEROUS, self.disk))
 
     def ask(self, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
         """The answer's tokens, and how many of the prompt's were known."""

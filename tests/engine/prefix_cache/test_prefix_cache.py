@@ -24,7 +24,7 @@ KEY = ModelKey("tiny")
 
 
 def driver(folder: Path, budget: int = 1 << 30) -> Driver:
-    return Driver(folder, prefixes=PrefixCache(budget))
+    return Driver(folder, prefix_cache=PrefixCache(budget))
 
 
 @pytest.mark.parametrize("kind", HYBRIDS)

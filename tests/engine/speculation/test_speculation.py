@@ -172,7 +172,7 @@ def test_a_stop_string_ends_the_answer_and_what_is_kept_is_right(tiny_model: Tin
     request = plain.submit(PROMPT, 120, FEW)
     plain.run()
     text = text_of(plain, request)
-    driver = Driver(folder, prefixes=PrefixCache(2**24), speculation=lookup())
+    driver = Driver(folder, prefix_cache=PrefixCache(2**24), speculation=lookup())
     request = driver.submit(PROMPT, 120, FEW, stop=(text[length : length + 24],))
     driver.run()
     last = finished(driver, request)
@@ -188,7 +188,7 @@ def test_a_stop_string_ends_the_answer_and_what_is_kept_is_right(tiny_model: Tin
 
 def test_a_conversation_goes_on_from_what_an_answer_left(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
-    driver = Driver(folder, prefixes=PrefixCache(2**24), speculation=lookup())
+    driver = Driver(folder, prefix_cache=PrefixCache(2**24), speculation=lookup())
     said = PROMPT
     for turn, count in enumerate((50, 33, 41)):
         request = driver.submit(said, count, FEW)
@@ -223,7 +223,7 @@ def test_a_newcomer_ends_speculation_at_once(tiny_model: TinyModel, at: int) -> 
 @pytest.mark.parametrize("at", [22, *rarely(20, 21, 23, 24)])
 def test_a_cancelled_row_leaves_others_and_the_cache_alone(tiny_model: TinyModel, at: int) -> None:
     folder = tiny_model("qwen3")
-    driver = Driver(folder, prefixes=PrefixCache(2**24), speculation=lookup())
+    driver = Driver(folder, prefix_cache=PrefixCache(2**24), speculation=lookup())
     request = driver.submit(PROMPT, 120, FEW)
     for _ in range(at):
         driver.step()
