@@ -133,7 +133,7 @@ class Adapter:
 
     def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
         """The detokenizer of one choice: a free answer loses its leading space, any other text is kept."""
-        constrained = prepared.matcher is not None and prepared.matcher.holds_answer
+        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
 
     def token(self, ident: int) -> Token:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from greenroom.engine.grammar.matcher import Matcher
+from greenroom.engine.grammar.matcher_state import check_grammar
 from greenroom.engine.grammar.token_mask import TokenMask
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -22,10 +23,10 @@ def _executor() -> Any:
 
 
 def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
-    """The masks of the rows that need one. Releases the GIL while it computes.
+    """Compute the masks of the rows that need one. Releases the GIL while it computes.
 
     Args:
-        matchers: Row matchers by index of their row in the batch.
+        matchers: Matchers by index of their row in the batch.
 
     Returns:
         By row: its mask, or why its grammar cannot go on. Rows that may say anything are missing.
@@ -33,23 +34,23 @@ def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Prob
     import numpy as np
 
     masks: dict[int, TokenMask | Problem] = {}
-    asked: list[tuple[int, Matcher]] = []
+    computed: list[tuple[int, Matcher]] = []
     for row, matcher in matchers.items():
-        if matcher.grammar_state is not None:
-            asked.append((row, matcher))
+        if matcher.grammar is not None:
+            computed.append((row, matcher))
         elif (mask := matcher.fixed_mask()) is not None:
             masks[row] = mask
-    if not asked:
+    if not computed:
         return masks
-    words = np.zeros((len(asked), asked[0][1].mask_words), np.uint32)
-    if len(asked) == 1:
-        asked[0][1].grammar_state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+    words = np.zeros((len(computed), computed[0][1].mask_words), np.uint32)
+    if len(computed) == 1:
+        computed[0][1].grammar.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
     else:
-        jobs = [(matcher.grammar_state, index) for index, (_, matcher) in enumerate(asked)]
-        _executor().unsafe_compute_mask_ptr(jobs, words.ctypes.data, words.shape[1] * 4, len(asked))
-    for (row, matcher), bits in zip(asked, words, strict=True):
+        jobs = [(matcher.grammar, index) for index, (_, matcher) in enumerate(computed)]
+        _executor().unsafe_compute_mask_ptr(jobs, words.ctypes.data, words.shape[1] * 4, len(computed))
+    for (row, matcher), bits in zip(computed, words, strict=True):
         try:
-            matcher.check()
+            check_grammar(matcher.grammar)
             masks[row] = TokenMask(bits)
         except ProblemError as error:
             masks[row] = error.problem
@@ -57,7 +58,7 @@ def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Prob
 
 
 def apply_masks(logits: Any, masks: Mapping[int, TokenMask]) -> Any:
-    """Logits `[rows, vocabulary]` with -inf wherever a row's mask forbids the token. Lazy.
+    """Return logits `[rows, vocabulary]` with -inf wherever a row's mask forbids the token. Lazy.
 
     Rows without a mask keep what they have; where those are most, nothing is done to them.
     """

@@ -7,13 +7,13 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.grammar.call_arguments import OfferedTool, offered_tools
-from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText
-from greenroom.engine.grammar.raw_arguments import RawArguments, glm_arguments, qwen_arguments
+from greenroom.engine.grammar.constrained_tools import ConstrainedTool, constrained_tools
+from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder
+from greenroom.engine.grammar.tagged_arguments import TaggedArguments, glm_arguments, qwen_arguments
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import CallConstraint
 
-Body = Callable[[GrammarText, tuple[OfferedTool, ...], bool], str]
+Body = Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]
 """The expression for what follows the marker, up to and with the end of a call. Its last argument: more
 than one call may stand in it, where a format keeps all its calls in one block."""
 
@@ -29,7 +29,7 @@ class CallFormat:
     """
 
     triggers: tuple[tuple[str, Body], ...]
-    one_block: bool = False
+    single_block: bool = False
 
 
 @attrs.frozen
@@ -43,9 +43,9 @@ class CallGrammar:
     """
 
     _format: CallFormat
-    _tools: tuple[OfferedTool, ...]
+    _tools: tuple[ConstrainedTool, ...]
     _parallel: bool
-    needed: bool
+    required: bool
 
     @property
     def triggers(self) -> tuple[str, ...]:
@@ -54,29 +54,29 @@ class CallGrammar:
 
     @property
     def repeats(self) -> bool:
-        return self._parallel and not self._format.one_block
+        return self._parallel and not self._format.single_block
 
     @property
     def lazy(self) -> bool:
-        return not self.needed and all(self.triggers)
+        return not self.required and all(self.triggers)
 
-    def bodies(self) -> list[Callable[[GrammarText], str]]:
+    def body_rules(self) -> list[Callable[[GrammarBuilder], str]]:
         """For each trigger, what may follow it, to the end of the call."""
         return [
             lambda text, body=body: body(text, self._tools, self._parallel)  # type: ignore[misc]
             for _, body in self._format.triggers
         ]
 
-    def whole(self, text: GrammarText) -> str:
+    def answer_rule(self, text: GrammarBuilder) -> str:
         """An answer that is nothing but calls; without a need for one, also an answer that has none."""
         trigger, body = self._format.triggers[0]
-        marker = text.spelled(trigger) if trigger else ""
+        marker = text.fixed_text(trigger) if trigger else ""
         call = text.rule(f"{marker} {body(text, self._tools, self._parallel)}")
-        calls = f"{call} ({MARGIN} {call})*" if self.repeats else call
-        if self.needed or trigger:
-            return f"{MARGIN} {calls}"
+        calls = f"{call} ({SPACE} {call})*" if self.repeats else call
+        if self.required or trigger:
+            return f"{SPACE} {calls}"
         plain = r"/[ \n\r\t]*[^{ \n\r\t](?s:.*)/ & ~/(?s:.*)<\|python_tag\|>(?s:.*)/"
-        return f"{MARGIN} {calls} | {text.terminal(plain)}"
+        return f"{SPACE} {calls} | {text.terminal(plain)}"
 
 
 def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
@@ -104,11 +104,11 @@ def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
         demanded = "tool_choice" if needed or choice.allowed is not None else "tools"
         param = demanded if constraint.parallel else "parallel_tool_calls"
         raise invalid(detail, param, "unsupported_tool_format")
-    tools = offered_tools(constraint.tools, choice)
+    tools = constrained_tools(constraint.tools, choice)
     return CallGrammar(call_format, tools, constraint.parallel, needed)
 
 
-def _json_call(text: GrammarText, tools: tuple[OfferedTool, ...], key: str, many: bool = False) -> str:
+def _json_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], key: str, many: bool = False) -> str:
     """A JSON object with the tool's name and its arguments, or an array of them."""
     base = "#/items" if many else "#"
     calls = []
@@ -121,85 +121,85 @@ def _json_call(text: GrammarText, tools: tuple[OfferedTool, ...], key: str, many
     return text.json({"type": "array", "minItems": 1, "items": call} if many else call)
 
 
-def _hermes(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
-    return f"{MARGIN} {_json_call(text, tools, 'arguments')} {MARGIN} {text.spelled('</tool_call>')}"
+def _hermes(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    return f"{SPACE} {_json_call(text, tools, 'arguments')} {SPACE} {text.fixed_text('</tool_call>')}"
 
 
-def _granite(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+def _granite(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
     if many:
-        return f"{MARGIN} {_json_call(text, tools, 'arguments', many=True)}"
-    return f'{MARGIN} "[" {_json_call(text, tools, "arguments")} "]"'
+        return f"{SPACE} {_json_call(text, tools, 'arguments', many=True)}"
+    return f'{SPACE} "[" {_json_call(text, tools, "arguments")} "]"'
 
 
 def _alternatives(
-    tools: tuple[OfferedTool, ...], written: Callable[[OfferedTool, str], str], text: GrammarText
+    tools: tuple[ConstrainedTool, ...], written: Callable[[ConstrainedTool, str], str], text: GrammarBuilder
 ) -> str:
     return "(" + " | ".join(written(tool, text.json(tool.schema("#"))) for tool in tools) + ")"
 
 
-def _llama_xml(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
-    end = text.spelled("</function>")
+def _llama_xml(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    end = text.fixed_text("</function>")
 
-    def written(tool: OfferedTool, json: str) -> str:
-        return f"{text.spelled(tool.plain_name + '>')} {json} {end}"
+    def written(tool: ConstrainedTool, json: str) -> str:
+        return f"{text.fixed_text(tool.plain_name + '>')} {json} {end}"
 
     return _alternatives(tools, written, text)
 
 
-def _llama_python(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
-    return f"{MARGIN} {_json_call(text, tools, 'parameters')}"
+def _llama_python(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    return f"{SPACE} {_json_call(text, tools, 'parameters')}"
 
 
-def _llama_json(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+def _llama_json(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
     call = _json_call(text, tools, "parameters")
-    return f'{call} (";" {MARGIN} {call})*' if many else call
+    return f'{call} (";" {SPACE} {call})*' if many else call
 
 
-def _glm4_xml(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
-    def written(tool: OfferedTool, json: str) -> str:
-        head = text.spelled(f"<name>{tool.plain_name}</name><arguments>")
-        return f"{head} {json} {text.spelled('</arguments>')}"
+def _glm4_xml(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    def written(tool: ConstrainedTool, json: str) -> str:
+        head = text.fixed_text(f"<name>{tool.plain_name}</name><arguments>")
+        return f"{head} {json} {text.fixed_text('</arguments>')}"
 
-    return f"{MARGIN} {_alternatives(tools, written, text)} {MARGIN} {text.spelled('</tool_call>')}"
+    return f"{SPACE} {_alternatives(tools, written, text)} {SPACE} {text.fixed_text('</tool_call>')}"
 
 
-def _mistral(text: GrammarText, tools: tuple[OfferedTool, ...], many: bool) -> str:
+def _mistral(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
     arguments = text.tokenizer.special("[ARGS]")
     if arguments is None:
         return _granite(text, tools, many)
 
-    def written(tool: OfferedTool, json: str) -> str:
-        return f"{text.spelled(tool.plain_name)} <[{arguments}]> {json}"
+    def written(tool: ConstrainedTool, json: str) -> str:
+        return f"{text.fixed_text(tool.plain_name)} <[{arguments}]> {json}"
 
     return _alternatives(tools, written, text)
 
 
-def _raw(arguments: RawArguments) -> Body:
+def _raw(arguments: TaggedArguments) -> Body:
     return lambda text, tools, many: arguments.calls(text, tools)
 
 
-def _raw_function(arguments: RawArguments) -> Body:
+def _raw_function(arguments: TaggedArguments) -> Body:
     """Qwen's call without its outer tag, which these models forget."""
     return lambda text, tools, many: arguments.functions(text, tools)
 
 
-def _one(trigger: str, body: Body, one_block: bool = False) -> CallFormat:
+def _single_trigger(trigger: str, body: Body, one_block: bool = False) -> CallFormat:
     return CallFormat(((trigger, body),), one_block)
 
 
 CALL_FORMATS: dict[str, CallFormat] = {
-    "hermes_json": _one("<tool_call>", _hermes),
-    "granite_json": CallFormat((("<|tool_call|>", _granite), ("<tool_call>", _hermes)), one_block=True),
-    "llama_xml": _one("<function=", _llama_xml),
-    "llama_python": _one("<|python_tag|>", _llama_python, one_block=True),
-    "llama_json": _one("", _llama_json, one_block=True),
-    "glm4_xml": _one("<tool_call>", _glm4_xml),
-    "glm4_native": _one("<tool_call>", _raw(glm_arguments)),
-    "mistral": _one("[TOOL_CALLS]", _mistral),
+    "hermes_json": _single_trigger("<tool_call>", _hermes),
+    "granite_json": CallFormat((("<|tool_call|>", _granite), ("<tool_call>", _hermes)), single_block=True),
+    "llama_xml": _single_trigger("<function=", _llama_xml),
+    "llama_python": _single_trigger("<|python_tag|>", _llama_python, one_block=True),
+    "llama_json": _single_trigger("", _llama_json, one_block=True),
+    "glm4_xml": _single_trigger("<tool_call>", _glm4_xml),
+    "glm4_native": _single_trigger("<tool_call>", _raw(glm_arguments)),
+    "mistral": _single_trigger("[TOOL_CALLS]", _mistral),
     "qwen3_coder": CallFormat(
         (("<tool_call>", _raw(qwen_arguments)), ("<function=", _raw_function(qwen_arguments)))
     ),
-    "mlx_lm.json_tools": _one("<tool_call>", _hermes),
-    "mlx_lm.mistral": _one("[TOOL_CALLS]", _mistral, one_block=True),
+    "mlx_lm.json_tools": _single_trigger("<tool_call>", _hermes),
+    "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, one_block=True),
 }
 """Formats that can be constrained, by the id of the parser that reads them."""

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import attrs
+import numpy as np
 
 from greenroom.engine.grammar.call_formats import CallGrammar, call_grammar
-from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText, answer_rule
+from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
+from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder, response_format_rule
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.limits import parser_limits
-from greenroom.engine.grammar.matcher import CompiledConstraint, Matcher
+from greenroom.engine.grammar.matcher import Matcher
+from greenroom.engine.grammar.matcher_state import error_of
+from greenroom.engine.grammar.token_mask import TokenMask
 from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, ThoughtConstraint
+from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
+
+_MAX_LEADING_WHITESPACE = 8
+"""Characters: those before an answer, and those between a thought and the answer."""
 
 
 class GrammarCompiler:
-    """Turns constraints into row matchers. Belongs to one thread; what it returns may go to another.
+    """Compiles constraints into matchers. Belongs to one thread; what it returns may go to another.
 
     Args:
         tokenizer: The model's tokenizer.
@@ -29,103 +37,116 @@ class GrammarCompiler:
     def __init__(self, tokenizer: GrammarTokenizer, capacity: int = 64) -> None:
         self._tokenizer = tokenizer
         self._capacity = capacity
-        self._plans: OrderedDict[bytes, CompiledConstraint] = OrderedDict()
-        self._gates: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
+        self._compiled: OrderedDict[bytes, CompiledConstraint] = OrderedDict()
+        self._triggers: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
 
     def compile(self, constraint: Constraint) -> Matcher | None:
-        """A matcher at the beginning of an answer; None if nothing is constrained.
+        """Return a matcher at the beginning of an answer; None if nothing is constrained.
 
         Raises:
             ProblemError: 400 that names what cannot be honoured and where.
         """
         try:
-            plan = self._known_plan(constraint)
+            compiled = self._look_up(constraint)
         except RecursionError:
-            asked = constraint.response_format
-            param = asked.param if isinstance(asked, JsonSchemaFormat) else "tools"
+            requested = constraint.response_format
+            param = requested.param if isinstance(requested, JsonSchemaFormat) else "tools"
             raise invalid("The schema, or a value in it, is nested too deep", param) from None
-        return Matcher(plan) if plan.constrains else None
+        return None if compiled.is_empty else Matcher(compiled)
 
-    def _known_plan(self, constraint: Constraint) -> CompiledConstraint:
+    def _look_up(self, constraint: Constraint) -> CompiledConstraint:
+        """Return the compiled constraint, from an earlier request if there was one like it."""
         key = hashlib.sha256(repr(constraint).encode()).digest()
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plan(constraint)
-            self._plans[key] = plan
-            if len(self._plans) > self._capacity:
-                self._plans.popitem(last=False)
-        self._plans.move_to_end(key)
-        return plan
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = self._compile(constraint)
+            if len(self._compiled) > self._capacity:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(key)
+        return compiled
 
-    def _plan(self, constraint: Constraint) -> CompiledConstraint:
-        thought = constraint.thought
-        alone = constraint.response_format is None
-        calls = None if constraint.calls is None else call_grammar(constraint.calls, alone)
-        lazy = calls is not None and calls.lazy and alone
-        plan = CompiledConstraint(self._tokenizer, thought=thought)
-        if calls is not None and lazy:
-            bodies = tuple(self._prototype(body, "tools") for body in calls.bodies())
-            plan = attrs.evolve(plan, calls=bodies, repeats=calls.repeats)
-        elif calls is not None or not alone:
-            plan = self._whole_answer(plan, constraint, calls)
-        return self._with_gates(plan, calls.triggers if calls is not None and lazy else ())
+    def _compile(self, constraint: Constraint) -> CompiledConstraint:
+        has_format = constraint.response_format is not None
+        calls = None if constraint.calls is None else call_grammar(constraint.calls, alone=not has_format)
+        compiled = CompiledConstraint(self._tokenizer, thought=constraint.thought)
+        if calls is not None and calls.lazy and not has_format:
+            bodies = tuple(self._prototype(body, "tools") for body in calls.body_rules())
+            compiled = attrs.evolve(compiled, calls=bodies, repeats=calls.repeats)
+            return self._add_triggers(compiled, calls.triggers)
+        if calls is not None or has_format:
+            compiled = self._add_answer(compiled, constraint, calls)
+        return self._add_triggers(compiled, ())
 
-    def _whole_answer(
-        self, plan: CompiledConstraint, constraint: Constraint, calls: CallGrammar | None
+    def _add_answer(
+        self, compiled: CompiledConstraint, constraint: Constraint, calls: CallGrammar | None
     ) -> CompiledConstraint:
-        def answer(text: GrammarText) -> str:
-            options = [] if calls is None else [calls.whole(text)]
-            if constraint.response_format is not None and (calls is None or not calls.needed):
-                options.append(answer_rule(text, constraint.response_format))
+        """Add the grammar of a whole answer, which may follow a thought."""
+
+        def answer(text: GrammarBuilder) -> str:
+            options = [] if calls is None else [calls.answer_rule(text)]
+            if constraint.response_format is not None and (calls is None or not calls.required):
+                options.append(response_format_rule(text, constraint.response_format))
             return " | ".join(options)
 
-        def opening(text: GrammarText) -> str:
+        def opening(text: GrammarBuilder) -> str:
             assert thought is not None
-            return f"{text.spelled(thought.start)} | {answer(text)}"
+            return f"{text.fixed_text(thought.start)} | {answer(text)}"
 
-        def after(text: GrammarText) -> str:
-            return f"{MARGIN} ({text.rule(answer(text))})"
+        def after_thought(text: GrammarBuilder) -> str:
+            return f"{SPACE} ({text.rule(answer(text))})"
 
         thought = constraint.thought
         param = "tools" if constraint.response_format is None else constraint.response_format.param
         if thought is None:
-            return attrs.evolve(plan, answer=self._prototype(answer, param))
+            return attrs.evolve(compiled, answer=self._prototype(answer, param))
         first = None if thought.opened or thought.budget == 0 else self._prototype(opening, param)
-        return attrs.evolve(plan, answer=self._prototype(after, param), opening=first)
+        return attrs.evolve(compiled, answer=self._prototype(after_thought, param), opening=first)
 
-    def _with_gates(self, plan: CompiledConstraint, triggers: tuple[str, ...]) -> CompiledConstraint:
-        free = self._gate(triggers, ended=False) if triggers else None
-        if plan.thought is None:
-            return attrs.evolve(plan, free=free)
-        inside = self._gate((plan.thought.end,), ended=plan.answer is not None)
-        return attrs.evolve(plan, free=free, inside=inside, closing=self._closing(plan.thought))
+    def _add_triggers(self, compiled: CompiledConstraint, triggers: tuple[str, ...]) -> CompiledConstraint:
+        """Add what is looked for in free text: the beginning of a call, the end of a thought."""
+        call_trigger = self._trigger(triggers, must_go_on=False) if triggers else None
+        thought = compiled.thought
+        if thought is None:
+            return attrs.evolve(compiled, call_trigger=call_trigger)
+        return attrs.evolve(
+            compiled,
+            call_trigger=call_trigger,
+            thought_end=self._trigger((thought.end,), must_go_on=compiled.answer is not None),
+            closing=self._tokenizer.encode(f"\n{thought.end}\n\n"),
+        )
 
-    def _gate(self, markers: tuple[str, ...], *, ended: bool) -> TriggerMatcher:
-        key = (markers, ended)
-        if key not in self._gates:
-            forbidden = self._tokenizer.stop_token_ids if ended else ()
-            self._gates[key] = TriggerMatcher(self._tokenizer, markers, forbidden)
-        return self._gates[key]
+    def _trigger(self, markers: tuple[str, ...], *, must_go_on: bool) -> TriggerMatcher:
+        key = (markers, must_go_on)
+        if key not in self._triggers:
+            forbidden = self._tokenizer.stop_token_ids if must_go_on else ()
+            self._triggers[key] = TriggerMatcher(self._tokenizer, markers, forbidden)
+        return self._triggers[key]
 
-    def _closing(self, thought: ThoughtConstraint) -> tuple[int, ...]:
-        return self._tokenizer.encode(f"\n{thought.end}\n\n")
-
-    def _prototype(self, rule: Any, param: str) -> Any:
-        """A matcher at its beginning, from which each row's own is copied."""
+    def _prototype(self, rule: Callable[[GrammarBuilder], str], param: str) -> Any:
+        """Return an llguidance matcher at its beginning, from which each answer's own is copied."""
         from llguidance import LLMatcher
 
-        text = GrammarText(self._tokenizer)
+        text = GrammarBuilder(self._tokenizer)
         grammar = text.build(rule(text))
         matcher = LLMatcher(self._tokenizer.inner, grammar, log_level=0, limits=parser_limits())
         probe = matcher.deep_copy()
         if not probe.is_error():
-            probe.compute_bitmask()  # a grammar that nothing satisfies shows itself in its first mask
+            self._try_to_begin(probe)
         if probe.is_error():
-            raise invalid(_reason(probe.get_error()), param, "unsupported_grammar")
+            detail = f"The constraint cannot be compiled: {error_of(probe)}"
+            raise invalid(detail, param, "unsupported_grammar")
         return matcher
 
+    def _try_to_begin(self, probe: Any) -> None:
+        """Compute the first mask: a grammar that nothing satisfies is in error then.
 
-def _reason(error: str) -> str:
-    """llguidance's message without its state dump."""
-    text = error.partition("<state>")[0].strip()
-    return f"The constraint cannot be compiled: {text[:500]}"
+        White space before the answer is passed over, since any grammar that allows it can begin with it.
+        """
+        words = np.zeros(self._tokenizer.mask_words, np.uint32)
+        decode = self._tokenizer.inner.decode_bytes
+        for _ in range(_MAX_LEADING_WHITESPACE + 1):
+            probe.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            allowed = TokenMask(words).tokens()
+            if probe.is_error() or any(decode([int(token)]).strip() for token in allowed):
+                return
+            probe.consume_token(int(allowed[0]))

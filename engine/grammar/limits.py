@@ -19,7 +19,7 @@ MAX_VALUES: Final = 20_000
 MAX_COUNT: Final = 100_000
 """Largest minLength, maxItems and the like."""
 
-MAX_EXACT: Final = 2**53
+MAX_EXACT_INTEGER: Final = 2**53
 """Integers beyond it are not exact as floats, in which llguidance and most clients hold them."""
 
 MAX_PATTERN: Final = 4_096

@@ -28,7 +28,7 @@ _ESCAPES = {
 }
 
 
-class _Rewriter:
+class _PatternRewriter:
     def __init__(self, pattern: str, param: str) -> None:
         self._pattern, self._param = pattern, param
         self._at = 0
@@ -151,7 +151,7 @@ class _Rewriter:
         return self._character()
 
 
-def narrow_pattern(pattern: str, param: str) -> str:
+def portable_pattern(pattern: str, param: str) -> str:
     """The expression in the dialect of Rust's `regex`, matching only what all dialects match.
 
     Args:
@@ -163,4 +163,4 @@ def narrow_pattern(pattern: str, param: str) -> str:
     """
     if len(pattern) > MAX_PATTERN:
         raise invalid(f"A regular expression may have {MAX_PATTERN} characters", param)
-    return _Rewriter(pattern, param).rewrite()
+    return _PatternRewriter(pattern, param).rewrite()

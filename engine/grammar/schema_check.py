@@ -1,4 +1,4 @@
-"""Checks a JSON Schema before it is compiled, and writes it in the one way that llguidance holds exactly."""
+"""Checks a JSON Schema before it is compiled, and normalizes what llguidance would enforce too loosely."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from urllib.parse import unquote
 
 import attrs
 
-from greenroom.engine.grammar import keywords, limits
-from greenroom.engine.grammar.endings import refuse_endless
-from greenroom.engine.grammar.patterns import narrow_pattern
+from greenroom.engine.grammar import limits, schema_keywords
+from greenroom.engine.grammar.patterns import portable_pattern
 from greenroom.schemas.problems import ProblemError, invalid
 
-LARGEST_INTEGER = 9 * 10**18
+MAX_INTEGER = 9 * 10**18
 """Integers without bounds stay below it, so that every client can read them (exact as a float)."""
 
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]|[\ud800-\udfff]")
@@ -37,7 +36,7 @@ class _Walk:
 
 
 def check_schema(schema: Any, param: str, base: str = "#") -> Any:
-    """The schema, checked and normalised for llguidance.
+    """Return the schema, checked and normalized for llguidance.
 
     Args:
         schema: A decoded JSON Schema.
@@ -46,14 +45,13 @@ def check_schema(schema: Any, param: str, base: str = "#") -> Any:
 
     Raises:
         ProblemError: 400 that names the path of a keyword that cannot be honoured, of a value that is no
-            schema, of a reference that leads nowhere or outside, or of what no finite value satisfies.
+            schema, or of a reference that leads nowhere or outside.
     """
     walk = _Walk(param, base)
     checked = _schema(walk, schema, param, "", 0)
     for path, pointer in walk.refs:
         if pointer not in walk.schemas:
             raise invalid(f"{path} refers to '#{pointer}', where no schema stands", path)
-    refuse_endless(checked, walk.schemas, walk.refs, base, param)
     return checked
 
 
@@ -70,9 +68,9 @@ def _schema(walk: _Walk, schema: Any, path: str, pointer: str, depth: int) -> An
         checked = {}
         for keyword, value in schema.items():
             _keyword(walk, checked, keyword, value, path, pointer, depth)
-        if pointer and "$id" in schema and "$ref" in _names(schema):
+        if pointer and "$id" in schema and "$ref" in _all_names(schema):
             raise invalid(f"{path}.$id changes what its '$ref' mean, which cannot be honoured", f"{path}.$id")
-        _settle(checked, path)
+        _normalize(checked, path)
     walk.schemas[pointer] = checked
     return checked
 
@@ -81,13 +79,13 @@ def _keyword(
     walk: _Walk, checked: dict[str, Any], keyword: str, value: Any, path: str, pointer: str, depth: int
 ) -> None:
     here, point = f"{path}.{keyword}", f"{pointer}/{keyword}"
-    if keyword in keywords.ANNOTATIONS or keyword.startswith("x-"):
+    if keyword in schema_keywords.ANNOTATIONS or keyword.startswith("x-"):
         return
-    if keyword in keywords.SCHEMA_MAPS:
+    if keyword in schema_keywords.SCHEMA_MAPS:
         checked[keyword] = _map(walk, keyword, value, here, point, depth)
-    elif keyword in keywords.SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
+    elif keyword in schema_keywords.SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
         checked[keyword] = _list(walk, keyword, value, here, point, depth)
-    elif keyword in keywords.SINGLE_SCHEMAS or keyword == "items":
+    elif keyword in schema_keywords.SINGLE_SCHEMAS or keyword == "items":
         checked[keyword] = _schema(walk, value, here, point, depth + 1)
     elif keyword == "$ref":
         checked[keyword] = _reference(walk, value, here)
@@ -103,7 +101,7 @@ def _keyword(
 def _unsupported(keyword: str, path: str) -> ProblemError:
     detail = (
         f"The JSON Schema keyword '{keyword}' at {path} cannot be honoured; remove it. "
-        f"Honoured are: {', '.join(sorted(keywords.HONOURED))}."
+        f"Honoured are: {', '.join(sorted(schema_keywords.SUPPORTED))}."
     )
     return invalid(detail, path, "unsupported_schema")
 
@@ -117,7 +115,7 @@ def _map(walk: _Walk, keyword: str, value: Any, path: str, pointer: str, depth: 
     for name, schema in value.items():
         _text(name, path)
         is_pattern = keyword == "patternProperties"
-        narrow = narrow_pattern(name, f"{path}.{name}") if is_pattern else name
+        narrow = portable_pattern(name, f"{path}.{name}") if is_pattern else name
         escaped = name.replace("~", "~0").replace("/", "~1")
         checked[narrow] = _schema(walk, schema, f"{path}.{name}", f"{pointer}/{escaped}", depth + 1)
     return checked
@@ -164,7 +162,7 @@ def _values(walk: _Walk, value: Any, path: str, *, as_list: bool) -> None:
 def _number(value: Any, path: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise invalid(f"{path} must be a number", path)
-    if abs(value) > limits.MAX_EXACT:
+    if abs(value) > limits.MAX_EXACT_INTEGER:
         raise invalid(f"{path} is {value}; numbers beyond 2**53 cannot be honoured exactly", path)
     return value
 
@@ -187,8 +185,8 @@ def _count(value: Any, path: str) -> int:
 
 def _type(value: Any, path: str) -> Any:
     names = value if isinstance(value, list) else [value]
-    if not names or any(name not in keywords.TYPES for name in names):
-        raise invalid(f"{path} must be one or more of {', '.join(keywords.TYPES)}", path)
+    if not names or any(name not in schema_keywords.TYPES for name in names):
+        raise invalid(f"{path} must be one or more of {', '.join(schema_keywords.TYPES)}", path)
     return value
 
 
@@ -201,12 +199,12 @@ def _required(value: Any, path: str) -> Any:
 def _pattern(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise invalid(f"{path} must be a string", path)
-    return narrow_pattern(value, path)
+    return portable_pattern(value, path)
 
 
 def _format(value: Any, path: str) -> str:
-    if value not in keywords.FORMATS:
-        known = ", ".join(keywords.FORMATS)
+    if value not in schema_keywords.FORMATS:
+        known = ", ".join(schema_keywords.FORMATS)
         raise invalid(f"{path} is {value!r}; honoured are: {known}", path, "unsupported_schema")
     return str(value)
 
@@ -220,8 +218,8 @@ def _text(value: str, path: str) -> str:
 
 
 _SIMPLE: Mapping[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(keywords.COUNTS, _count),
-    **dict.fromkeys(keywords.NUMBERS, _number),
+    **dict.fromkeys(schema_keywords.COUNTS, _count),
+    **dict.fromkeys(schema_keywords.NUMBERS, _number),
     "multipleOf": _multiple,
     "type": _type,
     "required": _required,
@@ -230,20 +228,20 @@ _SIMPLE: Mapping[str, Callable[[Any, str], Any]] = {
 }
 
 
-def _names(schema: Any) -> set[str]:
-    """Every keyword and property name in a schema, at any depth."""
+def _all_names(schema: Any) -> set[str]:
+    """Return every keyword and property name in a schema, at any depth."""
     if isinstance(schema, Mapping):
-        return set(schema).union(*map(_names, schema.values()))
-    return set().union(*map(_names, schema)) if isinstance(schema, list) else set()
+        return set(schema).union(*map(_all_names, schema.values()))
+    return set().union(*map(_all_names, schema)) if isinstance(schema, list) else set()
 
 
-def _settle(checked: dict[str, Any], path: str) -> None:
-    """Replace what llguidance holds too loosely, and refuse what it cannot hold at all."""
-    exact = keywords.EXACT_FORMATS.get(checked.get("format", ""))
+def _normalize(checked: dict[str, Any], path: str) -> None:
+    """Replace what llguidance enforces too loosely, and refuse what it cannot enforce at all."""
+    exact = schema_keywords.FORMAT_PATTERNS.get(checked.get("format", ""))
     if exact is not None:
         del checked["format"]
         checked["allOf"] = [*checked.get("allOf", ()), {"pattern": exact}]
-    longest = keywords.LONGEST.get(checked.get("format", ""))
+    longest = schema_keywords.FORMAT_MAX_LENGTHS.get(checked.get("format", ""))
     if longest is not None:
         checked["maxLength"] = min(longest, checked.get("maxLength", longest))
     types = checked.get("type", ())
@@ -262,6 +260,6 @@ def _settle(checked: dict[str, Any], path: str) -> None:
 
 def _bound_integers(checked: dict[str, Any]) -> None:
     if not {"minimum", "exclusiveMinimum"} & checked.keys():
-        checked["minimum"] = -LARGEST_INTEGER
+        checked["minimum"] = -MAX_INTEGER
     if not {"maximum", "exclusiveMaximum"} & checked.keys():
-        checked["maximum"] = LARGEST_INTEGER
+        checked["maximum"] = MAX_INTEGER

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Words = NDArray[np.uint32]
+Bitmask = NDArray[np.uint32]
 """Bits of the vocabulary, 32 tokens to a word, the lowest first: `[ceil(vocabulary / 32)]`."""
 
 
@@ -22,21 +22,21 @@ class TokenMask:
 
     __slots__ = ("_dense", "fixed", "words")
 
-    def __init__(self, words: Words, fixed: bool = False) -> None:
+    def __init__(self, words: Bitmask, fixed: bool = False) -> None:
         self.words = words
         self.fixed = fixed
         self._dense: tuple[int, Any] | None = None
 
     def allows(self, token: int) -> bool:
-        """Whether the token may come next."""
+        """Return whether the token may come next."""
         return bool(self.words[token >> 5] >> np.uint32(token & 31) & np.uint32(1))
 
     def tokens(self) -> NDArray[np.intp]:
-        """The allowed tokens, in ascending order."""
+        """Return the allowed tokens, in ascending order."""
         return np.flatnonzero(np.unpackbits(self.words.view(np.uint8), bitorder="little"))
 
     def dense(self, width: int) -> Any:
-        """The mask as an MLX array `[width]` of booleans; tokens beyond the vocabulary are not allowed."""
+        """Return the mask as an MLX array `[width]` of booleans; False beyond the vocabulary."""
         import mlx.core as mx
 
         if self._dense is not None and self._dense[0] == width:
@@ -51,14 +51,14 @@ class TokenMask:
         return dense
 
 
-def only(tokens: Iterable[int], words: int) -> TokenMask:
-    """A mask that allows these tokens and no others."""
-    bits = np.zeros(words, np.uint32)
+def allow_only(tokens: Iterable[int], mask_words: int) -> TokenMask:
+    """Return a mask that allows these tokens and no others."""
+    bits = np.zeros(mask_words, np.uint32)
     for token in tokens:
         bits[token >> 5] |= np.uint32(1 << (token & 31))
     return TokenMask(bits, fixed=True)
 
 
-def all_but(tokens: Iterable[int], words: int) -> TokenMask:
-    """A mask that allows every token except these."""
-    return TokenMask(~only(tokens, words).words, fixed=True)
+def allow_all_but(tokens: Iterable[int], mask_words: int) -> TokenMask:
+    """Return a mask that allows every token except these."""
+    return TokenMask(~allow_only(tokens, mask_words).words, fixed=True)

@@ -1,4 +1,4 @@
-"""Watches free text for a marker, without a grammar: most steps cost nothing and forbid nothing.
+"""Finds markers in free text, without a grammar: most steps cost nothing and forbid nothing.
 
 The text inside a thought, or before a tool call, is free. Where one of the markers has been written, what
 follows belongs to a grammar. A token that completes a marker and already carries something else along
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.token_mask import TokenMask, all_but
+from greenroom.engine.grammar.token_mask import TokenMask, allow_all_but
 
 Position = tuple[int, ...]
 """How many bytes of each marker the text ends with."""
@@ -22,7 +22,7 @@ class TriggerMatcher:
 
     Args:
         markers: What to look for.
-        forbidden: Tokens that must not occur while the gate is closed, e.g. those that end the answer.
+        forbidden: Tokens that must not come before a marker, e.g. those that end the answer.
     """
 
     def __init__(
@@ -33,29 +33,27 @@ class TriggerMatcher:
         self._fallbacks = [_fallbacks(marker) for marker in self._markers]
         self._forbidden = tuple(forbidden)
         self._masks: dict[Position, TokenMask | None] = {}
-        self._always = all_but(self._forbidden, tokenizer.mask_words) if self._forbidden else None
+        self._always = allow_all_but(self._forbidden, tokenizer.mask_words) if self._forbidden else None
         self.start: Position = (0,) * len(self._markers)
         # Found here, where the request is prepared, and not between two decode steps.
         self._candidates = self._find_candidates()
         self.mask(self.start)
 
     def step(self, position: Position, token: int) -> tuple[Position, int | None]:
-        """The position after the token, and which marker it completed, if any."""
+        """Return the position after the token, and which marker it completed, if any."""
         position, found, _ = self._read(position, self._tokenizer.token_bytes[token])
         return position, found
 
     def mask(self, position: Position) -> TokenMask | None:
-        """The tokens that may come next; None if all may."""
+        """Return the tokens that may come next; None if all may."""
         if position not in self._masks:
             carried = [token for token in self._candidates if self._carries(position, token)]
-            mask = (
-                all_but([*self._forbidden, *carried], self._tokenizer.mask_words) if carried else self._always
-            )
-            self._masks[position] = mask
+            forbidden, size = [*self._forbidden, *carried], self._tokenizer.mask_words
+            self._masks[position] = allow_all_but(forbidden, size) if carried else self._always
         return self._masks[position]
 
     def _find_candidates(self) -> list[int]:
-        """Tokens in which something other than white space follows the last byte of a marker."""
+        """Return the tokens in which something other than white space follows the last byte of a marker."""
         lasts = {marker[-1:] for marker in self._markers}
         return [
             token

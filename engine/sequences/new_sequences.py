@@ -42,7 +42,7 @@ def _choice(
     index: int,
 ) -> Sequence:
     parameters, matcher, end_tokens = prepared.parameters, prepared.matcher, prepared.stop_token_ids
-    held_back = end_tokens if matcher is None else matcher.may_be_held_back(end_tokens)
+    held_back = end_tokens if matcher is None else matcher.suppressible(end_tokens)
     return Sequence(
         request_id=request.id,
         prompt=prepared.tokens,

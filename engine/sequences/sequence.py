@@ -156,17 +156,17 @@ class Sequence:
         if matcher is None:
             ends = token in self.stop_token_ids
         else:
-            ends = matcher.ends(token) or (matcher.may_be_cut and token in self.stop_token_ids)
+            ends = matcher.is_stop_token(token) or (matcher.stoppable and token in self.stop_token_ids)
         if ends:
             return self.finish("stop")
         if matcher is not None:
-            matcher.advance(token)
+            matcher.accept_token(token)
         if self.logprobs is not None:
             self.logprobs.add(token)
         processor = self.processor
         self.detokenizer.add_token(token)
         events = list(processor.feed(self.detokenizer.last_segment))
-        if processor.stopped is not None or (matcher is not None and matcher.must_stop):
+        if processor.stopped is not None or (matcher is not None and matcher.is_terminated):
             return events + self.finish("stop")
         if self.generated >= self.max_tokens:
             return events + self.finish("length")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address
@@ -92,6 +92,17 @@ class Grammars:
         if mask is None:
             return chance.randrange(self.tokenizer.size)
         return int(chance.choice(mask.tokens()))
+
+
+def accepted_prefix(matcher: Matcher, tokens: Sequence[int]) -> int:
+    """How many of the tokens are allowed, one after the other, and end nothing."""
+    ahead = matcher.clone()
+    for accepted, token in enumerate(tokens):
+        mask = ahead.mask()
+        if ahead.is_stop_token(token) or (mask is not None and not mask.allows(token)):
+            return accepted
+        ahead.accept_token(token)
+    return len(tokens)
 
 
 def large_tokenizer(size: int = 152_000) -> Any:

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 from greenroom.engine.grammar.call_formats import CALL_FORMATS
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.matcher import Phase
+from greenroom.engine.grammar.matcher_state import Phase
 from greenroom.engine.parsers.base import Extraction
 from greenroom.engine.parsers.registry import tool_parser
 from greenroom.schemas.messages import Tool, ToolChoice

@@ -11,8 +11,9 @@ import pytest
 from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.matcher import Matcher, Phase
-from greenroom.engine.grammar.token_mask import TokenMask, only
+from greenroom.engine.grammar.matcher import Matcher
+from greenroom.engine.grammar.matcher_state import Phase
+from greenroom.engine.grammar.token_mask import TokenMask, allow_only
 from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import (
@@ -53,71 +54,15 @@ def feed(grammars: Grammars, matcher: Matcher, text: str) -> None:
         matcher.accept_token(token)
 
 
-def test_taking_tokens_back_restores_every_mask(grammars: Grammars) -> None:
-    thought = ThoughtConstraint("<think>", "</think>", opened=True, budget=6)
-    for constraint in (WANTED, Constraint(JsonSchemaFormat(SCHEMA), thought=thought)):
-        matcher = grammars.matcher(constraint)
-        chance = random.Random(7)
-        masks: list[list[int]] = []
-        tokens: list[int] = []
-        while not matcher.is_terminated and len(tokens) < 50:
-            masks.append(allowed(matcher))
-            tokens.append(chance.choice(masks[-1]))
-            matcher.accept_token(tokens[-1])
-        for back in range(len(tokens) - 1, -1, -1):
-            matcher.rollback(1)
-            assert allowed(matcher) == masks[back]
-        for token in tokens:
-            matcher.accept_token(token)
-        matcher.rollback(len(tokens))
-        assert allowed(matcher) == masks[0]
-
-
-def test_a_draft_is_accepted_as_far_as_the_grammar_goes(grammars: Grammars) -> None:
-    matcher = grammars.matcher(WANTED)
-    before = allowed(matcher)
-    good = list(grammars.tokenizer.encode('{"name": "Ada", "age": '))
-    bad = list(grammars.tokenizer.encode("x"))
-    assert matcher.valid_prefix([*good, *bad]) == len(good)
-    assert matcher.valid_prefix(bad) == 0
-    assert matcher.valid_prefix([grammars.token(END)]) == 0
-    assert allowed(matcher) == before
-
-
 def test_clones_go_on_by_themselves(grammars: Grammars) -> None:
     matcher = grammars.matcher(WANTED)
     feed(grammars, matcher, '{"name": "')
-    twins = [matcher.clone() for _ in range(4)]
-    for seed, twin in enumerate(twins):
-        written = grammars.walk(twin, seed)
+    clones = [matcher.clone() for _ in range(4)]
+    for seed, clone in enumerate(clones):
+        written = grammars.walk(clone, seed)
         validate(SCHEMA, '{"name": "' + written.text)
     feed(grammars, matcher, 'Ada", "age": 3}')
     assert matcher.is_terminated
-
-
-def test_what_can_only_be_one_text_is_known_in_advance(grammars: Grammars) -> None:
-    matcher = grammars.matcher(Constraint(ChoiceFormat(("a rather long sentence, nothing else",))))
-    forced = matcher.forced_tokens()
-    assert len(forced) > 3
-    assert matcher.forced_tokens() == forced
-    for token in forced:
-        assert matcher.mask() is not None
-        matcher.accept_token(token)
-    assert grammars.walk(matcher).stopped
-
-
-def test_forced_tokens_are_always_accepted(grammars: Grammars) -> None:
-    for seed in range(15):
-        matcher = grammars.matcher(WANTED)
-        chance = random.Random(seed)
-        tokens: list[int] = []
-        while not matcher.is_terminated and len(tokens) < 300:
-            for token in matcher.forced_tokens() or [chance.choice(allowed(matcher))]:
-                assert token in allowed(matcher)
-                matcher.accept_token(token)
-                tokens.append(token)
-        if matcher.is_terminated:
-            validate(SCHEMA, grammars.text(tokens))
 
 
 def test_a_grammar_that_allows_no_more_ends_without_another_step(grammars: Grammars) -> None:
@@ -173,7 +118,7 @@ def test_masks_touch_only_their_rows(rows: list[int], width: int) -> None:
     wanted = {row: sorted(chance.sample(range(70), 20)) for row in rows}
     logits = mx.random.normal((4, width))
     before: Any = mx.array(logits).tolist()
-    after = apply_masks(logits, {row: only(tokens, 3) for row, tokens in wanted.items()}).tolist()
+    after = apply_masks(logits, {row: allow_only(tokens, 3) for row, tokens in wanted.items()}).tolist()
     for row in range(4):
         for token in range(width):
             kept = row not in wanted or token in wanted[row]
@@ -267,11 +212,11 @@ def test_a_budget_counts_tokens(grammars: Grammars) -> None:
         assert phase_of(matcher) is Phase.THOUGHT
         matcher.accept_token(token)
     assert phase_of(matcher) is Phase.CLOSING
-    closing = matcher.forced_tokens()
-    assert grammars.text(list(closing)) == "\n</think>\n\n"
-    for token in closing:
-        assert allowed(matcher) == [token]
-        matcher.accept_token(token)
+    closing: list[int] = []
+    while phase_of(matcher) is Phase.CLOSING:
+        closing += allowed(matcher)
+        matcher.accept_token(closing[-1])
+    assert grammars.text(closing) == "\n</think>\n\n"
     assert phase_of(matcher) is Phase.FREE
     assert matcher.mask() is None
 
@@ -288,18 +233,18 @@ def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
 
 
 def test_a_marker_is_found_however_it_is_spelled(grammars: Grammars) -> None:
-    gate = TriggerMatcher(grammars.tokenizer, ["<<tool>", "<end>"])
+    trigger = TriggerMatcher(grammars.tokenizer, ["<<tool>", "<end>"])
     single = {text: token for token, text in enumerate(grammars.tokenizer.token_bytes) if len(text) == 1}
     for text, expected in (("<<<tool>", 0), ("<<to<end>", 1), ("<tool>", None), ("<<tool<<tool>", 0)):
-        position, found = gate.start, None
+        position, found = trigger.start, None
         for byte in text.encode():
             assert found is None
-            position, found = gate.step(position, single[bytes([byte])])
+            position, found = trigger.step(position, single[bytes([byte])])
         assert found == expected, text
 
 
 def test_a_token_that_carries_something_past_a_marker_is_forbidden_only_there(grammars: Grammars) -> None:
-    gate = TriggerMatcher(grammars.tokenizer, ["</t>"])
+    trigger = TriggerMatcher(grammars.tokenizer, ["</t>"])
     carrying = [
         token
         for token, text in enumerate(grammars.tokenizer.token_bytes)
@@ -307,11 +252,11 @@ def test_a_token_that_carries_something_past_a_marker_is_forbidden_only_there(gr
     ]
     spaced = [token for token, text in enumerate(grammars.tokenizer.token_bytes) if text == b">\n"]
     assert carrying
-    assert gate.mask(gate.start) is None
-    position = gate.start
+    assert trigger.mask(trigger.start) is None
+    position = trigger.start
     for token in grammars.tokenizer.encode("</t"):
-        position, _ = gate.step(position, token)
-    mask = gate.mask(position)
+        position, _ = trigger.step(position, token)
+    mask = trigger.mask(position)
     assert mask is not None
     assert not any(mask.allows(token) for token in carrying)
     assert all(mask.allows(token) for token in spaced)
@@ -320,13 +265,13 @@ def test_a_token_that_carries_something_past_a_marker_is_forbidden_only_there(gr
 
 def test_the_same_constraint_is_compiled_once(grammars: Grammars) -> None:
     compiler = GrammarCompiler(grammars.tokenizer, capacity=2)
-    plans = []
+    compiled = []
     for pattern in ("a", "b", "a", "c", "a", "b"):
         matcher = compiler.compile(Constraint(RegexFormat(pattern)))
         assert matcher is not None
-        plans.append(matcher._plan)
-    assert plans[0] is plans[2] is plans[4]
-    assert plans[1] is not plans[5], "the least recently used makes room"
+        compiled.append(matcher.constraint)
+    assert compiled[0] is compiled[2] is compiled[4]
+    assert compiled[1] is not compiled[5], "the least recently used makes room"
 
 
 def test_the_order_of_properties_makes_another_constraint(grammars: Grammars) -> None:

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.grammar import limits
-from greenroom.engine.grammar.grammar_text import whole_pattern
-from greenroom.engine.grammar.patterns import narrow_pattern
+from greenroom.engine.grammar.grammar_builder import anchored_pattern
+from greenroom.engine.grammar.patterns import portable_pattern
 from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import (
@@ -23,7 +23,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ResponseFormat,
 )
-from greenroom.tests.support.grammar_walks import Grammars
+from greenroom.tests.support.grammar_walks import Grammars, accepted_prefix
 
 SCHEMA = "response_format.json_schema.schema"
 
@@ -66,10 +66,6 @@ def test_a_property_may_be_named_like_a_keyword(grammars: Grammars) -> None:
         (nested("$ref", "#/$defs/missing"), ".properties.x.items.anyOf[1].$ref"),
         (nested("$ref", "#name"), ".properties.x.items.anyOf[1].$ref"),
         (nested("$ref", "#/properties"), ".properties.x.items.anyOf[1].$ref"),
-        ({"$ref": "#"}, ".$ref"),
-        ({"properties": {"n": {"$ref": "#"}}, "required": ["n"], "type": "object"}, ".properties.n.$ref"),
-        ({"type": "array", "minItems": 1, "items": {"$ref": "#"}}, ".items.$ref"),
-        ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}, ".allOf[0].$ref"),
         (nested("format", "regex"), ".properties.x.items.anyOf[1].format"),
         (nested("type", "text"), ".properties.x.items.anyOf[1].type"),
         (nested("minLength", -1), ".properties.x.items.anyOf[1].minLength"),
@@ -109,6 +105,10 @@ def test_what_cannot_be_honoured_is_refused_with_its_path(grammars: Grammars, sc
         {"allOf": [{"type": "string"}, {"type": "integer"}]},
         {"type": "object", "properties": {"a": False}, "required": ["a"]},
         {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
         {"type": "string", "pattern": "(unclosed"},
         {"type": "string", "pattern": "[z-a]"},
         {"type": "string", "pattern": "*"},
@@ -117,6 +117,28 @@ def test_what_cannot_be_honoured_is_refused_with_its_path(grammars: Grammars, sc
 def test_what_nothing_satisfies_is_refused(grammars: Grammars, schema: Any) -> None:
     _, detail = refusal(grammars, JsonSchemaFormat(schema))
     assert "\n<" not in detail
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"n": {"$ref": "#"}}, "required": ["n"], "type": "object"},
+        {"type": "array", "minItems": 1, "items": {"$ref": "#"}},
+    ],
+)
+def test_what_only_endless_values_satisfy_goes_on_until_it_is_cut(grammars: Grammars, schema: Any) -> None:
+    written = grammars.walk(Constraint(JsonSchemaFormat(schema)), limit=2_000)
+    assert not written.stopped
+    assert len(written.tokens) == 2_000
+
+
+def test_a_value_that_nothing_satisfies_ends_the_answer_where_it_is_reached(grammars: Grammars) -> None:
+    loop = {"$defs": {"a": {"$ref": "#/$defs/a"}}}
+    schema = {"type": "object", "properties": {"n": {"$ref": "#/$defs/a"}}, "required": ["n"], **loop}
+    with pytest.raises(ProblemError) as ended:
+        grammars.walk(Constraint(JsonSchemaFormat(schema)))
+    assert ended.value.problem.code == "grammar_too_complex"
+    assert "nothing satisfies it" in ended.value.problem.detail
 
 
 @pytest.mark.parametrize(
@@ -241,9 +263,9 @@ def test_any_text_as_a_pattern_is_held_or_refused(grammars: Grammars, text: str)
 
 
 def test_anchors_at_the_ends_of_a_whole_pattern_are_taken_for_granted() -> None:
-    assert whole_pattern("^ab$", "p") == whole_pattern("ab", "p") == "(?:ab)"
-    assert whole_pattern(r"a\$", "p") == r"(?:a\$)"
-    assert narrow_pattern(r"a\$", "p") == r"a\$"
+    assert anchored_pattern("^ab$", "p") == anchored_pattern("ab", "p") == "(?:ab)"
+    assert anchored_pattern(r"a\$", "p") == r"(?:a\$)"
+    assert portable_pattern(r"a\$", "p") == r"a\$"
 
 
 def test_a_root_id_is_harmless_and_an_inner_one_that_moves_references_is_refused() -> None:
@@ -258,7 +280,7 @@ def test_a_root_id_is_harmless_and_an_inner_one_that_moves_references_is_refused
 def test_a_regex_holds_the_whole_answer(grammars: Grammars, text: str) -> None:
     matcher = grammars.matcher(Constraint(RegexFormat(r"^(a\d|b+c)?$")))
     tokens = list(grammars.tokenizer.encode(text))
-    whole = matcher.valid_prefix(tokens) == len(tokens)
+    whole = accepted_prefix(matcher, tokens) == len(tokens)
     for token in tokens if whole else ():
         matcher.accept_token(token)
     assert (whole and matcher.is_accepting) is (re.fullmatch(r"(a\d|b+c)?", text) is not None)

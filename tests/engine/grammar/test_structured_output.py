@@ -22,7 +22,7 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, RegexFormat
 from greenroom.tests.engine.grammar.test_cost import CONSTRAINT
 from greenroom.tests.engine.grammar.test_schemas import bounded_schemas
-from greenroom.tests.support.grammar_walks import large_tokenizer, validate
+from greenroom.tests.support.grammar_walks import accepted_prefix, large_tokenizer, validate
 from greenroom.tests.support.text_engines import Driver, loaded
 
 TinyModel = Callable[..., Path]
@@ -76,9 +76,18 @@ def write(folder: Path, schemas: Sequence[Any]) -> tuple[int, int]:
             assert finished.reason == "length"
             tokens = driver.tokens[int(request_id)]
             assert len(tokens) == 30
-            assert matcher(folder, Constraint(JsonSchemaFormat(schema))).valid_prefix(tokens) == 30
+            assert accepted_prefix(matcher(folder, Constraint(JsonSchemaFormat(schema))), tokens) == 30
             cut += 1
     return ended, cut
+
+
+def test_a_schema_that_only_endless_values_satisfy_ends_at_max_tokens(tiny_model: TinyModel) -> None:
+    folder, schema = tiny_model("qwen3"), {"type": "array", "minItems": 1, "items": {"$ref": "#"}}
+    driver = Driver(folder)
+    request_id = submit(driver, matcher(folder, Constraint(JsonSchemaFormat(schema))), 200)
+    driver.run()
+    assert end(driver, request_id).reason == "length"
+    assert text(driver, request_id).split()[0][0] == "["
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))

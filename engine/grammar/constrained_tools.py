@@ -17,7 +17,7 @@ ANY_OBJECT = {"type": "object"}
 
 
 @attrs.frozen
-class OfferedTool:
+class ConstrainedTool:
     """A tool that may be called.
 
     Args:
@@ -28,7 +28,7 @@ class OfferedTool:
     name: str
     parameters: Any
     param: str
-    exact: bool
+    enforced: bool
 
     @property
     def plain_name(self) -> str:
@@ -50,10 +50,10 @@ class OfferedTool:
         Raises:
             ProblemError: 400 that names what cannot be honoured.
         """
-        return check_schema(self.parameters, self.param, base) if self.exact else ANY_OBJECT
+        return check_schema(self.parameters, self.param, base) if self.enforced else ANY_OBJECT
 
 
-def offered_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[OfferedTool, ...]:
+def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[ConstrainedTool, ...]:
     """The tools, each with the schema that its arguments are held to.
 
     A strict tool's schema is held or refused; another's is held if it can be.
@@ -66,7 +66,7 @@ def offered_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[OfferedT
     """
     may_be_called = choice.callable(tools)
     chosen = [
-        _offered(tool, f"tools[{index}].function.parameters")
+        _constrained_tool(tool, f"tools[{index}].function.parameters")
         for index, tool in enumerate(tools)
         if tool in may_be_called
     ]
@@ -75,17 +75,17 @@ def offered_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[OfferedT
     return tuple(chosen)
 
 
-def _offered(tool: Tool, param: str) -> OfferedTool:
+def _constrained_tool(tool: Tool, param: str) -> ConstrainedTool:
     parameters = dict(tool.parameters)
     if parameters.setdefault("type", "object") != "object":
         if tool.strict:
             raise invalid(f"{param} must describe an object", param)
-        return OfferedTool(tool.name, ANY_OBJECT, param, exact=False)
-    exact = tool.strict or _can_be_held(parameters, param)
-    return OfferedTool(tool.name, parameters, param, exact)
+        return ConstrainedTool(tool.name, ANY_OBJECT, param, enforced=False)
+    exact = tool.strict or _is_supported(parameters, param)
+    return ConstrainedTool(tool.name, parameters, param, exact)
 
 
-def _can_be_held(parameters: Any, param: str) -> bool:
+def _is_supported(parameters: Any, param: str) -> bool:
     from llguidance import LLMatcher
 
     try:

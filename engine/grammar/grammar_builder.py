@@ -7,7 +7,7 @@ from typing import Any
 
 from greenroom.engine.grammar import limits
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.patterns import narrow_pattern
+from greenroom.engine.grammar.patterns import portable_pattern
 from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import (
@@ -19,15 +19,15 @@ from greenroom.schemas.response_format import (
     ResponseFormat,
 )
 
-WHITE_SPACE = r"( |\n[ \t]{0,20})"
+JSON_WHITESPACE = r"( |\n[ \t]{0,20})"
 """What may stand between two parts of a JSON text: compact, one space, or a new indented line. Bounded,
 because models that may write white space without end do so (the rule is llama.cpp's)."""
 
-MARGIN = r"/[ \n\r\t]{1,4}/?"
+SPACE = r"/[ \n\r\t]{1,4}/?"
 """White space before an answer or a call, as templates and models leave it."""
 
 
-class GrammarText:
+class GrammarBuilder:
     """Collects the rules and the named parts of one grammar.
 
     Args:
@@ -59,7 +59,7 @@ class GrammarText:
         """A reference to a whole Lark grammar."""
         return self._part({"lark_grammar": grammar})
 
-    def spelled(self, text: str) -> str:
+    def fixed_text(self, text: str) -> str:
         """Fixed text as this model's tokens write it, special tokens where it holds any."""
         pieces = self.tokenizer.split_specials(text)
         return " ".join(literal(piece) if isinstance(piece, str) else f"<[{piece}]>" for piece in pieces)
@@ -85,7 +85,7 @@ def literal(text: str) -> str:
 def _with_options(schema: Any) -> dict[str, Any]:
     options = {
         "whitespace_flexible": True,
-        "whitespace_pattern": WHITE_SPACE,
+        "whitespace_pattern": JSON_WHITESPACE,
         # Without `\u`: what can be written in two ways lets a key dodge the schema that names it.
         "json_allowed_escapes": 'nrbtf\\"',
     }
@@ -96,7 +96,7 @@ def _as_object(schema: bool) -> dict[str, Any]:
     return {} if schema else {"anyOf": [False]}
 
 
-def answer_rule(text: GrammarText, wanted: ResponseFormat) -> str:
+def response_format_rule(text: GrammarBuilder, wanted: ResponseFormat) -> str:
     """The expression that the visible answer has to match.
 
     Raises:
@@ -104,12 +104,12 @@ def answer_rule(text: GrammarText, wanted: ResponseFormat) -> str:
     """
     match wanted:
         case JsonObjectFormat():
-            return f"{MARGIN} {text.json({'type': 'object'})}"
+            return f"{SPACE} {text.json({'type': 'object'})}"
         case JsonSchemaFormat(schema):
             checked = check_schema(schema, wanted.param)
-            return f"{MARGIN} {text.json(checked)}"
+            return f"{SPACE} {text.json(checked)}"
         case RegexFormat(pattern):
-            return text.terminal(f"/{whole_pattern(pattern, wanted.param)}/")
+            return text.terminal(f"/{anchored_pattern(pattern, wanted.param)}/")
         case ChoiceFormat(choices):
             _check_size("".join(choices), wanted.param)
             if not choices or not all(choices):
@@ -120,12 +120,12 @@ def answer_rule(text: GrammarText, wanted: ResponseFormat) -> str:
             return text.lark(grammar)
 
 
-def whole_pattern(pattern: str, param: str) -> str:
+def anchored_pattern(pattern: str, param: str) -> str:
     """A regular expression that matches a whole text; anchors at its ends are taken for granted."""
     inner = pattern.removeprefix("^")
     if inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2:
         inner = inner[:-1]
-    return f"(?:{narrow_pattern(inner, param)})"
+    return f"(?:{portable_pattern(inner, param)})"
 
 
 def _check_size(text: str, param: str) -> None:

@@ -21,7 +21,7 @@ COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minPropertie
 
 NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
-HONOURED: Final = frozenset(
+SUPPORTED: Final = frozenset(
     {
         *SCHEMA_MAPS,
         *SCHEMA_LISTS,
@@ -60,12 +60,12 @@ _TIME = (
     r"(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
 
-EXACT_FORMATS: Final = {
+FORMAT_PATTERNS: Final = {
     "date": f"^{_DATE}$",
     "time": f"^{_TIME}$",
     "date-time": f"^{_DATE}[tT]{_TIME}$",
 }
 """Formats whose llguidance pattern also allows what is no date: 29 February of any year, second 60."""
 
-LONGEST: Final = {"hostname": 253, "email": 254}
+FORMAT_MAX_LENGTHS: Final = {"hostname": 253, "email": 254}
 """Lengths that llguidance's patterns of these formats do not bound (RFC 1035, RFC 5321)."""

@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 import attrs
 
-from greenroom.engine.grammar import keywords
-from greenroom.engine.grammar.call_arguments import OfferedTool
-from greenroom.engine.grammar.grammar_text import MARGIN, GrammarText, literal
+from greenroom.engine.grammar import schema_keywords
+from greenroom.engine.grammar.constrained_tools import ConstrainedTool
+from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder, literal
 from greenroom.engine.grammar.limits import MAX_DEPTH
 from greenroom.schemas.problems import invalid
 
@@ -21,7 +21,7 @@ _OBJECT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$
 
 
 @attrs.frozen
-class RawArguments:
+class TaggedArguments:
     """The tags of one format. `{}` stands for a name.
 
     Args:
@@ -38,42 +38,42 @@ class RawArguments:
     tail: str
     space: str
 
-    def calls(self, text: GrammarText, tools: tuple[OfferedTool, ...]) -> str:
+    def calls(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
         """A call to any of the tools, after the marker and up to its end."""
         calls = " | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools)
-        end = text.spelled("</tool_call>")
-        return f"{MARGIN} ({calls}) {MARGIN} {end}"
+        end = text.fixed_text("</tool_call>")
+        return f"{SPACE} ({calls}) {SPACE} {end}"
 
-    def functions(self, text: GrammarText, tools: tuple[OfferedTool, ...]) -> str:
+    def functions(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
         """Likewise, after the marker `<function=`."""
         head = self.head.removeprefix("<function=")
         return "(" + " | ".join(text.rule(self._call(text, tool, head)) for tool in tools) + ")"
 
-    def _call(self, text: GrammarText, tool: OfferedTool, start: str) -> str:
-        schema: dict[str, Any] = tool.schema("#") if tool.exact else {}
-        head, tail = text.spelled(start.format(tool.plain_name)), self.tail and text.spelled(self.tail)
-        if not tool.exact or not set(schema) <= _OBJECT_KEYWORDS:
-            if tool.exact:
+    def _call(self, text: GrammarBuilder, tool: ConstrainedTool, start: str) -> str:
+        schema: dict[str, Any] = tool.schema("#") if tool.enforced else {}
+        head, tail = text.fixed_text(start.format(tool.plain_name)), self.tail and text.fixed_text(self.tail)
+        if not tool.enforced or not set(schema) <= _OBJECT_KEYWORDS:
+            if tool.enforced:
                 return self._refuse(tool, f"the keywords {sorted(set(schema) - _OBJECT_KEYWORDS)}")
-            return f"{head} ({MARGIN} {self._any_argument(text)})* {MARGIN} {tail}"
+            return f"{head} ({SPACE} {self._any_argument(text)})* {SPACE} {tail}"
         required = set(schema.get("required", ()))
         properties = schema.get("properties", {})
         if required - properties.keys():
             self._refuse(tool, f"required arguments without a schema: {sorted(required - properties.keys())}")
         parts = [head]
         for name, value in properties.items():
-            written = text.rule(f"{MARGIN} {self._argument(text, tool, name, value, schema)}")
+            written = text.rule(f"{SPACE} {self._argument(text, tool, name, value, schema)}")
             parts.append(written if name in required else f"{written}?")
-        return " ".join([*parts, MARGIN, tail])
+        return " ".join([*parts, SPACE, tail])
 
-    def _any_argument(self, text: GrammarText) -> str:
+    def _any_argument(self, text: GrammarBuilder) -> str:
         key = text.terminal(r"/[A-Za-z_][A-Za-z0-9_.-]{0,63}/")
         before, _, after = self.before.partition("{}")
         value = self._string(text, "/(?s:.*)/")
-        return f"{text.spelled(before)} {key} {text.spelled(after + self.space)} {value}"
+        return f"{text.fixed_text(before)} {key} {text.fixed_text(after + self.space)} {value}"
 
-    def _argument(self, text: GrammarText, tool: OfferedTool, name: str, value: Any, root: Any) -> str:
-        start = text.spelled(self.before.format(name) + self.space)
+    def _argument(self, text: GrammarBuilder, tool: ConstrainedTool, name: str, value: Any, root: Any) -> str:
+        start = text.fixed_text(self.before.format(name) + self.space)
         if not re.fullmatch(r"[\w.-]+", name):
             self._refuse(tool, f"the argument name '{name}'")
         types = _types(value, root)
@@ -90,16 +90,18 @@ class RawArguments:
             self._refuse(tool, f"the reference of '{name}' to a string")
         return f"{start} {self._string(text, self._content(value))}"
 
-    def _json(self, text: GrammarText, value: Any, root: Any) -> str:
+    def _json(self, text: GrammarBuilder, value: Any, root: Any) -> str:
         if isinstance(value, Mapping):
             value = {**value, **{name: root[name] for name in ("$defs", "definitions") if name in root}}
         return f"{text.json(value)} {self._closing(text)}"
 
-    def _closing(self, text: GrammarText) -> str:
-        end = text.spelled(self.end)
-        return f"{text.spelled(self.space)} {end}" if self.space else end
+    def _closing(self, text: GrammarBuilder) -> str:
+        end = text.fixed_text(self.end)
+        return f"{text.fixed_text(self.space)} {end}" if self.space else end
 
-    def _choice(self, text: GrammarText, tool: OfferedTool, name: str, value: Mapping[str, Any]) -> str:
+    def _choice(
+        self, text: GrammarBuilder, tool: ConstrainedTool, name: str, value: Mapping[str, Any]
+    ) -> str:
         wanted = value.get("enum", [value.get("const")])
         kept = [item for item in wanted if isinstance(item, str) and item and item == item.strip()]
         if len(kept) != len(wanted) or set(value) - {"type", "enum", "const"} or any(map(_is_json, kept)):
@@ -118,17 +120,17 @@ class RawArguments:
             parts.append(r"~/(?s:[ \n\r\t\f\v].*|.*[ \n\r\t\f\v])/")
         return " & ".join(parts)
 
-    def _string(self, text: GrammarText, content: str) -> str:
+    def _string(self, text: GrammarBuilder, content: str) -> str:
         """A string's text, up to the tag that closes it."""
         special = text.tokenizer.special(self.end)
         closer = re.escape(self.end).replace("/", r"\/")
         inside = f"({content} & ~/(?s:.*){closer}(?s:.*)/)"
         if special is not None and not self.space:
             return f"{text.terminal(inside)} <[{special}]>"
-        closing = text.spelled(self.space + self.end)
+        closing = text.fixed_text(self.space + self.end)
         return text.rule(text.terminal(f"{inside} {closing}"), "[lazy]")
 
-    def _refuse(self, tool: OfferedTool, what: str) -> str:
+    def _refuse(self, tool: ConstrainedTool, what: str) -> str:
         where = f"the strict tool '{tool.name}'"
         detail = f"In this model's format of calls, {what} of {where} cannot be honoured"
         raise invalid(detail, tool.param, "unsupported_schema")
@@ -150,7 +152,7 @@ def _types(value: Any, root: Any) -> set[str]:
     """The types that a value may have; every type if it cannot be told."""
     value = _resolved(value, root)
     if not isinstance(value, Mapping):
-        return set(keywords.TYPES)
+        return set(schema_keywords.TYPES)
     named = value.get("type")
     if named is not None:
         return {named} if isinstance(named, str) else set(named)
@@ -160,7 +162,7 @@ def _types(value: Any, root: Any) -> set[str]:
     branches = value.get("anyOf") or value.get("oneOf")
     if branches:
         return set().union(*(_types(branch, root) for branch in branches))
-    return set(keywords.TYPES)
+    return set(schema_keywords.TYPES)
 
 
 def _is_json(text: str) -> bool:
@@ -180,14 +182,14 @@ def _searched(pattern: str) -> str:
     return f"{start}(?:{inner[:-1] if not end else inner}){end}"
 
 
-glm_arguments = RawArguments(
+glm_arguments = TaggedArguments(
     head="{}\n",
     before="<arg_key>{}</arg_key>\n<arg_value>",
     end="</arg_value>",
     tail="",
     space="",
 )
-qwen_arguments = RawArguments(
+qwen_arguments = TaggedArguments(
     head="<function={}>",
     before="<parameter={}>",
     end="</parameter>",
