@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol
@@ -16,56 +15,71 @@ from greenroom.schemas.problems import Problem, internal_error
 
 log = structlog.get_logger(actor="http")
 
-KEEP_ALIVE = 10.0
-"""Seconds of silence after which the client is told that the answer is still coming."""
+HEARTBEAT = 10.0
+"""Seconds of silence after which a client is shown that the answer is still coming."""
+
+SERVER_SENT_EVENTS = "text/event-stream; charset=utf-8"
 
 
 class Events(Protocol):
-    """Where events come from."""
+    """Where events come from: a generation, or several."""
 
     async def receive(self) -> InferenceEvent:
-        """The next event. May be cancelled and called again."""
+        """Return the next event. May be cancelled and called again.
+
+        Raises:
+            trio.EndOfChannel: There is none any more.
+        """
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """Those that are there already."""
+        """Return the events that need not be waited for."""
 
 
 class StreamFormatter(Protocol):
-    """What knows a protocol's stream."""
+    """What knows how a protocol says an answer as a stream. Nothing is sent where it returns nothing."""
+
+    @property
+    def content_type(self) -> str:
+        """Of the response, e.g. `SERVER_SENT_EVENTS`."""
 
     @property
     def finished(self) -> bool:
-        """Whether the client has been told the end."""
+        """Whether the end of the stream has been formatted."""
 
     def opening(self) -> bytes:
-        """What comes first."""
-
-    def keep_alive(self) -> bytes:
-        """What is said in place of nothing."""
+        """Return what goes out with the headers, before anything may be known of the answer."""
 
     def event(self, event: InferenceEvent) -> bytes:
-        """What is said about an event."""
+        """Return what the client is to know of an event."""
+
+    def heartbeat(self) -> bytes:
+        """Return what shows that the answer is still coming."""
 
     def failure(self, problem: Problem) -> bytes:
-        """What is said if the answer cannot be completed."""
+        """Return the end of an answer that cannot be completed."""
 
 
 class EventStream(ResponseBody):
     """The body of a streamed response.
 
-    All that is there when the client can take more goes out as one piece.
+    All events that are there when the client can take more go out as one piece.
 
     Args:
-        begun: Events that were received before the headers went out.
+        received: Events that came before the headers went out.
     """
 
     def __init__(
-        self, events: Events, formatter: StreamFormatter, begun: Iterable[InferenceEvent] = ()
+        self, events: Events, formatter: StreamFormatter, received: Iterable[InferenceEvent] = ()
     ) -> None:
         self._events = events
         self._formatter = formatter
-        self._begun = deque(begun)
+        self._received = tuple(received)
         self._opened = False
+
+    @property
+    def content_type(self) -> str:
+        """Of the response."""
+        return self._formatter.content_type
 
     async def __aenter__(self) -> EventStream:
         return self
@@ -73,7 +87,7 @@ class EventStream(ResponseBody):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The request's own holdings close the generation."""
+        """Leave the generation to the request's resources, which close it."""
 
     def __aiter__(self) -> EventStream:
         return self
@@ -81,9 +95,9 @@ class EventStream(ResponseBody):
     async def __anext__(self) -> bytes:
         if not self._opened:
             self._opened = True
-            begun = b"".join(map(self._formatter.event, self._begun))
-            return self._formatter.opening() + begun
-        piece, silent_until = b"", trio.current_time() + KEEP_ALIVE
+            opening = self._formatter.opening()
+            return opening + b"".join(map(self._formatter.event, self._received))
+        piece, silent_until = b"", trio.current_time() + HEARTBEAT
         while not piece:
             if self._formatter.finished:
                 raise StopAsyncIteration
@@ -100,6 +114,6 @@ class EventStream(ResponseBody):
                 event = await self._events.receive()
             except trio.EndOfChannel:
                 return self._formatter.failure(internal_error())
-            tell = self._formatter.event
-            return tell(event) + b"".join(map(tell, self._events.receive_ready()))
-        return self._formatter.keep_alive()
+            format_event = self._formatter.event
+            return format_event(event) + b"".join(map(format_event, self._events.receive_ready()))
+        return self._formatter.heartbeat()

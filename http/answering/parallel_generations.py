@@ -9,11 +9,12 @@ import attrs
 import trio
 
 from greenroom.actors.generation import Generation
+from greenroom.http.answering.event_stream import EventStream, StreamFormatter
 from greenroom.schemas.events import Finished, InferenceEvent, TextDelta
 
 
 class ParallelGenerations:
-    """Runs generations side by side while it is entered.
+    """Run generations side by side while it is entered.
 
     Args:
         generations: Their order gives the index of their events.
@@ -25,7 +26,7 @@ class ParallelGenerations:
         self._sender, self._receiver = trio.open_memory_channel[InferenceEvent](0)
 
     async def receive(self) -> InferenceEvent:
-        """The next event of any of them. May be cancelled and called again.
+        """Return the next event of any of them. May be cancelled and called again.
 
         Raises:
             trio.EndOfChannel: All have ended.
@@ -33,7 +34,7 @@ class ParallelGenerations:
         return await self._receiver.receive()
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """Those that wait to be taken."""
+        """Return the events that need not be waited for."""
         ready = []
         while True:
             try:
@@ -63,3 +64,20 @@ class ParallelGenerations:
                 if isinstance(event, TextDelta | Finished):
                     event = attrs.evolve(event, index=index * generation.request.choices + event.index)
                 await sender.send(event)
+
+
+class ParallelEventStream(EventStream):
+    """The body of a streamed response to several prompts."""
+
+    def __init__(self, generations: ParallelGenerations, formatter: StreamFormatter) -> None:
+        super().__init__(generations, formatter)
+        self._generations = generations
+
+    async def __aenter__(self) -> ParallelEventStream:
+        await self._generations.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._generations.__aexit__(kind, error, trace)

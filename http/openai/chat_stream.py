@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from greenroom.http.answering.json_encoding import json_string
+from greenroom.http.openai.chunk_stream import ChunkStream
 from greenroom.http.openai.logprobs import chat_logprobs
-from greenroom.http.openai.stream import OpenAIStream
 from greenroom.schemas.events import (
     Failed,
     Finished,
@@ -16,10 +16,10 @@ from greenroom.schemas.events import (
 )
 
 ROLE = b'{"role":"assistant","content":"","refusal":null}'
-NOTHING = b'{"content":""}'
+EMPTY = b'{"content":""}'
 
 
-class ChatStream(OpenAIStream):
+class ChatStream(ChunkStream):
     """Formats one streamed answer.
 
     All that is the same in every chunk is made once; per event only the delta is encoded.
@@ -30,7 +30,6 @@ class ChatStream(OpenAIStream):
         choices: How many answers are streamed side by side.
         include_usage: The client asked for a usage chunk at the end.
         with_progress: The client wants to know how much of its prompt is computed; llama.cpp's fields.
-        with_reasoning_copy: Say a thought under `reasoning` too: clients are split over the name.
     """
 
     def __init__(
@@ -42,48 +41,46 @@ class ChatStream(OpenAIStream):
         choices: int = 1,
         include_usage: bool = False,
         with_progress: bool = False,
-        with_reasoning_copy: bool = True,
     ) -> None:
         super().__init__(
             "chat.completion.chunk",
             answer_id,
             model,
             created,
-            streams=choices,
             choices=choices,
+            choices_per_prompt=choices,
             include_usage=include_usage,
         )
-        self._copy = with_reasoning_copy
         self._with_progress = with_progress
         self._befores = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
         self._after = b',"logprobs":null,"finish_reason":null}]' + self._usage + b"}\n\n"
-        self._after_scores = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
+        self._after_logprobs = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
         self._after_last = b',"logprobs":null,"finish_reason":%b}]' + self._usage + b"}\n\n"
 
     def opening(self) -> bytes:
-        """The first chunk of every choice, which names the role."""
+        """Return the first chunk of every choice, which names the role."""
         return b"".join(self._chunk(ROLE, index) for index in range(len(self._befores)))
 
-    def keep_alive(self) -> bytes:
-        """A real chunk that says nothing: some clients choke on comments."""
-        return self._chunk(NOTHING)
+    def heartbeat(self) -> bytes:
+        """Return a chunk without text, since some clients choke on comments."""
+        return self._chunk(EMPTY)
 
     def event(self, event: InferenceEvent) -> bytes:
-        """What the client is told about an event; nothing for those that this protocol does not know."""
+        """Return the chunks for an event; nothing for those that this protocol does not know."""
         match event:
-            case TextDelta(text, index, scores):
+            case TextDelta(text, index, logprobs):
                 delta = b'{"content":%b}' % json_string(text)
-                if scores:
-                    return self._befores[index] + delta + self._after_scores % chat_logprobs(scores)
+                if logprobs:
+                    return self._befores[index] + delta + self._after_logprobs % chat_logprobs(logprobs)
                 return self._chunk(delta, index)
             case ReasoningDelta(text, index):
-                return self._chunk(self._reasoning(json_string(text)), index)
+                return self._chunk(_reasoning(json_string(text)), index)
             case ToolCallDelta():
-                return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _call(event), event.index)
+                return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _tool_call(event), event.index)
             case PromptProgress() if self._with_progress:
-                return self.keep_alive().removesuffix(b"}\n\n") + _progress(event)
+                return self.heartbeat().removesuffix(b"}\n\n") + _progress(event)
             case Finished():
-                return self._ending(event)
+                return self._finish_choice(event)
             case Failed(problem):
                 return self.failure(problem)
             case _:
@@ -92,20 +89,20 @@ class ChatStream(OpenAIStream):
     def _chunk(self, delta: bytes, index: int = 0) -> bytes:
         return self._befores[index] + delta + self._after
 
-    def _reasoning(self, text: bytes) -> bytes:
-        if self._copy:
-            return b'{"content":null,"reasoning_content":%b,"reasoning":%b}' % (text, text)
-        return b'{"content":null,"reasoning_content":%b}' % text
-
     def _last_chunk(self, index: int, reason: bytes) -> bytes:
         return self._befores[index] + b"{}" + self._after_last % reason
 
 
-def _call(event: ToolCallDelta) -> bytes:
+def _reasoning(text: bytes) -> bytes:
+    # Clients are split over the name.
+    return b'{"content":null,"reasoning_content":%b,"reasoning":%b}' % (text, text)
+
+
+def _tool_call(event: ToolCallDelta) -> bytes:
     arguments = json_string(event.arguments)
     if event.id is None:
         return b'{"index":%d,"function":{"arguments":%b}}' % (event.call, arguments)
-    # Clients concatenate what repeats, so id and name are said once.
+    # Clients concatenate what repeats, so id and name are sent once.
     return b'{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
         event.call,
         json_string(event.id),

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from greenroom.http.answering.json_encoding import json_ascii, json_string
+from greenroom.http.openai.chunk_stream import ChunkStream
 from greenroom.http.openai.logprobs import CompletionLogprobs
-from greenroom.http.openai.stream import OpenAIStream
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
 
 
-class CompletionStream(OpenAIStream):
+class CompletionStream(ChunkStream):
     """Formats one streamed answer, which has one choice or several for every prompt.
 
     Args:
         answer_id: `cmpl-…`, the same in every chunk.
         created: Unix time in seconds.
-        include_usage: The client asked for a usage chunk at the end.
         echoes: What each choice begins with: its prompt if the client wants that back, else nothing.
-        choices: Of each prompt.
+        choices_per_prompt: How many choices each prompt has.
+        include_usage: The client asked for a usage chunk at the end.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class CompletionStream(OpenAIStream):
         created: int,
         echoes: tuple[str, ...],
         *,
-        choices: int = 1,
+        choices_per_prompt: int = 1,
         include_usage: bool = False,
     ) -> None:
         super().__init__(
@@ -34,29 +34,29 @@ class CompletionStream(OpenAIStream):
             answer_id,
             model,
             created,
-            streams=len(echoes),
-            choices=choices,
+            choices=len(echoes),
+            choices_per_prompt=choices_per_prompt,
             include_usage=include_usage,
         )
         self._echoes = echoes
-        self._scores = [CompletionLogprobs(len(echo)) for echo in echoes]
+        self._logprobs = [CompletionLogprobs(len(echo)) for echo in echoes]
 
     def opening(self) -> bytes:
-        """The prompts, if the client wants them back."""
+        """Return the prompts if the client wants them back."""
         return b"".join(self._chunk(i, echo) for i, echo in enumerate(self._echoes) if echo)
 
-    def keep_alive(self) -> bytes:
-        """A real chunk that says nothing: some clients choke on comments."""
+    def heartbeat(self) -> bytes:
+        """Return a chunk without text, since some clients choke on comments."""
         return self._chunk(0, "")
 
     def event(self, event: InferenceEvent) -> bytes:
-        """What the client is told about an event; nothing for those that this protocol does not know."""
+        """Return the chunks for an event; nothing for those that this protocol does not know."""
         match event:
-            case TextDelta(text, index, scores):
-                said = json_ascii(self._scores[index].add(scores)) if scores else b"null"
-                return self._chunk(index, text, logprobs=said)
+            case TextDelta(text, index, logprobs):
+                encoded = json_ascii(self._logprobs[index].add(logprobs)) if logprobs else b"null"
+                return self._chunk(index, text, logprobs=encoded)
             case Finished():
-                return self._ending(event)
+                return self._finish_choice(event)
             case Failed(problem):
                 return self.failure(problem)
             case _:

@@ -8,15 +8,15 @@ import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.answering import json_response
 from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.http_responses import json_response
 from greenroom.schemas.model_protocol import ListModels, ModelList, PoolMessage
 from greenroom.schemas.openai.models import Model, Models
 from greenroom.schemas.problems import ProblemError, model_not_found
 
 
 def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     routes = Blueprint("models", __name__)
 
     async def listed() -> tuple[Model, ...]:

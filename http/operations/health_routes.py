@@ -7,8 +7,8 @@ import os
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.answering import json_response
 from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.http_responses import json_response
 from greenroom.schemas.model_protocol import DescribePool, PoolMessage, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -16,7 +16,7 @@ WELCOME = "Greenroom is running. OpenAI clients: base_url is this address with /
 
 
 def health_routes(pool: Ref[PoolMessage]) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     routes = Blueprint("health", __name__)
 
     @routes.get("/")

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.http.answering.event_stream import KEEP_ALIVE, EventStream
+from greenroom.http.answering.event_stream import HEARTBEAT, EventStream
 from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.schemas.events import Finished, InferenceEvent, PromptProgress, TextDelta, Usage
 
@@ -46,5 +46,5 @@ async def test_a_long_prefill_that_reports_progress_is_not_silence(
             heard.append((trio.current_time(), piece))
     times = [at for at, _ in heard]
     silences = [later - earlier for earlier, later in pairwise(times)]
-    assert max(silences) <= KEEP_ALIVE
-    assert [piece for _, piece in heard].count(formatter.keep_alive()) == 3
+    assert max(silences) <= HEARTBEAT
+    assert [piece for _, piece in heard].count(formatter.heartbeat()) == 3

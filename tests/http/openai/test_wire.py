@@ -10,15 +10,16 @@ import openai.types.chat as chat_types
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from greenroom.http.answering.collected_answer import Choice
+from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice
 from greenroom.http.answering.json_encoding import json_string
 from greenroom.http.answering.request_parameters import refuse_unsupported
 from greenroom.http.guard.request_body import MAX_CONTAINERS, decode_json
+from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.http.openai.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completion_stream import CompletionStream
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT, UNSUPPORTED_IN_COMPLETIONS
-from greenroom.http.openai.whole_answers import chat_completion, completion
 from greenroom.schemas.events import (
     Admitted,
     Failed,
@@ -33,7 +34,7 @@ from greenroom.schemas.events import (
 )
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.completions import CompletionRequest
+from greenroom.schemas.openai.completions import CompletionRequest, Prompts
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError, model_crashed
 from greenroom.schemas.requests import ChatInput, InferenceRequest
@@ -350,6 +351,16 @@ def streamed(events: list[InferenceEvent], **options: Any) -> bytes:
     return sent
 
 
+def complete(events: list[InferenceEvent]) -> dict[str, Any]:
+    """What a client receives that does not want a stream."""
+    collector = ChoiceCollector()
+    for event in events:
+        collector.add(event)
+    choice = collector.collected()
+    assert choice is not None
+    return ChatFormatter(ChatRequest("m", ()), "chatcmpl-1", 1, 123).whole("m", [choice])
+
+
 def chunks(sent: bytes) -> list[dict[str, Any]]:
     """The chunks in it; `[DONE]` is the last line, once."""
     lines = sent.split(b"\n\n")
@@ -427,12 +438,7 @@ def test_openais_accumulator_reads_a_stream_as_the_whole_answer(events: list[Inf
     state: Any = ChatCompletionStreamState()
     for chunk in chunks(streamed(events)):
         state.handle_chunk(chat_types.ChatCompletionChunk.model_validate(chunk))
-    choice = Choice()
-    for event in events:
-        choice.add(event)
-    whole = chat_types.ChatCompletion.model_validate_json(
-        json.dumps(chat_completion("chatcmpl-1", "m", 123, [choice])), strict=True
-    )
+    whole = chat_types.ChatCompletion.model_validate_json(json.dumps(complete(events)), strict=True)
     from_stream = state.get_final_completion().choices[0]
     assert from_stream.finish_reason == whole.choices[0].finish_reason
     assert (from_stream.message.content or "") == (whole.choices[0].message.content or "")
@@ -444,10 +450,7 @@ def called(message: Any) -> list[tuple[str, str, str]]:
 
 
 def test_a_whole_chat_has_every_required_key() -> None:
-    choice = Choice()
-    for event in CALLS[1:]:
-        choice.add(event)
-    answer = chat_completion("chatcmpl-1", "m", 123, [choice])
+    answer = complete(CALLS[1:])
     assert set(answer) >= {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"}
     [told] = answer["choices"]
     assert set(told) == {"index", "message", "finish_reason", "logprobs"}
@@ -478,7 +481,7 @@ def test_a_failure_is_told_and_then_done() -> None:
 
 def test_keeping_alive_is_a_real_chunk_that_says_nothing() -> None:
     for formatter in (ChatStream("i", "m", 1), CompletionStream("i", "m", 1, ("",))):
-        sent = formatter.keep_alive()
+        sent = formatter.heartbeat()
         assert sent.startswith(b"data: {")
         [choice] = json.loads(sent.removeprefix(b"data: "))["choices"]
         assert choice["finish_reason"] is None
@@ -508,10 +511,11 @@ def test_streamed_completions_index_their_prompts() -> None:
 
 def test_whole_completions_have_a_choice_for_every_prompt() -> None:
     choices = [
-        Choice(texts=[" or", " not"], finished=Finished("length", Usage(1, 2))),
-        Choice(texts=["x"], finished=Finished("stop", Usage(3, 4))),
+        CollectedChoice(" or not", "", (), (), Finished("length", Usage(1, 2))),
+        CollectedChoice("x", "", (), (), Finished("stop", Usage(3, 4))),
     ]
-    answer = completion("cmpl-1", "m", 123, ("to be", ""), choices)
+    wire = CompletionRequest("m", Prompts(("to be", "")))
+    answer = CompletionFormatter(wire, "cmpl-1", ("to be", ""), 1, 123).whole("m", choices)
     read = wire_types.Completion.model_validate_json(json.dumps(answer), strict=True)
     assert [choice.text for choice in read.choices] == ["to be or not", "x"]
     assert answer["choices"][0]["logprobs"] is None

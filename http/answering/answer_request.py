@@ -1,0 +1,85 @@
+"""The road that every protocol's requests for text share: ask the pool, answer whole or as a stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from quart import Response
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.generation import Generation
+from greenroom.http.answering.collected_answer import CollectedChoice, collect_choices
+from greenroom.http.answering.current_request import request_resources
+from greenroom.http.answering.event_stream import EventStream, StreamFormatter
+from greenroom.http.answering.http_responses import json_response, stream_response
+from greenroom.http.answering.parallel_generations import ParallelEventStream, ParallelGenerations
+from greenroom.http.answering.response_timing import wait_for_admission, wait_for_first_event
+from greenroom.schemas.events import InferenceEvent
+from greenroom.schemas.model_protocol import PoolMessage
+from greenroom.schemas.requests import InferenceRequest
+
+
+class AnswerFormatter(Protocol):
+    """What knows how a protocol says the answer to one request."""
+
+    def stream(self, model: str) -> StreamFormatter:
+        """Return what formats the answer of that model as a stream."""
+
+    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> object:
+        """Return the complete answer of that model as JSON has it."""
+
+
+async def answer_request(
+    pool: Ref[PoolMessage],
+    requests: Sequence[InferenceRequest],
+    formatter: AnswerFormatter,
+    *,
+    stream: bool,
+    status_timeout: float,
+) -> Response:
+    """Generate, and return the answer: complete, or as a stream that has begun.
+
+    The generations end with the HTTP request, whether its answer was sent or its client has left.
+
+    Args:
+        requests: The prompts of one HTTP request, alike in all but their input; their order and that of their
+            choices numbers the choices of the answer.
+        status_timeout: Seconds that the client of a stream waits for its status at most.
+
+    Raises:
+        ProblemError: The request is refused, or failed before its status was sent.
+    """
+    resources = request_resources()
+    generations = [resources.enter_context(Generation(pool, request)) for request in requests]
+    received = await _wait_for_status(generations, status_timeout if stream else math.inf)
+    model = generations[0].key.model
+    if stream:
+        return stream_response(_event_stream(generations, formatter.stream(model), received))
+    return json_response(formatter.whole(model, await _collect(generations, received)))
+
+
+async def _wait_for_status(generations: Sequence[Generation], status_timeout: float) -> list[InferenceEvent]:
+    if len(generations) == 1:
+        return await wait_for_first_event(generations[0], status_timeout)
+    await wait_for_admission(generations, status_timeout)
+    return []
+
+
+def _event_stream(
+    generations: Sequence[Generation], formatter: StreamFormatter, received: list[InferenceEvent]
+) -> EventStream:
+    if len(generations) == 1:
+        return EventStream(generations[0], formatter, received)
+    return ParallelEventStream(ParallelGenerations(generations), formatter)
+
+
+async def _collect(
+    generations: Sequence[Generation], received: list[InferenceEvent]
+) -> list[CollectedChoice]:
+    choices = sum(generation.request.choices for generation in generations)
+    if len(generations) == 1:
+        return await collect_choices(generations[0], choices, received)
+    async with ParallelGenerations(generations) as events:
+        return await collect_choices(events, choices)

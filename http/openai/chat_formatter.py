@@ -1,0 +1,80 @@
+"""From events to the wire: the answer to a chat, as a stream or complete."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.http.openai.chunk_stream import finish_reason, system_fingerprint, wants_usage
+from greenroom.http.openai.logprobs import chat_logprobs
+from greenroom.http.openai.usage import usage_body
+from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.openai.answers import ChatChoice, ChatCompletion, ChatMessage
+from greenroom.schemas.openai.chat import ChatRequest
+
+
+@attrs.frozen
+class ChatFormatter:
+    """Formats the answer to one chat.
+
+    Args:
+        wire: What the client asked for.
+        answer_id: `chatcmpl-…`.
+        choices: How many answers there are.
+        created: Unix time in seconds.
+    """
+
+    wire: ChatRequest
+    answer_id: str
+    choices: int = 1
+    created: int = attrs.field(factory=lambda: int(time.time()))
+
+    def stream(self, model: str) -> ChatStream:
+        """Return what formats the answer as chunks."""
+        return ChatStream(
+            self.answer_id,
+            model,
+            self.created,
+            choices=self.choices,
+            include_usage=wants_usage(self.wire.stream_options),
+            with_progress=bool(self.wire.return_progress),
+        )
+
+    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
+        """Return the answer as `chat.completion`."""
+        answer = ChatCompletion(
+            self.answer_id,
+            self.created,
+            model,
+            tuple(_choice(i, choice) for i, choice in enumerate(choices)),
+            usage_body((choice.finished for choice in choices), self.choices),
+            system_fingerprint(),
+        )
+        return attrs.asdict(answer, filter=_is_sent)
+
+
+def _choice(index: int, choice: CollectedChoice) -> ChatChoice:
+    thought = choice.thought or None
+    message = ChatMessage(
+        content=None if choice.tool_calls and not choice.text else choice.text,
+        reasoning_content=thought,
+        reasoning=thought,
+        tool_calls=tuple(map(_tool_call, choice.tool_calls)) or None,
+    )
+    logprobs = json.loads(chat_logprobs(choice.logprobs))
+    return ChatChoice(index, message, finish_reason(choice.finished), logprobs)
+
+
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _is_sent(field: attrs.Attribute[Any], value: Any) -> bool:
+    return value is not None or not field.metadata.get("optional", False)

@@ -1,0 +1,33 @@
+"""The tokens of a request, in OpenAI's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from greenroom.schemas.events import Finished
+from greenroom.schemas.openai.answers import UsageBody
+
+
+def usage_body(ends: Iterable[Finished], choices: int) -> UsageBody:
+    """Return the sum over the prompts of a request.
+
+    Args:
+        ends: Of all its choices.
+        choices: Of each prompt, which counts once.
+    """
+    ends = list(ends)
+    usages = [end.usage for end in ends]
+    prompts = [end.usage for end in ends if end.index % choices == 0]
+    prompt, generated = sum(usage.prompt for usage in prompts), sum(usage.generated for usage in usages)
+    return UsageBody(
+        prompt_tokens=prompt,
+        completion_tokens=generated,
+        total_tokens=prompt + generated,
+        prompt_tokens_details={"cached_tokens": sum(usage.cached for usage in prompts), "audio_tokens": 0},
+        completion_tokens_details={
+            "reasoning_tokens": sum(usage.reasoning for usage in usages),
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": sum(usage.accepted for usage in usages),
+            "rejected_prediction_tokens": sum(usage.drafted - usage.accepted for usage in usages),
+        },
+    )
