@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from greenroom.http.bench.reading import Answer
+from greenroom.http.bench.answer import Answer
 
 
 @attrs.frozen
@@ -20,13 +20,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """The spread of at least one value."""
+        """Return the spread of at least one value."""
         ordered = sorted(values)
         return cls(statistics.median(ordered), ordered[0], ordered[-1])
 
 
 @attrs.frozen
-class Quantity:
+class Metric:
     """What a scenario measures in every run.
 
     Args:
@@ -45,7 +45,7 @@ class Sample:
     """What one run of a scenario showed on one server.
 
     Args:
-        values: By name of the scenario's quantities; what could not be measured is missing.
+        values: By name of the scenario's metrics; what could not be measured is missing.
         errors: What went wrong besides the errors of the answers.
         series: Numbers by name that only a plot shows.
     """
@@ -58,7 +58,7 @@ class Sample:
 
 @attrs.frozen
 class Figure:
-    """One quantity over all runs.
+    """One metric over all runs.
 
     Args:
         runs: Its value in each run; None where it could not be measured.
@@ -75,11 +75,11 @@ class Figure:
         values = [value for value in self.runs if value is not None]
         return Spread.of(values) if values else None
 
-    def over(self, other: Figure) -> Figure:
-        """The ratio of two servers, run by run."""
+    def ratio_to(self, other: Figure) -> Figure:
+        """Return the ratio of two servers, run by run."""
         pairs = zip(self.runs, other.runs, strict=True)
         return Figure(
-            self.label, "", 2, [mine / theirs if mine and theirs else None for mine, theirs in pairs]
+            self.label, "", 2, [first / second if first and second else None for first, second in pairs]
         )
 
 
@@ -106,17 +106,17 @@ class Result:
     series: Sequence[Mapping[str, Sequence[float]]]
 
 
-def summarise(
-    scenario: str, case: str, server: str, quantities: Mapping[str, Quantity], samples: Sequence[Sample]
+def summarize(
+    scenario: str, case: str, server: str, metrics: Mapping[str, Metric], samples: Sequence[Sample]
 ) -> Result:
-    """The runs of one scenario on one server, one after the other."""
+    """Return the result of all runs of one scenario on one server."""
     answers = [answer for sample in samples for answer in sample.answers]
     complete = [answer for answer in answers if answer.error is None]
     figures = {
         name: Figure(
-            quantity.label, quantity.unit, quantity.digits, [sample.values.get(name) for sample in samples]
+            metric.label, metric.unit, metric.digits, [sample.values.get(name) for sample in samples]
         )
-        for name, quantity in quantities.items()
+        for name, metric in metrics.items()
     }
     errors = {answer.error for answer in answers if answer.error is not None}
     return Result(
@@ -134,13 +134,13 @@ def summarise(
 
 
 def percentile(values: Iterable[float], rank: int) -> float:
-    """The nearest-rank percentile of at least one value: one that occurred."""
+    """Return the nearest-rank percentile of at least one value: a value that occurred."""
     ordered = sorted(values)
     return ordered[max(-(-len(ordered) * rank // 100), 1) - 1]
 
 
-def rate(answers: Iterable[Answer]) -> float:
-    """Tokens a second of answers that ran together, from the first request to the last token."""
+def tokens_per_second(answers: Iterable[Answer]) -> float:
+    """Return the tokens a second of answers that ran together, from the first request to the last token."""
     begun = [answer for answer in answers if answer.arrivals]
     if not begun:
         return 0.0

@@ -12,18 +12,18 @@ import attrs
 import h11
 import httpx
 
-from greenroom.http.bench.recorder import Recorder, Recording
+from greenroom.http.bench.response_recorder import RecordedResponse, ResponseRecorder
 
 ChatMessages = Sequence[Mapping[str, str]]
 
 
 class BenchError(Exception):
-    """The measurement cannot be made; said in one sentence."""
+    """The measurement cannot be made; the message is one sentence."""
 
 
 @attrs.frozen
-class Target:
-    """Whom to ask.
+class Endpoint:
+    """Where requests go, and what all of them carry.
 
     Args:
         base: Address without `/v1`.
@@ -38,11 +38,11 @@ class Target:
     extra: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-async def find_target(url: str, model: str | None, api_key: str, extra: Mapping[str, Any]) -> Target:
-    """The server at `url`; without a `model`, the first that it lists.
+async def find_endpoint(url: str, model: str | None, api_key: str, extra: Mapping[str, Any]) -> Endpoint:
+    """Return the endpoint at `url`; without a `model`, the first that it lists.
 
     Raises:
-        BenchError: Nobody answers there, or no model is listed.
+        BenchError: No server answers there, or no model is listed.
     """
     base = url.rstrip("/").removesuffix("/v1")
     if model is None:
@@ -52,52 +52,54 @@ async def find_target(url: str, model: str | None, api_key: str, extra: Mapping[
             model = str(listed[0]["id"])
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, IndexError, TypeError) as problem:
             raise BenchError(f"{base}/v1/models: {problem or type(problem).__name__}") from problem
-    return Target(base, model, api_key, extra)
+    return Endpoint(base, model, api_key, extra)
 
 
 class LoadClient:
     """Sends chat requests to one target; greedy by default, so that a bare loop can repeat the answer."""
 
-    def __init__(self, target: Target, recorder: Recorder) -> None:
-        self.target = target
+    def __init__(self, target: Endpoint, recorder: ResponseRecorder) -> None:
+        self.endpoint = target
         self._recorder = recorder
         self._url = urlsplit(target.base)
 
-    async def ask(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> Recording:
-        """One streamed answer, complete but not read yet: reading takes time that others are measured in."""
-        async with self.open(messages, max_tokens, **fields) as recording:
-            await recording.done.wait()
-        return recording
+    async def ask(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> RecordedResponse:
+        """Return a complete response, not parsed yet: parsing takes time in which others are measured."""
+        async with self.stream(messages, max_tokens, **fields) as response:
+            await response.done.wait()
+        return response
 
     @asynccontextmanager
-    async def open(self, messages: ChatMessages, max_tokens: int, **fields: Any) -> AsyncIterator[Recording]:
-        """A streamed answer that is still coming; leaving it hangs up.
+    async def stream(
+        self, messages: ChatMessages, max_tokens: int, **fields: Any
+    ) -> AsyncIterator[RecordedResponse]:
+        """Send a request, and yield its response while it arrives; leaving disconnects.
 
         Raises:
-            BenchError: Nobody listens there.
+            BenchError: No server listens there.
         """
         body = {
-            "model": self.target.model,
+            "model": self.endpoint.model,
             "messages": messages,
             "max_tokens": max_tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **self.target.extra,
+            **self.endpoint.extra,
             **fields,
         }
         async with AsyncExitStack() as stack:
             try:
                 request = self._request(json.dumps(body).encode())
-                recording = await stack.enter_async_context(self._recorder.open(self._url, request))
+                response = await stack.enter_async_context(self._recorder.open(self._url, request))
             except OSError as problem:
-                raise BenchError(f"{self.target.base}: {problem}") from problem
-            yield recording
+                raise BenchError(f"{self.endpoint.base}: {problem}") from problem
+            yield response
 
     def _request(self, body: bytes) -> bytes:
         headers = [
             ("Host", self._url.netloc),
-            ("Authorization", f"Bearer {self.target.api_key}"),
+            ("Authorization", f"Bearer {self.endpoint.api_key}"),
             ("Content-Type", "application/json"),
             ("Content-Length", str(len(body))),
             ("Connection", "close"),

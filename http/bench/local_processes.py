@@ -21,7 +21,7 @@ LOOP_SECONDS = 900
 
 @attrs.frozen
 class BareRun:
-    """What a loop without a server took for the same prompts and as many tokens.
+    """What a loop without a server needed for the same prompts and as many tokens.
 
     Args:
         seconds: Wall time of prefill and decoding.
@@ -46,7 +46,7 @@ class LocalServer:
 
 @asynccontextmanager
 async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncIterator[LocalServer]:
-    """`greenroom serve MODEL` on a free port.
+    """Run `greenroom serve MODEL` on a free port.
 
     Raises:
         BenchError: It does not start.
@@ -61,7 +61,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     assert process.stderr is not None
-    lines = _Lines(process.stderr)
+    lines = _LineReader(process.stderr)
     try:
         with trio.move_on_after(START_SECONDS):
             while line := await lines.next():
@@ -88,7 +88,7 @@ class BareLoops:
         assert process.stdin is not None
         assert process.stdout is not None
         self._input = process.stdin
-        self._lines = _Lines(process.stdout)
+        self._lines = _LineReader(process.stdout)
 
     async def run(self, loop: str, prompts: Sequence[ChatMessages], tokens: Sequence[int]) -> BareRun:
         """Prefill and decode all prompts together.
@@ -103,8 +103,8 @@ class BareLoops:
         Raises:
             BenchError: The loop cannot run.
         """
-        order: Mapping[str, Any] = {"loop": loop, "prompts": list(prompts), "tokens": list(tokens)}
-        await self._input.send_all(json.dumps(order).encode() + b"\n")
+        task: Mapping[str, Any] = {"loop": loop, "prompts": list(prompts), "tokens": list(tokens)}
+        await self._input.send_all(json.dumps(task).encode() + b"\n")
         with trio.move_on_after(LOOP_SECONDS):
             answer = _as_event(await self._lines.next())
             if "seconds" in answer:
@@ -115,7 +115,7 @@ class BareLoops:
 
 @asynccontextmanager
 async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
-    """The process in which the bare loops run; it computes only while `run` waits for it."""
+    """Start the process of the bare loops; it computes only while `run` waits for it."""
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "greenroom.engine.baseline.process", model],
         stdin=subprocess.PIPE,
@@ -130,7 +130,7 @@ async def open_bare_loops(model: str) -> AsyncIterator[BareLoops]:
             await process.wait()
 
 
-class _Lines:
+class _LineReader:
     """Lines of a pipe."""
 
     def __init__(self, pipe: trio.abc.ReceiveStream) -> None:
@@ -139,7 +139,7 @@ class _Lines:
         self.last = b""
 
     async def next(self) -> bytes:
-        """The next line, or nothing at the end."""
+        """Return the next line, or nothing at the end."""
         while b"\n" not in self._unread:
             piece = await self._pipe.receive_some()
             if not piece:
@@ -149,7 +149,7 @@ class _Lines:
         return self.last + b"\n"
 
     async def discard(self) -> None:
-        """Keep the pipe from filling up."""
+        """Read and discard the rest, so that the pipe does not fill up."""
         while await self._pipe.receive_some():
             pass
 

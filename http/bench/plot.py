@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Panel = Callable[["Axes", Sequence[Result]], None]
-_COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
+_COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 
 
 def is_drawable() -> bool:
@@ -47,24 +47,24 @@ def draw(results: Sequence[Result], title: str, file: Path) -> None:
 
 
 def _bars(axes: Axes, results: Sequence[Result], shown: Mapping[str, str]) -> None:
-    """Medians with their extremes, one group of bars for each quantity."""
+    """Draw medians with their extremes, one group of bars for each metric."""
     bars = [
-        (f"{label}\n{_name(result, results)}", figure, colour)
-        for (name, label), colour in zip(shown.items(), _COLOURS, strict=False)
+        (f"{label}\n{_label(result, results)}", figure, color)
+        for (name, label), color in zip(shown.items(), _COLORS, strict=False)
         for result in results
         if (figure := result.figures.get(name)) is not None
     ]
-    for position, (_, figure, colour) in enumerate(bars):
-        _bar(axes, position, figure, colour)
+    for position, (_, figure, color) in enumerate(bars):
+        _bar(axes, position, figure, color)
     axes.set_xticks(range(len(bars)), [label for label, _, _ in bars], fontsize="x-small")
 
 
-def _bar(axes: Axes, position: int, figure: Figure, colour: str) -> None:
+def _bar(axes: Axes, position: int, figure: Figure, color: str) -> None:
     spread = figure.spread
     if spread is None:
         return
     reach = ([spread.median - spread.low], [spread.high - spread.median])
-    axes.bar([position], [spread.median], yerr=reach, capsize=4, width=0.6, color=colour, alpha=0.8)
+    axes.bar([position], [spread.median], yerr=reach, capsize=4, width=0.6, color=color, alpha=0.8)
     axes.annotate(
         f"{spread.median:.{figure.digits}f}",
         (position, spread.high),
@@ -96,19 +96,21 @@ def _mixed(axes: Axes, results: Sequence[Result]) -> None:
         axes, results, {"of_greedy": "mixed over greedy", "of_batch_generator": "mixed over BatchGenerator"}
     )
     axes.axhline(1, color="grey", linewidth=0.8)
-    axes.set(title="Rows with settings of their own", ylabel="ratio, median and extremes", ylim=(0, None))
+    axes.set(
+        title="Requests with parameters of their own", ylabel="ratio, median and extremes", ylim=(0, None)
+    )
 
 
 def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
-    """Every time between two tokens of the streams, in the last run of each server."""
-    for result, colour in zip(results, _COLOURS, strict=False):
+    """Draw every time between two tokens of the streams, in the last run of each server."""
+    for result, color in zip(results, _COLORS, strict=False):
         series = next((series for series in reversed(result.series) if series), None)
         if series is None:
             continue
-        label = f"between tokens, {_name(result, results)}"
-        axes.scatter(series["seconds"], series["gaps"], s=4, color=colour, alpha=0.5, label=label)
+        label = f"between tokens, {_label(result, results)}"
+        axes.scatter(series["seconds"], series["gaps"], s=4, color=color, alpha=0.5, label=label)
         for mark, style in zip(series["marks"], ("--", ":"), strict=True):
-            axes.axvline(mark, color=colour, linestyle=style, linewidth=1)
+            axes.axvline(mark, color=color, linestyle=style, linewidth=1)
     axes.axvline(0, color="black", linewidth=1)
     axes.set(
         title="A long prompt arrives (line), has its first token (dashed) and its last (dotted)",
@@ -116,7 +118,7 @@ def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
         ylabel="ms between tokens",
         yscale="log",
     )
-    _explain(axes)
+    _add_legend(axes)
 
 
 def _shared_prompt(axes: Axes, results: Sequence[Result]) -> None:
@@ -125,7 +127,7 @@ def _shared_prompt(axes: Axes, results: Sequence[Result]) -> None:
 
 
 def _conversation(axes: Axes, results: Sequence[Result]) -> None:
-    """Time to the first token of every turn, median of the runs, and what it is compared with."""
+    """Draw the time to the first token of every turn, median of the runs, and what it is compared with."""
     from matplotlib.ticker import MaxNLocator
 
     lines = {
@@ -133,27 +135,27 @@ def _conversation(axes: Axes, results: Sequence[Result]) -> None:
         "turn": ("turn", "-"),
         "new": ("its new tokens alone", ":"),
     }
-    for result, colour in zip(results, _COLOURS, strict=False):
+    for result, color in zip(results, _COLORS, strict=False):
         runs = [series for series in result.series if series]
         if not runs:
             continue
         turns = range(1, len(runs[0]["turn"]) + 1)
         for name, (label, style) in lines.items():
             middle = [statistics.median(run[name][turn - 1] for run in runs) for turn in turns]
-            axes.plot(turns, middle, style, color=colour, label=f"{label}, {_name(result, results)}")
+            axes.plot(turns, middle, style, color=color, label=f"{label}, {_label(result, results)}")
         low, high = ([end(run["turn"][turn - 1] for run in runs) for turn in turns] for end in (min, max))
-        axes.fill_between(turns, low, high, color=colour, alpha=0.2)
+        axes.fill_between(turns, low, high, color=color, alpha=0.2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(title="A growing conversation", xlabel="turn", ylabel="ms to the first token", ylim=(0, None))
-    _explain(axes)
+    _add_legend(axes)
 
 
-def _explain(axes: Axes) -> None:
+def _add_legend(axes: Axes) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
 
 
-def _name(result: Result, results: Sequence[Result]) -> str:
+def _label(result: Result, results: Sequence[Result]) -> str:
     several = len({other.server for other in results}) > 1
     return f"{result.case}\n{result.server}" if several else result.case
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def processor_time(pid: int) -> float:
-    """Seconds of processor time of all threads of a process that live.
+    """Return the seconds of processor time of all living threads of a process.
 
-    Linux tells nanoseconds for each thread; elsewhere `ps` tells hundredths of a second.
+    Linux counts nanoseconds for each thread; elsewhere `ps` shows hundredths of a second.
     """
     threads = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
     if threads:

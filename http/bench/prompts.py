@@ -1,4 +1,4 @@
-"""Prompts that nobody has seen: new random words in every run, so that caches cannot flatter."""
+"""Prompts that are in no cache: new random words in every run, so that caches cannot flatter."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Prompts:
         self._random = random.Random(seed)
 
     def text(self, words: int) -> str:
-        """That many random words."""
+        """Return that many random words."""
         return " ".join(self._random.choices(WORDS, k=words))
 
     def chat(self, words: int) -> ChatMessages:
-        """A conversation of one message."""
+        """Return a conversation of one message."""
         return [{"role": "user", "content": self.text(words)}]
 
-    def seed(self) -> int:
-        """For a row of its own, or for other prompts."""
+    def new_seed(self) -> int:
+        """Return a seed for a request, or for other prompts."""
         return self._random.getrandbits(31)

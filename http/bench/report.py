@@ -10,18 +10,18 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from greenroom.http.bench.environment import describe_environment
 from greenroom.http.bench.figures import Figure, Result
-from greenroom.http.bench.machine import circumstances
 
 Results = Sequence[Sequence[Result]]
 """By scenario, and in that by server."""
 
 
 def as_json(results: Results, model: str) -> dict[str, Any]:
-    """Everything that was measured, with machine, versions and command."""
+    """Return everything that was measured, with machine, versions and command."""
     return {
         "model": model,
-        **circumstances(),
+        **describe_environment(),
         "results": [_document(result) for row in results for result in row],
         "ratios": [
             {"scenario": first.scenario, "case": first.case, "figures": _figures(_ratios(first, second))}
@@ -31,7 +31,7 @@ def as_json(results: Results, model: str) -> dict[str, Any]:
 
 
 def print_tables(results: Results, model: str, console: Console) -> None:
-    """One table for each scenario, or for each case of one if two servers are compared."""
+    """Print one table for each scenario, or for each case of one if two servers are compared."""
     compared = [row for row in results if len(row) == 2]
     kinds = dict.fromkeys(row[0].scenario for row in results if len(row) == 1)
     cases = [[row[0] for row in results if row[0].scenario == kind] for kind in kinds]
@@ -111,7 +111,7 @@ def _digits(figure: Figure, largest: float) -> int:
 
 def _ratios(first: Result, second: Result) -> dict[str, Figure]:
     both = [name for name in first.figures if name in second.figures]
-    ratios = {name: first.figures[name].over(second.figures[name]) for name in both}
+    ratios = {name: first.figures[name].ratio_to(second.figures[name]) for name in both}
     return {name: ratio for name, ratio in ratios.items() if ratio.spread is not None}
 
 

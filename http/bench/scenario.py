@@ -1,4 +1,4 @@
-"""What every scenario is: one shape of load, the quantities that it shows, and how one run of it goes."""
+"""What every scenario is: one shape of load, its metrics, and how one run of it goes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from greenroom.http.bench.figures import Quantity, Sample
+from greenroom.http.bench.figures import Metric, Sample
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.target_server import TargetServer
 
@@ -15,7 +15,7 @@ class Scenario(ABC):
     """One shape of load. A run is one pass through it with prompts of its own."""
 
     name: ClassVar[str]
-    quantities: ClassVar[Mapping[str, Quantity]]
+    metrics: ClassVar[Mapping[str, Metric]]
     warm_ups: ClassVar[int] = 1
     """Runs that do not count. MLX compiles kernels for the shapes that it meets, on the CPU for half a second
     each."""
@@ -26,8 +26,8 @@ class Scenario(ABC):
         return ""
 
     @abstractmethod
-    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
-        """Ask, and return when all answers are complete.
+    async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
+        """Send requests, and return when all answers are complete.
 
         Args:
             number: Which run this is, from 0; negative while warming up. What a run compares goes first in

@@ -26,14 +26,14 @@ SCENARIOS = ("streams", "mixed", "long-prompt", "shared-prompt", "conversation")
 
 @attrs.frozen
 class Plan:
-    """What the user asked for."""
+    """What the user asked to measure."""
 
     target: str
     model: str | None
     against: str | None
     scenario: tuple[str, ...]
     concurrency: tuple[int, ...]
-    rows: int
+    requests: int
     beside: int
     long_tokens: int
     turns: int
@@ -50,7 +50,7 @@ class Plan:
         return _is_url(self.target)
 
     def scenarios(self) -> list[Scenario]:
-        """In the order in which they are asked for."""
+        """Return the scenarios in the order in which they were named."""
         from greenroom.http.bench.scenarios.conversation import Conversation
         from greenroom.http.bench.scenarios.long_prompt import LongPrompt
         from greenroom.http.bench.scenarios.mixed import Mixed
@@ -60,7 +60,7 @@ class Plan:
         tokens, words = self.tokens, self.prompt_words
         known: dict[str, list[Scenario]] = {
             "streams": [Streams(streams, tokens, words) for streams in self.concurrency],
-            "mixed": [Mixed(self.rows, tokens, words)],
+            "mixed": [Mixed(self.requests, tokens, words)],
             "long-prompt": [LongPrompt(self.beside, self.long_tokens, stream_words=words)],
             "shared-prompt": [SharedPrompt(self.long_tokens)],
             "conversation": [Conversation(self.turns, tokens, words)],
@@ -100,7 +100,7 @@ def _url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str
 
 
 def _picture(_ctx: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
-    """Whatever would keep the picture from being drawn is told before anything is measured."""
+    """Refuse a picture that could not be drawn before anything is measured."""
     from greenroom.http.bench import plot
 
     if file is None:
@@ -137,7 +137,7 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
     callback=_numbers,
     help="streams: numbers of streams at once.",
 )
-@_count("--rows", 16, "mixed: rows at once.")
+@_count("--requests", 16, "mixed: requests at once.")
 @_count("--beside", 8, "long-prompt: streams that run when the long prompt arrives.")
 @_count("--long-tokens", 3600, "long-prompt, shared-prompt: length of the long prompt, in tokens.")
 @_count("--turns", 10, "conversation: turns after the opening one.")
@@ -169,8 +169,8 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
     \b
     Scenarios:
       streams        several streams that begin together, or one alone
-      mixed          rows with samplings, penalties, seeds and log-probabilities of their own, over greedy
-                     rows; each has to equal what it gets alone
+      mixed          requests with parameters of their own, over greedy ones; each has to
+                     equal what it gets alone
       long-prompt    a long prompt that arrives among running streams
       shared-prompt  a long system prompt, new and repeated
       conversation   a conversation that grows turn by turn
@@ -192,7 +192,7 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
     chosen = Plan(**plan)
     try:
         model, results = trio.run(_measure, chosen, Console(stderr=True))
-        _report(results, model, as_json, picture)
+        _print_report(results, model, as_json, picture)
     except* BenchError as problems:
         problem: BaseException = problems
         while isinstance(problem, BaseExceptionGroup):
@@ -207,16 +207,16 @@ async def _measure(plan: Plan, console: Console) -> tuple[str, Results]:
 
     with console.status("starting") as status:
         async with AsyncExitStack() as stack:
-            contestants = await _contestants(plan, stack)
-            measurement = Measurement(contestants, Prompts(plan.seed), plan.repeats, status.update)
+            targets = await _open_targets(plan, stack)
+            measurement = Measurement(targets, Prompts(plan.seed), plan.repeats, status.update)
             results = [await measurement.measure(scenario) for scenario in plan.scenarios()]
-            return contestants[0].client.target.model, results
+            return targets[0].client.endpoint.model, results
 
 
-async def _contestants(plan: Plan, stack: AsyncExitStack) -> list[TargetServer]:
-    from greenroom.http.bench.load_client import LoadClient, find_target
+async def _open_targets(plan: Plan, stack: AsyncExitStack) -> list[TargetServer]:
+    from greenroom.http.bench.load_client import LoadClient, find_endpoint
     from greenroom.http.bench.local_processes import open_bare_loops, open_local_server
-    from greenroom.http.bench.recorder import open_recorder
+    from greenroom.http.bench.response_recorder import open_response_recorder
     from greenroom.http.bench.target_server import TargetServer
 
     address, pid, loops = plan.target, None, None
@@ -226,16 +226,16 @@ async def _contestants(plan: Plan, stack: AsyncExitStack) -> list[TargetServer]:
         if plan.bare:
             loops = await stack.enter_async_context(open_bare_loops(plan.target))
     key = os.environ.get("OPENAI_API_KEY", "none")
-    recorder = await stack.enter_async_context(open_recorder())
-    target = await find_target(address, plan.model, key, plan.extra)
-    contestants = [TargetServer(LoadClient(target, recorder), pid, loops)]
+    recorder = await stack.enter_async_context(open_response_recorder())
+    target = await find_endpoint(address, plan.model, key, plan.extra)
+    targets = [TargetServer(LoadClient(target, recorder), pid, loops)]
     if plan.against is not None:
-        other = await find_target(plan.against, None, key, plan.extra)
-        contestants.append(TargetServer(LoadClient(other, recorder)))
-    return contestants
+        other = await find_endpoint(plan.against, None, key, plan.extra)
+        targets.append(TargetServer(LoadClient(other, recorder)))
+    return targets
 
 
-def _report(results: Results, model: str, as_json: bool, picture: Path | None) -> None:
+def _print_report(results: Results, model: str, as_json: bool, picture: Path | None) -> None:
     from rich.console import Console
 
     from greenroom.http.bench import plot, report

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.figures import Quantity, Sample
+from greenroom.http.bench.answer import Answer
+from greenroom.http.bench.figures import Metric, Sample
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.reading import Answer
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import TargetServer
 
@@ -19,10 +19,10 @@ _SYSTEM_WORDS = 256
 
 @attrs.frozen
 class Conversation(Scenario):
-    """Turns that each send all that was said; after each, two prompts that nobody knows.
+    """Turns that each send the whole conversation; after each, two prompts that are in no cache.
 
     One of these is as long as the conversation, the other as long as what the turn added to it: the answer
-    before and the new message. A server that forgets nothing needs the time of the second and next to none
+    before and the new message. A server that caches all of it needs the time of the second and next to none
     of that of the first. New tokens cost more at the end of a conversation than at its beginning, since they
     attend to all of it: what they cost there is what mlx-lm needs for them behind a cache of the rest.
 
@@ -33,18 +33,18 @@ class Conversation(Scenario):
     """
 
     name: ClassVar[str] = "conversation"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "last": Quantity("first token, last turn", "ms", 1),
-        "last_cold": Quantity("first token, cold prompt of that length", "ms", 1),
-        "median_over_cold": Quantity("turn over cold, median turn", "", 3),
-        "worst_over_cold": Quantity("turn over cold, worst turn", "", 3),
-        "median_beyond_new": Quantity("turn less its new tokens, over cold, median turn", "", 3),
-        "worst_beyond_new": Quantity("turn less its new tokens, over cold, worst turn", "", 3),
-        "median_beyond_bare": Quantity("turn less its new tokens by mlx-lm, over cold, median turn", "", 3),
-        "worst_beyond_bare": Quantity("turn less its new tokens by mlx-lm, over cold, worst turn", "", 3),
-        "cached": Quantity("cached share of the prompt, worst turn"),
-        "bare": Quantity("mlx-lm's bare prefill of the last cold prompt", "ms", 1),
-        "cold_over_bare": Quantity("cold over mlx-lm's bare prefill, last turn"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "last": Metric("first token, last turn", "ms", 1),
+        "last_cold": Metric("first token, cold prompt of that length", "ms", 1),
+        "median_over_cold": Metric("turn over cold, median turn", "", 3),
+        "worst_over_cold": Metric("turn over cold, worst turn", "", 3),
+        "median_beyond_new": Metric("turn less its new tokens, over cold, median turn", "", 3),
+        "worst_beyond_new": Metric("turn less its new tokens, over cold, worst turn", "", 3),
+        "median_beyond_bare": Metric("turn less its new tokens by mlx-lm, over cold, median turn", "", 3),
+        "worst_beyond_bare": Metric("turn less its new tokens by mlx-lm, over cold, worst turn", "", 3),
+        "cached": Metric("cached share of the prompt, worst turn"),
+        "bare": Metric("mlx-lm's bare prefill of the last cold prompt", "ms", 1),
+        "cold_over_bare": Metric("cold over mlx-lm's bare prefill, last turn"),
     }
 
     turns: int = 10
@@ -55,34 +55,34 @@ class Conversation(Scenario):
     def case(self) -> str:
         return f"{self.turns} turns"
 
-    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
+    async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
         messages: list[Mapping[str, str]] = [{"role": "system", "content": prompts.text(_SYSTEM_WORDS)}]
         answers: list[Answer] = []
         turns: list[_Turn] = []
         length = 0
-        known: tuple[Mapping[str, str], ...] = ()
+        sent: tuple[Mapping[str, str], ...] = ()
         for turn in range(self.turns + 1):
             messages.append({"role": "user", "content": prompts.text(self.words)})
-            earlier, known = known, tuple(messages)
-            said = await contestant.ask(known, self.tokens)
-            answer = said.answer
+            cached, sent = sent, tuple(messages)
+            exchange = await target.ask(sent, self.tokens)
+            answer = exchange.answer
             answers.append(answer)
             if answer.error is not None:
                 return Sample({}, answers)
             messages.append({"role": "assistant", "content": answer.text})
-            grown, length = said.prompt_tokens - length, said.prompt_tokens
+            added, length = exchange.prompt_tokens - length, exchange.prompt_tokens
             if turn == 0:
                 continue
-            new = await contestant.ask(prompts.chat(await contestant.words_for(grown)), 1)
-            cold = await contestant.ask(prompts.chat(await contestant.words_for(length)), 1)
+            new = await target.ask(prompts.chat(await target.words_for_tokens(added)), 1)
+            cold = await target.ask(prompts.chat(await target.words_for_tokens(length)), 1)
             answers += [new.answer, cold.answer]
             if new.answer.error is not None or cold.answer.error is not None:
                 return Sample({}, answers)
-            beside = await contestant.bare_continuation(earlier, known)
-            added = None if beside is None else beside.seconds
-            turns.append(_Turn(length, answer, new.answer.first, cold.answer.first, added))
+            bare = await target.run_bare_continuation(cached, sent)
+            new_first, cold_first = new.answer.time_to_first_token, cold.answer.time_to_first_token
+            turns.append(_Turn(length, answer, new_first, cold_first, None if bare is None else bare.seconds))
         values = _values(turns)
-        bare = await contestant.bare("bare_prefill", [cold])
+        bare = await target.run_bare_loop("bare_prefill", [cold])
         if bare is not None:
             values |= {"bare": bare.seconds * 1e3, "cold_over_bare": turns[-1].cold / bare.seconds}
         return Sample(values, answers, series=_series(turns))
@@ -90,31 +90,38 @@ class Conversation(Scenario):
 
 @attrs.frozen
 class _Turn:
-    """One turn: its answer, and the seconds to the first token of what it is compared with."""
+    """One turn.
+
+    Args:
+        length: Tokens of its prompt.
+        new: Seconds to the first token of a prompt as long as what the turn added.
+        cold: The same of a prompt as long as the conversation.
+        bare: Seconds that mlx-lm needs for what the turn added, behind a cache of the rest.
+    """
 
     length: int
     answer: Answer
     new: float
     cold: float
-    added: float | None
+    bare: float | None
 
     @property
     def over_cold(self) -> float:
-        return self.answer.first / self.cold
+        return self.answer.time_to_first_token / self.cold
 
     @property
     def beyond_new(self) -> float:
-        return (self.answer.first - self.new) / self.cold
+        return (self.answer.time_to_first_token - self.new) / self.cold
 
     @property
     def beyond_bare(self) -> float | None:
-        return None if self.added is None else (self.answer.first - self.added) / self.cold
+        return None if self.bare is None else (self.answer.time_to_first_token - self.bare) / self.cold
 
 
 def _values(turns: list[_Turn]) -> dict[str, float]:
     over, beyond = [turn.over_cold for turn in turns], [turn.beyond_new for turn in turns]
     values = {
-        "last": turns[-1].answer.first * 1e3,
+        "last": turns[-1].answer.time_to_first_token * 1e3,
         "last_cold": turns[-1].cold * 1e3,
         "median_over_cold": statistics.median(over),
         "worst_over_cold": max(over),
@@ -129,10 +136,10 @@ def _values(turns: list[_Turn]) -> dict[str, float]:
 
 
 def _series(turns: list[_Turn]) -> dict[str, list[float]]:
-    added = {"added": [turn.added * 1e3 for turn in turns if turn.added is not None]}
-    return added | {
+    bare = {"added": [turn.bare * 1e3 for turn in turns if turn.bare is not None]}
+    return bare | {
         "tokens": [turn.length for turn in turns],
-        "turn": [turn.answer.first * 1e3 for turn in turns],
+        "turn": [turn.answer.time_to_first_token * 1e3 for turn in turns],
         "new": [turn.new * 1e3 for turn in turns],
         "cold": [turn.cold * 1e3 for turn in turns],
     }

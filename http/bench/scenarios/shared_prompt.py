@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.figures import Quantity, Sample
+from greenroom.http.bench.figures import Metric, Sample
 from greenroom.http.bench.load_client import ChatMessages
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.scenario import Scenario
@@ -28,15 +28,15 @@ class SharedPrompt(Scenario):
     """
 
     name: ClassVar[str] = "shared-prompt"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "cold": Quantity("first token, new system prompt", "ms", 0),
-        "repeated": Quantity("first token, repeated (median of the run)", "ms", 1),
-        "worst": Quantity("first token, repeated (slowest of the run)", "ms", 1),
-        "repeated_over_cold": Quantity("repeated over cold", "", 3),
-        "worst_over_cold": Quantity("slowest repeated over cold", "", 3),
-        "cached": Quantity("cached share of the repeated prompt"),
-        "bare": Quantity("mlx-lm's bare prefill of the new one", "ms", 0),
-        "cold_over_bare": Quantity("cold over mlx-lm's bare prefill"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "cold": Metric("first token, new system prompt", "ms", 0),
+        "repeated": Metric("first token, repeated (median of the run)", "ms", 1),
+        "worst": Metric("first token, repeated (slowest of the run)", "ms", 1),
+        "repeated_over_cold": Metric("repeated over cold", "", 3),
+        "worst_over_cold": Metric("slowest repeated over cold", "", 3),
+        "cached": Metric("cached share of the repeated prompt"),
+        "bare": Metric("mlx-lm's bare prefill of the new one", "ms", 0),
+        "cold_over_bare": Metric("cold over mlx-lm's bare prefill"),
     }
 
     prompt_tokens: int = 3600
@@ -47,19 +47,19 @@ class SharedPrompt(Scenario):
     def case(self) -> str:
         return f"{self.prompt_tokens} tokens"
 
-    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
-        system = prompts.text(await contestant.words_for(self.prompt_tokens))
+    async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
+        system = prompts.text(await target.words_for_tokens(self.prompt_tokens))
 
         def question() -> ChatMessages:
             content = prompts.text(_QUESTION_WORDS)
             return [{"role": "system", "content": system}, {"role": "user", "content": content}]
 
-        cold = await contestant.ask(question(), self.tokens)
-        repeated = [(await contestant.ask(question(), self.tokens)).answer for _ in range(self.repeats)]
+        cold = await target.ask(question(), self.tokens)
+        repeated = [(await target.ask(question(), self.tokens)).answer for _ in range(self.repeats)]
         answers = [cold.answer, *repeated]
         if any(answer.error for answer in answers):
             return Sample({}, answers)
-        first, later = cold.answer.first, [answer.first for answer in repeated]
+        first, later = cold.answer.time_to_first_token, [answer.time_to_first_token for answer in repeated]
         values = {
             "cold": first * 1e3,
             "repeated": statistics.median(later) * 1e3,
@@ -70,7 +70,7 @@ class SharedPrompt(Scenario):
         shares = [a.cached_tokens / a.prompt_tokens for a in repeated if a.cached_tokens is not None]
         if shares:
             values["cached"] = min(shares)
-        bare = await contestant.bare("bare_prefill", [cold])
+        bare = await target.run_bare_loop("bare_prefill", [cold])
         if bare is not None:
             values |= {"bare": bare.seconds * 1e3, "cold_over_bare": first / bare.seconds}
         return Sample(values, answers)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import attrs
 
-from greenroom.http.bench.figures import Quantity, Sample, percentile, rate
+from greenroom.http.bench.figures import Metric, Sample, percentile, tokens_per_second
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.scenario import Scenario
-from greenroom.http.bench.target_server import Exchange, Request, Spent, TargetServer
+from greenroom.http.bench.target_server import Exchange, ProcessorTime, Request, TargetServer
 
 LOOPS = {"batch_generator": "mlx-lm's BatchGenerator", "bare_loop": "the bare loop"}
 
@@ -27,19 +27,19 @@ class Streams(Scenario):
 
     name: ClassVar[str] = "streams"
     warm_ups: ClassVar[int] = 2
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "rate": Quantity("speed", "tokens/s", 0),
-        "first_p50": Quantity("first token, p50", "ms", 1),
-        "first_p99": Quantity("first token, p99", "ms", 1),
-        "gap_p50": Quantity("between tokens, p50", "ms", 1),
-        "gap_p99": Quantity("between tokens, p99", "ms", 1),
-        **{f"of_{loop}": Quantity(f"speed over that of {name}") for loop, name in LOOPS.items()},
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "rate": Metric("speed", "tokens/s", 0),
+        "first_p50": Metric("first token, p50", "ms", 1),
+        "first_p99": Metric("first token, p99", "ms", 1),
+        "gap_p50": Metric("between tokens, p50", "ms", 1),
+        "gap_p99": Metric("between tokens, p99", "ms", 1),
+        **{f"of_{loop}": Metric(f"speed over that of {name}") for loop, name in LOOPS.items()},
         **{
-            f"cpu_beyond_{loop}": Quantity(f"processor time of a token beyond {name}", "µs", 0)
+            f"cpu_beyond_{loop}": Metric(f"processor time of a token beyond {name}", "µs", 0)
             for loop, name in LOOPS.items()
         },
-        "own_over_bare": Quantity("speed of the worker's loop, without a server, over the bare loop"),
-        "client_cpu": Quantity("processor time of a token, load generator", "µs", 0),
+        "own_over_bare": Metric("speed of the worker's loop, without a server, over the bare loop"),
+        "client_cpu": Metric("processor time of a token, load generator", "µs", 0),
     }
 
     streams: int
@@ -50,30 +50,30 @@ class Streams(Scenario):
     def case(self) -> str:
         return "1 stream" if self.streams == 1 else f"{self.streams} streams"
 
-    async def run(self, contestant: TargetServer, prompts: Prompts, number: int) -> Sample:
+    async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
         requests = [Request(prompts.chat(self.prompt_words), self.tokens) for _ in range(self.streams)]
-        before = contestant.spent()
-        exchanges = await contestant.ask_together(requests)
-        after = contestant.spent()
+        before = target.processor_time()
+        exchanges = await target.ask_together(requests)
+        after = target.processor_time()
         answers = [exchange.answer for exchange in exchanges]
         values = speeds(exchanges)
         if tokens := sum(answer.tokens for answer in answers):
             values["client_cpu"] = (after.client - before.client) / tokens * 1e6
-            values |= await self._compare(contestant, exchanges, values["rate"], before, after)
+            values |= await self._compare(target, exchanges, values["rate"], before, after)
         return Sample(values, answers)
 
     async def _compare(
         self,
-        contestant: TargetServer,
+        target: TargetServer,
         exchanges: Sequence[Exchange],
         rate: float,
-        before: Spent,
-        after: Spent,
+        before: ProcessorTime,
+        after: ProcessorTime,
     ) -> dict[str, float]:
         values: dict[str, float] = {}
         seconds = {}
         for loop in LOOPS:
-            bare = await contestant.bare(loop, exchanges)
+            bare = await target.run_bare_loop(loop, exchanges)
             if bare is None or not bare.tokens:
                 continue
             seconds[loop] = bare.seconds
@@ -81,18 +81,18 @@ class Streams(Scenario):
             if before.server is not None and after.server is not None:
                 beyond = (after.server - before.server) / bare.tokens - bare.cpu / bare.tokens
                 values[f"cpu_beyond_{loop}"] = beyond * 1e6
-        own = await contestant.bare("own_loop", exchanges)
+        own = await target.run_bare_loop("own_loop", exchanges)
         if own is not None and own.seconds and "bare_loop" in seconds:
             values["own_over_bare"] = seconds["bare_loop"] / own.seconds
         return values
 
 
 def speeds(exchanges: Sequence[Exchange]) -> dict[str, float]:
-    """What streams that ran together show to those who read them; times in milliseconds."""
+    """Return speed and latencies of streams that ran together; times in milliseconds."""
     answers = [exchange.answer for exchange in exchanges if exchange.answer.arrivals]
-    values = {"rate": rate(answers)} if answers else {}
-    firsts = [answer.first * 1e3 for answer in answers]
-    gaps = [gap * 1e3 for answer in answers for gap in answer.gaps]
+    values = {"rate": tokens_per_second(answers)} if answers else {}
+    firsts = [answer.time_to_first_token * 1e3 for answer in answers]
+    gaps = [gap * 1e3 for answer in answers for gap in answer.inter_token_latencies]
     for name, times in (("first", firsts), ("gap", gaps)):
         if times:
             values |= {f"{name}_p50": percentile(times, 50), f"{name}_p99": percentile(times, 99)}

@@ -14,12 +14,20 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from greenroom.http.bench.figures import Figure, Quantity, Sample, Spread, percentile, rate, summarise
-from greenroom.http.bench.load_client import BenchError, LoadClient, Target, find_target
+from greenroom.http.bench.answer import Answer, parse_answer
+from greenroom.http.bench.figures import (
+    Figure,
+    Metric,
+    Sample,
+    Spread,
+    percentile,
+    summarize,
+    tokens_per_second,
+)
+from greenroom.http.bench.load_client import BenchError, Endpoint, LoadClient, find_endpoint
 from greenroom.http.bench.processor_time import processor_time
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.reading import Answer, read
-from greenroom.http.bench.recorder import open_recorder
+from greenroom.http.bench.response_recorder import open_response_recorder
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
 from greenroom.http.commands.bench import command as bench
@@ -28,17 +36,17 @@ from greenroom.tests.support.bench_servers import HEAD, Respond, chunked, delta,
 
 async def ask(respond: Respond, tokens: int = 3) -> Answer:
     with server(respond) as (address, _):
-        async with open_recorder() as recorder:
-            client = LoadClient(Target(address, "m"), recorder)
-            return read(await client.ask([{"role": "user", "content": "x"}], tokens))
+        async with open_response_recorder() as recorder:
+            client = LoadClient(Endpoint(address, "m"), recorder)
+            return parse_answer(await client.ask([{"role": "user", "content": "x"}], tokens))
 
 
 async def test_a_streamed_answer() -> None:
     answer = await ask(streamed)
     assert answer.error is None
     assert (answer.tokens, answer.prompt_tokens, len(answer.arrivals), answer.text) == (3, 5, 3, "hi hi hi ")
-    assert answer.first > 0
-    assert len(answer.gaps) == 2
+    assert answer.time_to_first_token > 0
+    assert len(answer.inter_token_latencies) == 2
 
 
 async def test_the_first_token_is_the_first_content_of_any_kind() -> None:
@@ -92,8 +100,8 @@ async def test_streams_run_at_once_with_prompts_of_their_own() -> None:
         return streamed(body)
 
     with server(together) as (address, bodies):
-        async with open_recorder() as recorder:
-            client = LoadClient(Target(address, "m", extra={"ignore_eos": True}), recorder)
+        async with open_response_recorder() as recorder:
+            client = LoadClient(Endpoint(address, "m", extra={"ignore_eos": True}), recorder)
             sample = await Streams(5, 4, 16).run(TargetServer(client), Prompts(), 0)
     assert [answer.tokens for answer in sample.answers] == [4] * 5
     assert len({body["messages"][0]["content"] for body in bodies}) == 5
@@ -112,12 +120,12 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
         return iter(())
 
     with server(never) as (address, _):
-        async with open_recorder() as recorder:
+        async with open_response_recorder() as recorder:
             # Whatever Trio and the first thread need open for good is open after this.
             await trio.to_thread.run_sync(asked.is_set)
             before = psutil.Process().num_fds()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(LoadClient(Target(address, "m"), recorder).ask, [], 1)
+                nursery.start_soon(LoadClient(Endpoint(address, "m"), recorder).ask, [], 1)
                 await trio.to_thread.run_sync(asked.wait)
                 nursery.cancel_scope.cancel("enough")
             left.set()
@@ -128,10 +136,10 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
 async def test_a_target_is_found_with_or_without_v1() -> None:
     with server(streamed) as (address, _):
         for url in (address, f"{address}/v1", f"{address}/v1/"):
-            assert await find_target(url, None, "none", {}) == Target(address, "fake")
-        assert (await find_target(address, "other", "none", {})).model == "other"
+            assert await find_endpoint(url, None, "none", {}) == Endpoint(address, "fake")
+        assert (await find_endpoint(address, "other", "none", {})).model == "other"
     with pytest.raises(BenchError, match=address):
-        await find_target(address, None, "none", {})
+        await find_endpoint(address, None, "none", {})
 
 
 def answer(sent: float, *arrivals: float, error: str | None = None) -> Answer:
@@ -139,13 +147,14 @@ def answer(sent: float, *arrivals: float, error: str | None = None) -> Answer:
 
 
 def test_figures_of_known_times() -> None:
-    assert rate([answer(10.0, 10.5, 11.0), answer(10.0, 10.25, 12.0), answer(0.0, error="refused")]) == 2.0
-    assert rate([]) == 0.0
+    assert (
+        tokens_per_second([answer(10.0, 10.5, 11.0), answer(10.0, 10.25, 12.0), answer(0.0, error="refused")])
+        == 2.0
+    )
+    assert tokens_per_second([]) == 0.0
     samples = [Sample({"speed": value}, [answer(0.0, 1.0)]) for value in (1.0, 3.0, 2.0)]
     failed = Sample({}, [answer(0.0, error="refused")], ["no figure"])
-    result = summarise(
-        "a", "b", "c", {"speed": Quantity("speed"), "other": Quantity("x")}, [*samples, failed]
-    )
+    result = summarize("a", "b", "c", {"speed": Metric("speed"), "other": Metric("x")}, [*samples, failed])
     assert list(result.figures) == ["speed"]
     assert result.figures["speed"].spread == Spread(2.0, 1.0, 3.0)
     assert result.figures["speed"].runs == [1.0, 3.0, 2.0, None]
@@ -153,9 +162,9 @@ def test_figures_of_known_times() -> None:
 
 
 def test_a_ratio_of_servers_is_taken_run_by_run() -> None:
-    mine, theirs = Figure("x", "ms", 0, [2.0, 9.0, None]), Figure("x", "ms", 0, [1.0, 3.0, 1.0])
-    assert mine.over(theirs).runs == [2.0, 3.0, None]
-    assert mine.over(theirs).unit == ""
+    first, second = Figure("x", "ms", 0, [2.0, 9.0, None]), Figure("x", "ms", 0, [1.0, 3.0, 1.0])
+    assert first.ratio_to(second).runs == [2.0, 3.0, None]
+    assert first.ratio_to(second).unit == ""
 
 
 def test_percentiles_are_values_that_occurred() -> None:
@@ -239,7 +248,7 @@ def test_the_command_says_in_one_line_what_is_wrong() -> None:
         (("http://127.0.0.1:1", "--concurrency", "0"), 2),
         (("http://127.0.0.1:1", "--extra", "[]"), 2),
         (("http://127.0.0.1:1", "--scenario", "nonsense"), 2),
-        (("http://127.0.0.1:1", "--rows", "0"), 2),
+        (("http://127.0.0.1:1", "--requests", "0"), 2),
         (("http://127.0.0.1:1", "--against", "qwen3"), 2),
         (("http://127.0.0.1:1", "--plot", "/no/such/folder/figures.png"), 2),
     ]:

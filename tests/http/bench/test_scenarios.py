@@ -17,15 +17,15 @@ from PIL import Image
 
 from greenroom.engine.baseline.process import Baseline
 from greenroom.http.bench import plot
-from greenroom.http.bench.figures import Sample, summarise
-from greenroom.http.bench.load_client import LoadClient, find_target
+from greenroom.http.bench.figures import Sample, summarize
+from greenroom.http.bench.load_client import LoadClient, find_endpoint
 from greenroom.http.bench.measurement import Measurement
 from greenroom.http.bench.prompts import Prompts
-from greenroom.http.bench.recorder import open_recorder
+from greenroom.http.bench.response_recorder import open_response_recorder
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.scenarios.conversation import Conversation
 from greenroom.http.bench.scenarios.long_prompt import LongPrompt
-from greenroom.http.bench.scenarios.mixed import Mixed, row_fields
+from greenroom.http.bench.scenarios.mixed import Mixed, request_fields
 from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
@@ -50,44 +50,47 @@ BARE = (
 
 
 @asynccontextmanager
-async def contestant(address: str) -> AsyncIterator[TargetServer]:
-    async with open_recorder() as recorder:
-        yield TargetServer(LoadClient(await find_target(address, None, "none", {}), recorder))
+async def target_server(address: str) -> AsyncIterator[TargetServer]:
+    async with open_response_recorder() as recorder:
+        yield TargetServer(LoadClient(await find_endpoint(address, None, "none", {}), recorder))
 
 
 @asynccontextmanager
 async def real(folder: Path) -> AsyncIterator[TargetServer]:
-    async with serving(Settings(models=(str(folder),))) as served, contestant(served.server.address) as found:
-        yield found
+    async with (
+        serving(Settings(models=(str(folder),))) as served,
+        target_server(served.server.address) as target,
+    ):
+        yield target
 
 
-async def once(scenario: Scenario, found: TargetServer, number: int = 0, seed: int | None = None) -> Sample:
-    return await scenario.run(found, Prompts(seed), number)
+async def once(scenario: Scenario, target: TargetServer, number: int = 0, seed: int | None = None) -> Sample:
+    return await scenario.run(target, Prompts(seed), number)
 
 
 @pytest.mark.soak
 async def test_every_scenario_measures_what_it_names_also_the_other_way_round(tiny_model: TinyModel) -> None:
-    async with real(tiny_model("qwen3")) as found:
+    async with real(tiny_model("qwen3")) as target:
         for scenario in SMALL:
-            sample = await once(scenario, found, number=1)
+            sample = await once(scenario, target, number=1)
             assert not sample.errors, scenario
             assert [answer.error for answer in sample.answers if answer.error] == [], scenario
-            missing = {name for name in scenario.quantities if name not in sample.values}
+            missing = {name for name in scenario.metrics if name not in sample.values}
             unmeasured = {name for name in missing if name not in BARE and "cpu_beyond" not in name}
             assert unmeasured <= {"verified"}, scenario
 
 
-async def test_mixed_rows_equal_what_they_get_alone(tiny_model: TinyModel) -> None:
-    async with real(tiny_model("qwen3")) as found:
-        sample = await once(Mixed(4, 6, 8), found)
+async def test_mixed_requests_equal_what_they_get_alone(tiny_model: TinyModel) -> None:
+    async with real(tiny_model("qwen3")) as target:
+        sample = await once(Mixed(4, 6, 8), target)
     assert sample.values["verified"] == 4
     assert [answer.tokens for answer in sample.answers] == [6] * 8
     assert [answer.alternatives for answer in sample.answers] == [(5,) * 6] * 4 + [()] * 4
 
 
 async def test_a_long_prompt_has_the_length_and_the_company_that_was_asked_for(tiny_model: TinyModel) -> None:
-    async with real(tiny_model("qwen3")) as found:
-        sample = await once(LONG, found)
+    async with real(tiny_model("qwen3")) as target:
+        sample = await once(LONG, target)
     alone, newcomer, *streams = sample.answers
     assert 170 < alone.prompt_tokens < 230
     assert 170 < newcomer.prompt_tokens < 230
@@ -103,9 +106,9 @@ async def test_a_long_prompt_has_the_length_and_the_company_that_was_asked_for(t
 async def test_a_repeated_system_prompt_and_a_grown_conversation_are_remembered(
     tiny_model: TinyModel,
 ) -> None:
-    async with real(tiny_model("qwen3")) as found:
-        shared = await once(SharedPrompt(150, 2, 3), found)
-        conversation = await once(Conversation(3, 6, 6), found)
+    async with real(tiny_model("qwen3")) as target:
+        shared = await once(SharedPrompt(150, 2, 3), target)
+        conversation = await once(Conversation(3, 6, 6), target)
     assert shared.values["cached"] > 0.5
     first, *later = [answer.cached_tokens for answer in shared.answers]
     assert first is not None
@@ -120,19 +123,19 @@ async def test_a_repeated_system_prompt_and_a_grown_conversation_are_remembered(
 async def test_the_bare_loops_get_the_prompts_that_the_server_gets(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
-    async with real(folder) as found:
-        answer = (await found.ask(messages, 1)).answer
+    async with real(folder) as target:
+        answer = (await target.ask(messages, 1)).answer
     for loop, tokens in (("bare_prefill", 0), ("batch_generator", 3), ("bare_loop", 3), ("own_loop", 3)):
         run = Baseline(str(folder)).run({"loop": loop, "prompts": [messages], "tokens": [3]})
         assert (run["prompt_tokens"], run["tokens"]) == (answer.prompt_tokens, tokens)
 
 
 async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyModel) -> None:
-    yardstick = Baseline(str(tiny_model("qwen3")))
+    baseline = Baseline(str(tiny_model("qwen3")))
     opening = [{"role": "user", "content": "hello"}]
     longer = [*opening, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
     whole, known, same = (
-        yardstick.run({"loop": "bare_continuation", "prompts": prompts, "tokens": []})["prompt_tokens"]
+        baseline.run({"loop": "bare_continuation", "prompts": prompts, "tokens": []})["prompt_tokens"]
         for prompts in ([[{"role": "user", "content": "x"}], longer], [opening, longer], [longer, longer])
     )
     assert whole > known > same == 1
@@ -143,8 +146,8 @@ async def test_a_seed_repeats_the_prompts(scenario: Scenario) -> None:
     asked = []
     with server(streamed) as (address, bodies):
         for seed in (1, 1, 2):
-            async with contestant(address) as found:
-                await once(scenario, found, seed=seed)
+            async with target_server(address) as target:
+                await once(scenario, target, seed=seed)
             asked.append(sorted(json.dumps(body) for body in bodies))
             bodies.clear()
     assert asked[0] == asked[1]
@@ -159,8 +162,8 @@ def broken(_body: dict[str, Any]) -> Iterator[bytes]:
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
 async def test_a_server_that_fails_is_reported(scenario: Scenario) -> None:
     with server(broken) as (address, _):
-        async with contestant(address) as found:
-            results = await Measurement([found], Prompts(), 1).measure(scenario)
+        async with target_server(address) as target:
+            results = await Measurement([target], Prompts(), 1).measure(scenario)
     assert "HTTP 500: out of order" in results[0].errors
     assert results[0].answers == 0
 
@@ -176,16 +179,16 @@ def without_extras(body: dict[str, Any]) -> Iterator[bytes]:
 
 async def test_a_server_without_extras_can_be_measured() -> None:
     with server(without_extras) as (address, bodies):
-        async with contestant(address) as found:
+        async with target_server(address) as target:
             for scenario in (SharedPrompt(150, 2, 3), Conversation(2, 6, 6), Streams(2, 3, 4)):
-                sample = await once(scenario, found)
+                sample = await once(scenario, target)
                 assert sample.values
                 assert not sample.errors
                 assert not [answer for answer in sample.answers if answer.error]
             bodies.clear()
-            mixed = await once(Mixed(2, 4, 4), found)
+            mixed = await once(Mixed(2, 4, 4), target)
     assert "the server refuses ignore_eos, min_p, repetition_penalty, top_k" in mixed.errors
-    assert "2 of 2 rows lack log-probabilities" in mixed.errors
+    assert "2 of 2 requests lack log-probabilities" in mixed.errors
     assert mixed.values["of_greedy"] > 0
     rows = [body for body in bodies if len(body["messages"][0]["content"].split()) == 4 and "seed" in body]
     assert rows
@@ -200,10 +203,10 @@ async def test_a_server_that_ignores_seeds_is_found_out() -> None:
         return chunked(*words, b"data: [DONE]\n\n")
 
     with server(moody) as (address, _):
-        async with contestant(address) as found:
-            sample = await once(Mixed(3, 4, 4), found)
+        async with target_server(address) as target:
+            sample = await once(Mixed(3, 4, 4), target)
     assert sample.values["verified"] == 0
-    assert any("3 of 3 seeded rows differ from their solo runs" in error for error in sample.errors)
+    assert any("3 of 3 seeded requests differ from their solo runs" in error for error in sample.errors)
 
 
 async def test_streams_that_end_before_the_long_prompt_is_done_void_the_figures() -> None:
@@ -211,17 +214,17 @@ async def test_streams_that_end_before_the_long_prompt_is_done_void_the_figures(
         return streamed({**body, "max_tokens": min(body["max_tokens"], 30)})
 
     with server(short) as (address, _):
-        async with contestant(address) as found:
-            sample = await once(LONG, found)
+        async with target_server(address) as target:
+            sample = await once(LONG, target)
     assert sample.errors == ["2 of 2 streams ended before the long prompt's answer"]
     assert "prefilling_p99" not in sample.values
 
 
-def test_no_two_rows_want_the_same() -> None:
-    rows = [row_fields(row, seed=row) for row in range(16)]
+def test_no_two_requests_have_the_same_fields() -> None:
+    requests = [request_fields(number, seed=number) for number in range(16)]
     for field in ("top_p", "top_k", "seed"):
-        assert len({row[field] for row in rows}) == 16
-    assert len({json.dumps({**row, "seed": 0, "top_k": 0, "top_p": 0}) for row in rows}) == 16
+        assert len({request[field] for request in requests}) == 16
+    assert len({json.dumps({**request, "seed": 0, "top_k": 0, "top_p": 0}) for request in requests}) == 16
 
 
 async def test_two_servers_get_the_same_prompts_in_turns() -> None:
@@ -235,7 +238,7 @@ async def test_two_servers_get_the_same_prompts_in_turns() -> None:
         return respond
 
     with server(noting("a")) as (first, _), server(noting("b")) as (second, _):
-        async with contestant(first) as one, contestant(second) as other:
+        async with target_server(first) as one, target_server(second) as other:
             results = await Measurement([one, other], Prompts(), 2).measure(Streams(1, 2, 8))
     assert [result.server for result in results] == [first, second]
     assert [name for name, _ in order] == ["a", "b", "b", "a", "a", "b", "b", "a"]
@@ -260,12 +263,12 @@ def test_every_scenario_is_drawn_also_with_nothing_measured(scenario: Scenario, 
         "marks": [1.0, 2.0],
         **{name: [3.0, 4.0] for name in ("tokens", "turn", "new", "cold")},
     }
-    sample = Sample(dict.fromkeys(scenario.quantities, 2.0), [], series=series)
+    sample = Sample(dict.fromkeys(scenario.metrics, 2.0), [], series=series)
     full = [
-        summarise(scenario.name, scenario.case, name, scenario.quantities, [sample, attrs.evolve(sample)])
+        summarize(scenario.name, scenario.case, name, scenario.metrics, [sample, attrs.evolve(sample)])
         for name in ("http://a", "http://b")
     ]
-    empty = summarise(scenario.name, scenario.case, "http://c", scenario.quantities, [Sample({}, [])])
+    empty = summarize(scenario.name, scenario.case, "http://c", scenario.metrics, [Sample({}, [])])
     for name, results in (("full", full), ("mixed", [*full, empty]), ("empty", [empty])):
         plot.draw(results, "a model", tmp_path / name)
         assert_picture(tmp_path / name)
@@ -277,7 +280,7 @@ def test_every_scenario_is_drawn_also_with_nothing_measured(scenario: Scenario, 
 def test_the_command_measures_a_model(
     scenarios: Sequence[str], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    sizes = "--concurrency 2 --rows 2 --beside 2 --long-tokens 150 --turns 1 --tokens 4 --prompt-words 4"
+    sizes = "--concurrency 2 --requests 2 --beside 2 --long-tokens 150 --turns 1 --tokens 4 --prompt-words 4"
     asked = "all" if scenarios == SCENARIOS else scenarios[0]
     arguments = [str(tiny_model("qwen3")), "--scenario", asked, "--repeats", "1", *sizes.split()]
     picture = tmp_path / "figures.png"
@@ -295,6 +298,6 @@ def test_the_command_measures_a_model(
     for scenario in (scenario for scenario in SMALL if scenario.name in scenarios):
         result = results[scenario.name]
         assert result["errors"] == []
-        assert result["figures"].keys() == scenario.quantities.keys()
+        assert result["figures"].keys() == scenario.metrics.keys()
         assert all(len(figure["runs"]) == 1 for figure in result["figures"].values())
     assert_picture(picture)

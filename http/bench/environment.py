@@ -1,4 +1,4 @@
-"""Where and with what was measured."""
+"""The machine and the versions that a report was measured with."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 _PACKAGES = ("greenroom", "mlx", "mlx-lm")
 
 
-def circumstances() -> dict[str, Any]:
-    """Command, time, machine and versions, for a report that is read later."""
+def describe_environment() -> dict[str, Any]:
+    """Return command, time, machine and versions, for a report that is read later."""
     return {
         "command": sys.argv,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -25,7 +25,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Return the processor's name, if the system has it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""Reads a recorded response: when each token came, how many there were, and what went wrong."""
+"""One streamed answer, parsed from its recorded response: arrivals, counts, errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import h11
 
-from greenroom.http.bench.recorder import Recording
+from greenroom.http.bench.response_recorder import RecordedResponse
 
 
 @attrs.frozen
@@ -24,7 +24,7 @@ class Answer:
         cached_tokens: Those of the prompt that were not computed, as the server says; None if it does not.
         alternatives: For each token with a log-probability, the number of likeliest tokens beside it.
         error: Why there is no (complete) answer.
-        refused: The server said so before it began.
+        refused: The server sent an error status.
     """
 
     sent: float
@@ -38,12 +38,12 @@ class Answer:
     refused: bool = False
 
     @property
-    def first(self) -> float:
+    def time_to_first_token(self) -> float:
         """Seconds from the request to the first content."""
         return self.arrivals[0] - self.sent
 
     @property
-    def gaps(self) -> list[float]:
+    def inter_token_latencies(self) -> list[float]:
         """Seconds between one piece of content and the next."""
         return [later - earlier for earlier, later in zip(self.arrivals, self.arrivals[1:], strict=False)]
 
@@ -52,15 +52,15 @@ class _RefusedError(ValueError):
     """The status is not 200."""
 
 
-def read(recording: Recording) -> Answer:
-    """What a recording of `POST /v1/chat/completions` with `stream` says."""
+def parse_answer(response: RecordedResponse) -> Answer:
+    """Parse a recorded response of `POST /v1/chat/completions` with `stream`."""
     arrivals: list[float] = []
     text: list[str] = []
     alternatives: list[int] = []
     usage: dict[str, Any] = {}
     refused = False
     try:
-        for now, chunk in _chunks(recording):
+        for now, chunk in _chunks(response):
             if "error" in chunk:
                 raise ValueError(str(chunk["error"].get("message", chunk["error"])))
             usage = chunk.get("usage") or usage
@@ -72,12 +72,12 @@ def read(recording: Recording) -> Answer:
                     text.append(piece or "")
                 scored = (choice.get("logprobs") or {}).get("content") or ()
                 alternatives += (len(token.get("top_logprobs") or ()) for token in scored)
-        error = recording.broken or (None if arrivals else "the answer is empty")
+        error = response.error or (None if arrivals else "the answer is empty")
     except (ValueError, KeyError, AttributeError, h11.RemoteProtocolError) as problem:
         error = str(problem) or type(problem).__name__
         refused = isinstance(problem, _RefusedError)
     return Answer(
-        sent=recording.sent,
+        sent=response.sent,
         arrivals=tuple(arrivals),
         tokens=usage.get("completion_tokens", len(arrivals)),
         prompt_tokens=usage.get("prompt_tokens", 0),
@@ -89,14 +89,14 @@ def read(recording: Recording) -> Answer:
     )
 
 
-def _chunks(recording: Recording) -> Iterator[tuple[float, dict[str, Any]]]:
+def _chunks(response: RecordedResponse) -> Iterator[tuple[float, dict[str, Any]]]:
     """The JSON documents of the server-sent events.
 
     Raises:
         ValueError: The server refused, or did not send JSON.
     """
     unfinished = b""
-    for now, data in _body(recording):
+    for now, data in _body(response):
         *events, unfinished = (unfinished + data.replace(b"\r\n", b"\n")).split(b"\n\n")
         for event in events:
             for line in event.split(b"\n"):
@@ -104,14 +104,14 @@ def _chunks(recording: Recording) -> Iterator[tuple[float, dict[str, Any]]]:
                     yield now, json.loads(line[5:])
 
 
-def _body(recording: Recording) -> Iterator[tuple[float, bytes]]:
+def _body(response: RecordedResponse) -> Iterator[tuple[float, bytes]]:
     connection = h11.Connection(h11.CLIENT)
     connection.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
     status, refusal = 0, b""
-    if not any(data for _, data in recording.pieces):
-        raise ValueError(recording.broken or "the server hung up without an answer")
-    end = [] if recording.hung_up else [(0.0, b"")]
-    for now, data in [*recording.pieces, *end]:
+    if not any(data for _, data in response.chunks):
+        raise ValueError(response.error or "the server hung up without an answer")
+    end = [] if response.disconnected else [(0.0, b"")]
+    for now, data in [*response.chunks, *end]:
         if connection.their_state is h11.DONE:
             break
         connection.receive_data(data)
