@@ -22,7 +22,6 @@ from greenroom.schemas.model_protocol import (
     Prepare,
     Prepared,
 )
-from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import draining, model_crashed
 from greenroom.schemas.requests import InferenceRequest
 
@@ -47,7 +46,7 @@ class Generation:
         self._started = time.monotonic()
         self._sent = False
         self._to_prepare: Ref[ModelMessage] | None = None
-        self._prepared: PreparedInput | None = None
+        self._prepared = False
         self._lease: Lease | None = None
         self._generating = False
 
@@ -99,8 +98,8 @@ class Generation:
         if self._to_prepare is not None:
             await self._to_prepare.stream(Prepare(self.request), self._replies)
             self._to_prepare = None
-        if self._lease is not None and self._prepared is not None and not self._generating:
-            generate = Generate(self.request, self._prepared, time.monotonic() - self._started)
+        if self._lease is not None and self._prepared and not self._generating:
+            generate = Generate(self.request, time.monotonic() - self._started)
             await self._lease.model.stream(generate, self._replies)
             self._generating = True
 
@@ -110,9 +109,9 @@ class Generation:
                 self.key, self._to_prepare = key, model
                 self.request = attrs.evolve(self.request, key=key)
                 return None
-            case Prepared(prepared):
-                self._prepared = prepared
-                return Admitted(len(prepared.tokens))
+            case Prepared(prompt_tokens):
+                self._prepared = True
+                return Admitted(prompt_tokens)
             case Granted(lease):
                 self._lease = lease
                 # The slot is free when the model is done, however slowly the answer is read.

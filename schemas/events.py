@@ -2,12 +2,14 @@
 
     QueueStatus*  Admitted  PromptProgress*  (TextDelta | ReasoningDelta | ToolCallDelta)*  Finished
 
-with one Finished per choice, or one Failed instead of what had still to come.
+with one Finished per choice, or one Failed instead of what had still to come. The events in parentheses are
+those of text; other kinds of model put their own in their place (a vector, a piece of audio, a segment of a
+transcript) and add them to `InferenceEvent`. Every event is plain data.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -127,21 +129,43 @@ class ToolCallDelta:
     index: int = 0
 
 
+def _amount(unit: str, *, shared: bool = False) -> Any:
+    """An amount in `unit`; `shared` if the choices of a request have it in common."""
+    return attrs.field(default=0, metadata={"unit": unit, "shared": shared})
+
+
 @attrs.frozen
 class Usage:
-    """Tokens of one request. `reasoning` is part of `generated`, `cached` is part of `prompt`.
+    """What a choice used, or a whole request, in the units of its kind of model.
+
+    A kind that counts something else (seconds of audio, say) adds a field with its unit here; what a kind
+    does not count is 0.
 
     Args:
+        prompt: Tokens of the prompt.
+        generated: Tokens of the answer.
+        cached: Those of `prompt` that were known and not computed.
+        reasoning: Those of `generated` that are no part of the visible answer.
         drafted: Tokens that were proposed to the model by speculation.
         accepted: Those of them that became part of `generated`.
     """
 
-    prompt: int
-    generated: int
-    cached: int = 0
-    reasoning: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    prompt: int = _amount("tokens", shared=True)
+    generated: int = _amount("tokens")
+    cached: int = _amount("tokens", shared=True)
+    reasoning: int = _amount("tokens")
+    drafted: int = _amount("tokens")
+    accepted: int = _amount("tokens")
+
+    def plus(self, choice: Usage) -> Usage:
+        """Return what this and a further choice of the same request used together."""
+        added = (field.name for field in attrs.fields(Usage) if not field.metadata["shared"])
+        return attrs.evolve(self, **{name: getattr(self, name) + getattr(choice, name) for name in added})
+
+    def amounts(self) -> dict[str, Any]:
+        """Return every amount by its name and unit, as logs call it: `generated_tokens`."""
+        fields = attrs.fields(Usage)
+        return {f"{field.name}_{field.metadata['unit']}": getattr(self, field.name) for field in fields}
 
 
 @attrs.frozen

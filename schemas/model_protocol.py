@@ -10,22 +10,28 @@ import attrs
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.requests import InferenceRequest
 
 
 @attrs.frozen
 class Prepare:
-    """Tokenise a request and check that it fits; needs no weights. Reply: Prepared or Failed."""
+    """Check a request and make it ready, which needs no weights. Reply: Prepared or Failed.
+
+    The model keeps what it made until the reply closes; a Generate with the same reply needs no other.
+    """
 
     request: InferenceRequest
 
 
 @attrs.frozen
 class Prepared:
-    """The request is ready to be generated for."""
+    """The request fits the model.
 
-    input: PreparedInput
+    Args:
+        prompt_tokens: How many tokens its prompt has.
+    """
+
+    prompt_tokens: int
 
 
 @attrs.frozen
@@ -39,16 +45,10 @@ class Generate:
     """
 
     request: InferenceRequest
-    prepared: PreparedInput
     queued: float = 0.0
 
 
-@attrs.frozen
-class DescribeModel:
-    """Reply: ModelStatus."""
-
-
-ModelMessage = Prepare | Generate | DescribeModel
+ModelMessage = Prepare | Generate
 
 
 @attrs.frozen

@@ -40,3 +40,13 @@ class PreparedInput:
     parse: bool = True
     checkpoints: tuple[int, ...] = ()
     matcher: Any = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.tokens)
+
+    @property
+    def choices(self) -> int:
+        """Answers that are wanted; each ends with an event of its own."""
+        return self.parameters.n

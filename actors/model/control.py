@@ -10,7 +10,8 @@ import trio
 
 from greenroom.actors.core.ref import Control
 from greenroom.actors.model.model_loop import ModelLoop
-from greenroom.actors.model.running_requests import Running
+from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.model.running_requests import RunningRequest
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
 
@@ -59,10 +60,10 @@ class FailAll:
 
 
 @attrs.frozen(eq=False)
-class RequestEnded:
-    """A request has ended, or its owner has left."""
+class ReplyClosed:
+    """Whoever sent a request takes no more events: it has ended, or its owner has left."""
 
-    running: Running
+    request: Preparation | RunningRequest
 
 
 @attrs.frozen(eq=False)

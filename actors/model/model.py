@@ -16,7 +16,7 @@ from greenroom.actors.model.control import (
     FailAll,
     Load,
     ModelStateChanged,
-    RequestEnded,
+    ReplyClosed,
     Stop,
     Unload,
     WorkerStalled,
@@ -24,19 +24,18 @@ from greenroom.actors.model.control import (
 )
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Cancel, Loaded, ModelLoop, Progressed, Stepped, Submit, Unloaded
-from greenroom.actors.model.running_requests import Running, RunningRequests
-from greenroom.actors.model.tokenizing import Opened, PreparedReply, Tokenizing, TokenizingEnded
-from greenroom.schemas.events import Failed
+from greenroom.actors.model.preparations import Preparation, Preparations
+from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
+from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared, TokenizerLoop, TokenizerLoopEnded
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
-    DescribeModel,
     Generate,
     ModelMessage,
-    ModelStatus,
     Prepare,
     Prepared,
 )
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
 
 
@@ -67,8 +66,8 @@ class Model:
         self._silence = silence
         self._lifecycle = Lifecycle()
         self._running = RunningRequests()
-        self._preparing: set[Reply] = set()
-        self._tokenising = Tokenizing(key, engines, self._control.send_from_thread)
+        self._preparations = Preparations()
+        self._tokenizer_loop = TokenizerLoop(key, engines, self._control.send_from_thread)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
         self._loop: ModelLoop | None = None
@@ -100,7 +99,7 @@ class Model:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._inbox.forward, self._control)
-                self._workers.lend("tokenizer", self._tokenising.run, self._control.send)
+                self._workers.lend("tokenizer", self._tokenizer_loop.run, self._control.send)
                 await self._receive(nursery)
                 nursery.cancel_scope.cancel("the model actor stops")
         except Exception:
@@ -115,12 +114,14 @@ class Model:
                 case Envelope(message, reply):
                     self._receive_message(message, reply or Reply())
                 case Stepped(events):
-                    for over in self._running.deliver(events):
-                        over.log_end(self._log)
-                case RequestEnded(running):
+                    for ended in self._running.deliver(events):
+                        ended.log_end(self._log)
+                case ReplyClosed(RunningRequest() as running):
                     self._cancel(running)
-                case PreparedReply(reply, answer):
-                    self._deliver_prepared(reply, answer)
+                case ReplyClosed(Preparation() as preparation):
+                    self._preparations.remove(preparation)
+                case PromptPrepared(preparation, result):
+                    self._on_prepared(preparation, result)
                 case Stop():
                     return
                 case report:
@@ -137,42 +138,57 @@ class Model:
 
     def _answer(self, message: ModelMessage, reply: Reply) -> None:
         match message:
-            case Prepare():
-                if self._opened is None and self._problem is not None:
-                    reply.fail(self._problem)
-                else:
-                    self._preparing.add(reply)
-                    self._tokenising.put(message, reply)
+            case Prepare(request):
+                self._prepare(Preparation(request, reply))
             case Generate():
                 self._generate(message, reply)
-            case DescribeModel():
-                reply.send(self._status())
 
-    def _deliver_prepared(self, reply: Reply, answer: Prepared | Failed | None) -> None:
-        self._preparing.discard(reply)
-        if answer is not None:
-            reply.send(answer)
-        if isinstance(answer, Failed):
-            reply.end()
+    def _prepare(self, preparation: Preparation) -> None:
+        if self._opened is None and self._problem is not None:
+            preparation.reply.fail(self._problem)
+            return
+        self._preparations.add(preparation)
+        preparation.reply.watch(lambda: self._control.send(ReplyClosed(preparation)))
+        self._tokenizer_loop.put(preparation)
+
+    def _on_prepared(self, preparation: Preparation, result: PreparedInput | Problem | None) -> None:
+        if preparation not in self._preparations:
+            return
+        match result:
+            case PreparedInput() as prepared if preparation.generate is not None:
+                self._submit(preparation, preparation.generate, prepared)
+            case PreparedInput() as prepared:
+                preparation.prepared = prepared
+                preparation.reply.send(Prepared(prepared.prompt_tokens))
+            case Problem() as problem:
+                preparation.reply.fail(problem)
 
     def _generate(self, message: Generate, reply: Reply) -> None:
         if self._loop is None or self._lifecycle.state is not ModelState.READY:
             reply.fail(self._problem or model_crashed(self.key.model))
             return
-        if reply.closed:
+        preparation = self._preparations.get(reply)
+        if preparation is None:
+            self._prepare(Preparation(message.request, reply, generate=message))
+        elif preparation.prepared is None:
+            preparation.generate = message
+        else:
+            self._submit(preparation, message, preparation.prepared)
+
+    def _submit(self, preparation: Preparation, message: Generate, prepared: PreparedInput) -> None:
+        self._preparations.remove(preparation)
+        if preparation.reply.closed or self._loop is None:
             return
-        running = self._running.add(message, reply)
-        self._loop.put(Submit(running.request, message.prepared))
-        reply.watch(lambda: self._control.send(RequestEnded(running)))
+        running = self._running.add(message, prepared, preparation.reply)
+        self._loop.put(Submit(running.request, prepared))
+        preparation.reply.watch(lambda: self._control.send(ReplyClosed(running)))
         self._log.info(
-            "request admitted", request_id=message.request.id, prompt_tokens=len(message.prepared.tokens)
+            "request admitted", request_id=running.request_id, prompt_tokens=prepared.prompt_tokens
         )
 
-    def _cancel(self, running: Running) -> None:
-        if self._running.remove(running):
-            if self._loop is not None:
-                self._loop.put(Cancel(running.request.id))
-            running.log_end(self._log)
+    def _cancel(self, running: RunningRequest) -> None:
+        if self._running.cancel(running) and self._loop is not None:
+            self._loop.put(Cancel(running.request.id))
 
     def _change(self, report: Any, nursery: trio.Nursery) -> None:
         match report:
@@ -192,8 +208,8 @@ class Model:
                 self._unload()
             case Unloaded(problem, in_load):
                 self._unloaded(problem, in_load)
-            case TokenizingEnded(problem):
-                self._tokenising_ended(problem)
+            case TokenizerLoopEnded(problem):
+                self._on_tokenizer_loop_ended(problem)
             case WorkerStalled(loop):
                 self._quarantine(loop)
             case FailAll(problem):
@@ -239,14 +255,14 @@ class Model:
             self._move(ModelState.IDLE)
         self._fail_running(problem or model_crashed(self.key.model))
 
-    def _tokenising_ended(self, problem: Problem | None) -> None:
+    def _on_tokenizer_loop_ended(self, problem: Problem | None) -> None:
         if problem is None:
             return
         self._problem = problem
         if self._lifecycle.state is ModelState.LOADING:
             self._lifecycle.to(ModelState.ERROR)
         self._report(ModelStateChanged(self, ModelState.ERROR, problem, in_load=True))
-        self._fail_preparing(problem)
+        self._fail_preparations(problem)
 
     def _quarantine(self, loop: ModelLoop) -> None:
         if self._loop is not loop or self._worker is None:
@@ -268,36 +284,29 @@ class Model:
         state = self._lifecycle.state if problem is None else ModelState.ERROR
         self._report(ModelStateChanged(self, state, problem, in_load, self._hung, progress))
 
-    def _status(self) -> ModelStatus:
-        return ModelStatus(
-            self.key,
-            self._lifecycle.state,
-            running=len(self._running),
-            problem=self._problem.detail if self._problem is not None else None,
-            load_progress=self._progress,
-            hung=self._hung,
-        )
-
     def _fail_all(self, problem: Problem) -> None:
-        self._fail_preparing(problem)
-        for running in self._running.clear():
-            if self._loop is not None:
-                self._loop.put(Cancel(running.request.id))
-            running.fail(problem, self._log)
+        """Fail every request; those that run are cancelled by it, and logged after their last event."""
+        self._fail_preparations(problem)
+        for running in self._running.all():
+            running.fail(problem)
 
     def _fail_running(self, problem: Problem) -> None:
+        """Fail every request that generates, now that its engine is gone."""
+        for preparation in self._preparations.remove_generating():
+            preparation.reply.fail(problem)
         for running in self._running.clear():
-            running.fail(problem, self._log)
+            if not running.cancelled:
+                running.fail(problem)
+            running.log_end(self._log)
 
-    def _fail_preparing(self, problem: Problem) -> None:
-        preparing, self._preparing = self._preparing, set()
-        for reply in preparing:
-            reply.fail(problem)
+    def _fail_preparations(self, problem: Problem) -> None:
+        for preparation in self._preparations.remove_pending():
+            preparation.reply.fail(problem)
 
     def _end(self, problem: Problem) -> None:
-        self._fail_preparing(problem)
+        self._fail_preparations(problem)
         self._fail_running(problem)
-        self._tokenising.end()
+        self._tokenizer_loop.end()
         if self._loop is not None:
             self._loop.abandon()
         self._control.close(problem)

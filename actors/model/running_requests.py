@@ -9,104 +9,95 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.events import Failed, Finished, FinishReason, InferenceEvent, Timing, Usage
 from greenroom.schemas.model_protocol import Generate
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import InferenceRequest
 
 
 @attrs.define(eq=False)
-class Running:
-    """One request under way.
+class RunningRequest:
+    """One request from its submission to its engine's last event, which may come after its owner has left.
 
     Args:
         request: With an id that is unique among those running.
         request_id: The id that its client knows.
+        prompt_tokens: Length of its prompt.
+        choices_left: Choices whose last event has not come.
         queued: Seconds that it waited before it came here.
+        started: When it was submitted, by `time.monotonic()`.
+        cancelled: Its engine has been told to end it.
+        problem: Why it failed, if it did.
+        reason: Why its last choice ended.
+        usage: What the choices used that have ended; None if none has.
+        timing: Of the choice that ended last.
     """
 
     request: InferenceRequest
     request_id: str
     reply: Reply
+    prompt_tokens: int
+    choices_left: int
     queued: float
-    began: float = attrs.field(factory=time.monotonic)
-    choices_left: int = attrs.field(init=False)
-    end: Finished | Failed | None = None
+    started: float = attrs.field(factory=time.monotonic)
+    cancelled: bool = False
+    problem: Problem | None = None
+    reason: FinishReason = "cancelled"
+    usage: Usage | None = None
+    timing: Timing | None = None
 
-    @choices_left.default
-    def _all_choices(self) -> int:
-        return self.request.choices
+    def record_end(self, event: Finished | Failed) -> bool:
+        """Keep what the end of a choice, or of the whole request, tells; return whether it was the last."""
+        if isinstance(event, Finished):
+            self.choices_left -= 1
+            self.reason, self.timing = event.reason, event.timing
+            self.usage = event.usage if self.usage is None else self.usage.plus(event.usage)
+            return self.choices_left == 0
+        self.problem = self.problem or event.problem
+        return True
 
-    def finish(self, event: Finished | Failed) -> bool:
-        """Take the end of a choice, or of the request; whether it was the last one."""
-        before = self.end
-        if isinstance(event, Finished) and isinstance(before, Finished):
-            event = attrs.evolve(event, usage=_together(before.usage, event.usage))
-        self.end = event
-        self.choices_left -= 1
-        return self.choices_left == 0 or isinstance(event, Failed)
-
-    def fail(self, problem: Problem, log: Any) -> None:
-        """Tell the owner, and the log."""
-        self.end = Failed(problem)
+    def fail(self, problem: Problem) -> None:
+        """Tell the owner that nothing more comes, and why."""
+        self.problem = self.problem or problem
         self.reply.fail(problem)
-        self.log_end(log)
 
     def log_end(self, log: Any) -> None:
-        """One line per request, however it ended."""
-        seconds = round(time.monotonic() - self.began, 4)
-        match self.end:
-            case Finished(reason=reason, usage=usage, timing=timing):
-                log.info(
-                    "request finished",
-                    request_id=self.request_id,
-                    reason=reason,
-                    seconds=seconds,
-                    **{f"{name}_tokens": count for name, count in attrs.asdict(usage).items()},
-                    **{f"{name}_seconds": round(spent, 4) for name, spent in attrs.asdict(timing).items()},
-                )
-            case Failed(problem):
-                log.warning(
-                    "request failed", request_id=self.request_id, problem=problem.code, seconds=seconds
-                )
-            case None:
-                log.info("request finished", request_id=self.request_id, reason="cancelled", seconds=seconds)
-
-
-def _together(one: Usage, other: Usage) -> Usage:
-    """What two choices of a request used: they share its prompt."""
-    return attrs.evolve(
-        one,
-        generated=one.generated + other.generated,
-        reasoning=one.reasoning + other.reasoning,
-        drafted=one.drafted + other.drafted,
-        accepted=one.accepted + other.accepted,
-    )
+        """Write one line, however the request ended, with all that is known of it."""
+        fields: dict[str, Any] = {"request_id": self.request_id, "prompt_tokens": self.prompt_tokens}
+        if self.usage is not None:
+            fields |= self.usage.amounts()
+        timing = self.timing or Timing(queued=self.queued)
+        fields |= {f"{name}_seconds": round(spent, 4) for name, spent in attrs.asdict(timing).items()}
+        fields["seconds"] = round(time.monotonic() - self.started, 4)
+        if self.problem is not None:
+            log.warning("request failed", problem=self.problem.code, **fields)
+        else:
+            log.info("request finished", reason=self.reason, **fields)
 
 
 class RunningRequests:
     """All requests of one model by the id under which its engine knows them."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Running] = {}
+        self._by_id: dict[str, RunningRequest] = {}
         self._repeated = 0
 
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def add(self, message: Generate, reply: Reply) -> Running:
-        """Count a request as running; ids that clients repeat are told apart."""
+    def add(self, message: Generate, prepared: PreparedInput, reply: Reply) -> RunningRequest:
+        """Keep a request until its last event; ids that clients repeat are told apart."""
         request, request_id = message.request, message.request.id
         if request_id in self._by_id:
             self._repeated += 1
             request = attrs.evolve(request, id=f"{request_id}#{self._repeated}")
-        running = Running(request, request_id, reply, message.queued)
+        running = RunningRequest(
+            request, request_id, reply, prepared.prompt_tokens, prepared.choices, message.queued
+        )
         self._by_id[request.id] = running
         return running
 
-    def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> list[Running]:
-        """Hand a step's events over; returns the requests that ended by them."""
-        over: list[Running] = []
+    def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> list[RunningRequest]:
+        """Send a step's events to those who asked; return the requests that ended by them."""
+        ended: list[RunningRequest] = []
         for engine_id, event in events:
             running = self._by_id.get(engine_id)
             if running is None:
@@ -115,21 +106,25 @@ class RunningRequests:
                 timing = attrs.evolve(event.timing, queued=event.timing.queued + running.queued)
                 event = attrs.evolve(event, timing=timing)
             running.reply.send(event)
-            if isinstance(event, (Finished, Failed)) and running.finish(event):
+            if isinstance(event, (Finished, Failed)) and running.record_end(event):
                 del self._by_id[engine_id]
                 running.reply.end()
-                over.append(running)
-        return over
+                ended.append(running)
+        return ended
 
-    def remove(self, running: Running) -> bool:
-        """Forget a request; whether it was still running."""
-        if self._by_id.get(running.request.id) is not running:
+    def cancel(self, running: RunningRequest) -> bool:
+        """Mark a request as cancelled; return whether its engine has to be told."""
+        if running.cancelled or self._by_id.get(running.request.id) is not running:
             return False
-        del self._by_id[running.request.id]
+        running.cancelled = True
         return True
 
-    def clear(self) -> list[Running]:
-        """Forget all."""
-        everyone = list(self._by_id.values())
+    def all(self) -> list[RunningRequest]:
+        """Return those whose last event has not come."""
+        return list(self._by_id.values())
+
+    def clear(self) -> list[RunningRequest]:
+        """Remove and return those whose last event has not come and never will."""
+        requests = self.all()
         self._by_id.clear()
-        return everyone
+        return requests

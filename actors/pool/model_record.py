@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import attrs
 import structlog
@@ -19,8 +20,6 @@ from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import ModelStatus
 from greenroom.schemas.problems import Problem, model_hung
-
-log = structlog.get_logger()
 
 
 @attrs.define(eq=False)
@@ -40,6 +39,7 @@ class ModelRecord:
     slots: int
     tickets: TicketQueue = attrs.field(factory=TicketQueue)
     waiting_time: WaitingTime = attrs.field(init=False)
+    log: Any = attrs.field(init=False, repr=False)
     lifecycle: Lifecycle = attrs.field(factory=Lifecycle)
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
     leases: dict[Lease, float] = attrs.field(factory=dict)
@@ -55,6 +55,7 @@ class ModelRecord:
 
     def __attrs_post_init__(self) -> None:
         self.waiting_time = WaitingTime(self.slots)
+        self.log = structlog.get_logger().bind(actor="model", model=str(self.key))
 
     @property
     def state(self) -> ModelState:
@@ -71,10 +72,9 @@ class ModelRecord:
         fields = {"before": str(before), "state": str(state)}
         if state is ModelState.ERROR and self.problem is not None:
             fields["problem"] = self.problem.code
-        bound = log.bind(actor="model", model=str(self.key))
-        bound.log(40 if state is ModelState.ERROR else 20, "state changed", **fields)
+        self.log.log(40 if state is ModelState.ERROR else 20, "state changed", **fields)
         if before is ModelState.ERROR and state is ModelState.LOADING:
-            bound.info("restarted")
+            self.log.info("restarted")
 
     @property
     def has_free_slot(self) -> bool:

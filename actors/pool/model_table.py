@@ -89,8 +89,8 @@ class ModelTable:
         for record in self._records.values():
             for position, ticket in enumerate(record.tickets):
                 status = record.queue_status(position, now)
-                if status != ticket.told:
-                    ticket.told = status
+                if status != ticket.status:
+                    ticket.status = status
                     ticket.reply.send(status)
 
     def changed(self, report: ModelStateChanged) -> None:
@@ -119,7 +119,7 @@ class ModelTable:
         refusal = record.refusal(now)
         if report.in_load or refusal is not None:
             for ticket in record.tickets.clear():
-                ticket.reply.fail(problem if report.in_load else refusal or problem)
+                ticket.fail(problem if report.in_load else refusal or problem, record.log)
 
     def exited(self, model: Model, crashed: bool) -> None:
         record = self._records[model.key]
@@ -129,6 +129,11 @@ class ModelTable:
                 problem = model_crashed(model.key.model)
                 self._failed(record, ModelStateChanged(model, ModelState.ERROR, problem, in_load=True))
 
+    def ticket_closed(self, record: ModelRecord, ticket: Ticket) -> None:
+        """Remove a request that waits no longer because its reply is closed, or has ended with a problem."""
+        if record.tickets.remove(ticket) and not ticket.reply.ended:
+            ticket.log_cancelled(record.log)
+
     def lease_closed(self, record: ModelRecord, lease: Lease) -> None:
         granted = record.leases.pop(lease, None)
         if granted is not None:
@@ -137,7 +142,7 @@ class ModelTable:
     def cut(self, problem: Problem) -> None:
         for record in self._records.values():
             for ticket in record.tickets.clear():
-                ticket.reply.fail(problem)
+                ticket.fail(problem, record.log)
             if record.model is not None:
                 record.model.cut(problem)
 
@@ -193,6 +198,6 @@ class ModelTable:
     def _tell_newcomers(self, now: float) -> None:
         for record in self._records.values():
             for position, ticket in enumerate(record.tickets):
-                if ticket.told is None:
-                    ticket.told = record.queue_status(position, now)
-                    ticket.reply.send(ticket.told)
+                if ticket.status is None:
+                    ticket.status = record.queue_status(position, now)
+                    ticket.reply.send(ticket.status)

@@ -134,7 +134,7 @@ class Pool:
                 else:
                     reply.send(models)
             case _WaiterLeft(record, ticket):
-                record.tickets.remove(ticket)
+                self._models.ticket_closed(record, ticket)
             case _LeaseClosed(record, lease):
                 self._models.lease_closed(record, lease)
             case ModelStateChanged():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
 from greenroom.actors.core.reply import Reply
 from greenroom.schemas.events import QueueStatus
+from greenroom.schemas.problems import Problem
 
 
 @attrs.define(eq=False)
@@ -15,12 +18,28 @@ class Ticket:
     """One waiting request.
 
     Args:
-        told: The last status that its owner was told.
+        status: The last status that its owner was sent.
+        since: When it began to wait, by `time.monotonic()`.
     """
 
     reply: Reply
     request_id: str
-    told: QueueStatus | None = None
+    status: QueueStatus | None = None
+    since: float = attrs.field(factory=time.monotonic)
+
+    def fail(self, problem: Problem, log: Any) -> None:
+        """Tell the owner, and the log, that the request gets no answer."""
+        self.reply.fail(problem)
+        log.warning("request failed", problem=problem.code, **self._fields())
+
+    def log_cancelled(self, log: Any) -> None:
+        """Write that the owner left before its turn came."""
+        log.info("request finished", reason="cancelled", **self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self.since, 4)
+        ids = {"request_id": self.request_id, "generated_tokens": 0}
+        return {**ids, "queued_seconds": seconds, "seconds": seconds}
 
 
 class TicketQueue:
@@ -36,25 +55,25 @@ class TicketQueue:
         return iter(self._tickets)
 
     def add(self, ticket: Ticket) -> None:
-        """Wait behind all others."""
+        """Append a ticket: it waits behind all others."""
         self._tickets.append(ticket)
 
     def remove(self, ticket: Ticket) -> bool:
-        """Leave; whether the ticket still waited."""
+        """Remove a ticket; return whether it still waited."""
         waited = ticket in self._tickets
         if waited:
             self._tickets.remove(ticket)
         return waited
 
     def next(self) -> Ticket | None:
-        """The first whose owner is still there; those before it are dropped."""
-        while self._tickets:
-            ticket = self._tickets.pop(0)
+        """Remove and return the first whose owner is still there."""
+        for ticket in self._tickets:
             if not ticket.reply.closed:
+                self._tickets.remove(ticket)
                 return ticket
         return None
 
     def clear(self) -> list[Ticket]:
-        """Take everybody out."""
+        """Remove and return all."""
         tickets, self._tickets = self._tickets, []
         return tickets
