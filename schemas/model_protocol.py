@@ -1,7 +1,10 @@
 """The one contract between the pool, its callers and whatever answers for a model.
 
-A model that lives on another machine, or in a cloud, is an actor that understands `ModelMessage`. Replies
-travel on the stream that accompanies a message (`greenroom.actors.core.ref`).
+Every message, and every event that answers it, is frozen plain data that could be serialized: a model on
+another machine, or in a cloud, is an actor that understands `ModelMessage` and sends it on. Answers travel on
+the reply that accompanies a message (`greenroom.actors.core.ref`); messages with the same reply belong to one
+request, and its closing is the only way to cancel. Nothing here depends on the kind of the model: what it is
+asked stands in `RequestInput`, what it answers in `InferenceEvent`, what it counts in `Usage`.
 """
 
 from __future__ import annotations
@@ -36,9 +39,10 @@ class Prepared:
 
 @attrs.frozen
 class Generate:
-    """Generate for a prepared request, under a lease. Reply: generation events up to Finished or Failed.
+    """Answer a request, under a lease. Reply: events up to the last Finished, or Failed.
 
-    Dropping the reply cancels the generation at the next step.
+    The request need not be prepared: the model may have been unloaded, or restarted, since it was. Closing
+    the reply cancels the request at the next step.
 
     Args:
         queued: Seconds that the request has waited so far; part of the timing that comes back.

@@ -82,6 +82,7 @@ class TokenizerLoop:
         while (preparation := self._preparations.get()) is not None:
             result = None if preparation.reply.closed else self._prepare(opened, preparation)
             self._report(PromptPrepared(preparation, result))
+            del preparation, result
         return TokenizerLoopEnded()
 
     def _prepare(self, opened: OpenedModel, preparation: Preparation) -> PreparedInput | Problem:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
-import pytest
 import structlog
 import trio
 
@@ -30,15 +29,6 @@ from greenroom.tests.support.actor_systems import (
     status,
     until,
 )
-
-TinyModel = Callable[..., Path]
-
-
-@pytest.fixture
-def settings(tiny_model: TinyModel) -> Settings:
-    return Settings(
-        models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, shutdown_timeout=60.0
-    )
 
 
 @asynccontextmanager

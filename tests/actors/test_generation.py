@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import trio
@@ -37,15 +35,6 @@ from greenroom.tests.support.actor_systems import (
     status,
     until,
 )
-
-TinyModel = Callable[..., Path]
-
-
-@pytest.fixture
-def settings(tiny_model: TinyModel) -> Settings:
-    return Settings(
-        models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), max_batch=4, shutdown_timeout=60.0
-    )
 
 
 async def test_events_come_in_the_order_of_a_requests_life(settings: Settings) -> None:

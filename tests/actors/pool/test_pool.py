@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 import trio
 
 from greenroom.actors.generation import Generation
@@ -24,13 +21,6 @@ from greenroom.tests.support.actor_systems import (
     status,
     until,
 )
-
-TinyModel = Callable[..., Path]
-
-
-@pytest.fixture
-def models(tiny_model: TinyModel) -> tuple[str, ...]:
-    return tuple(str(tiny_model(kind)) for kind in ("qwen3", "llama", "mistral"))
 
 
 async def next_position(generation: Generation) -> int:

@@ -1,0 +1,111 @@
+"""The messages of a model, sent without the road that usually sends them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import trio
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.pool.lease import Found, Granted, Lease
+from greenroom.actors.system import System, open_system
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import Acquire, Generate, ModelMessage, Prepare, Prepared
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import answer, chat, eventually
+
+
+async def find(system: System, model: str = "qwen3") -> Ref[ModelMessage]:
+    found = await system.pool.ask(Acquire(ModelKey(model)), Found)
+    assert isinstance(found, Found)
+    return found.model
+
+
+async def acquire(system: System, model: str = "qwen3") -> Lease:
+    granted = await system.pool.ask(Acquire(ModelKey(model)), Granted)
+    assert isinstance(granted, Granted)
+    return granted.lease
+
+
+async def text_of(replies: ReplyStream[InferenceEvent]) -> str:
+    events = [event async for event in replies]
+    assert isinstance(events[-1], Finished), events[-1]
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def first_answer(replies: ReplyStream[Any]) -> Any:
+    return await replies.receive()
+
+
+async def test_counting_the_tokens_of_a_prompt_needs_one_message(settings: Settings) -> None:
+    async with open_system(settings) as system:
+        prepared = await (await find(system)).ask(Prepare(chat("qwen3")), Prepared)
+        _, finished = await answer(system.pool, "qwen3")
+        assert isinstance(prepared, Prepared)
+        assert isinstance(finished, Finished)
+        assert prepared.prompt_tokens == finished.usage.prompt
+
+
+async def test_a_request_that_the_model_did_not_prepare_is_prepared_when_it_is_to_be_answered(
+    settings: Settings,
+) -> None:
+    async with open_system(settings) as system:
+        expected, _ = await answer(system.pool, "qwen3")
+        with await acquire(system) as lease, await lease.model.stream(Generate(chat("qwen3"))) as replies:
+            assert await text_of(replies) == expected
+        impossible = chat("qwen3", prompt="word " * 40_000)
+        with await acquire(system) as lease:
+            failed = await lease.model.ask(Generate(impossible), Finished)
+            assert isinstance(failed, Failed)
+            assert failed.problem.code == "context_length_exceeded"
+
+
+async def test_a_request_may_be_sent_to_be_answered_before_it_is_prepared(settings: Settings) -> None:
+    async with open_system(settings) as system:
+        expected, _ = await answer(system.pool, "qwen3")
+        with await acquire(system) as lease, await lease.model.stream(Prepare(chat("qwen3"))) as replies:
+            await lease.model.stream(Generate(chat("qwen3")), replies)
+            events = [event async for event in replies]
+            assert "".join(event.text for event in events if isinstance(event, TextDelta)) == expected
+
+
+async def test_what_was_prepared_is_forgotten_when_its_owner_leaves(settings: Settings) -> None:
+    async with open_system(settings) as system:
+        await answer(system.pool, "qwen3")
+        model = await find(system)
+
+        async def leave(number: int) -> None:
+            with await model.stream(Prepare(chat("qwen3", f"r{number % 3}"))) as replies:
+                with trio.move_on_after(number * 0.0005):
+                    await replies.receive()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                nursery.start_soon(leave, number)
+
+        async def forgotten() -> bool:
+            gc.collect()
+            # Two may still be named by a loop that waits for its next message.
+            return sum(type(thing) is Preparation for thing in gc.get_objects()) <= 2
+
+        await eventually(forgotten)
+
+
+async def test_requests_of_the_same_id_keep_their_own_prompts_until_they_are_answered(
+    settings: Settings,
+) -> None:
+    async with open_system(settings) as system:
+        requests = [chat("qwen3", "same", prompt=prompt, max_tokens=20) for prompt in ("one", "two")]
+        alone = [(await answer(system.pool, "qwen3", prompt=p, max_tokens=20))[0] for p in ("one", "two")]
+        left, right = ReplyStream[InferenceEvent](), ReplyStream[InferenceEvent]()
+        with await acquire(system) as lease, left, right:
+            for request, replies in zip(requests, (left, right), strict=True):
+                await lease.model.stream(Prepare(request), replies)
+                assert isinstance(await first_answer(replies), Prepared)
+            for request, replies in zip(reversed(requests), (right, left), strict=True):
+                await lease.model.stream(Generate(request), replies)
+            assert [await text_of(left), await text_of(right)] == alone
