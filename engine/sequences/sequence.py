@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as GenericSequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -14,6 +14,9 @@ from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, Timing, Token, Usage
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedInput
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.matcher import Matcher
 
 
 class Detokenizer(Protocol):
@@ -105,7 +108,7 @@ class Sequence:
     cached: int = 0
     answer: list[int] = attrs.field(factory=list)
     on_remove: Callable[[Sequence, list[Any], int | None], None] | None = None
-    matcher: Any = None
+    matcher: Matcher | None = None
     index: int = 0
     logprobs: AnswerLogprobs | None = None
     drafted: int = 0

@@ -54,8 +54,15 @@ def test_a_load_can_be_abandoned_between_layers(tiny_model: TinyModel) -> None:
 
 def test_a_truncated_file_is_refused(copy: Path) -> None:
     weights = copy / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-    assert "model.safetensors is cut off" in refusal(copy)
+    whole = weights.read_bytes()
+    for length in (len(whole) - 1000, len(whole) // 2, 1000):
+        weights.write_bytes(whole[:length])
+        assert "model.safetensors is no whole safetensors file" in refusal(copy)
+
+
+def _header(header: dict[str, Any]) -> bytes:
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text
 
 
 @pytest.mark.parametrize(
@@ -67,13 +74,25 @@ def test_a_truncated_file_is_refused(copy: Path) -> None:
         (2**40).to_bytes(8, "little") + b"{}",
         (2).to_bytes(8, "little") + b"[]",
         (9).to_bytes(8, "little") + b'{"a": {}}',
+        _header({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]}}) + bytes(8),
+        _header({"a": {"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 8]}}) + bytes(8),
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n",
     ],
-    ids=["empty", "short", "noise", "huge header", "list", "no offsets", "lfs pointer"],
+    ids=[
+        "empty",
+        "short",
+        "noise",
+        "huge header",
+        "list",
+        "no offsets",
+        "wrong shape",
+        "immense shape",
+        "lfs pointer",
+    ],
 )
 def test_what_is_no_weights_file_is_refused(copy: Path, content: bytes) -> None:
     (copy / "model.safetensors").write_bytes(content)
-    assert "is no safetensors file" in refusal(copy)
+    assert "is no whole safetensors file" in refusal(copy)
 
 
 def test_a_folder_without_weights_is_refused(copy: Path) -> None:
