@@ -19,7 +19,7 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
 PROTOCOLS = (OPENAI_PROTOCOL,)
-"""All that are spoken; the first one shapes the errors of paths that belong to none."""
+"""All that the server has; the first one shapes the errors of paths that belong to none."""
 
 BODY_TIMEOUT = 60
 """Seconds in which a body must arrive."""

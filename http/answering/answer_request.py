@@ -22,7 +22,7 @@ from greenroom.schemas.requests import InferenceRequest
 
 
 class AnswerFormatter(Protocol):
-    """What knows how a protocol says the answer to one request."""
+    """Formats the answer to one request in the words of its protocol."""
 
     def stream(self, model: str) -> StreamFormatter:
         """Return what formats the answer of that model as a stream."""

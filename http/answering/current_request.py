@@ -1,11 +1,20 @@
-"""The request that is being answered: its id, and what is released when it ends."""
+"""The request that is being answered: who sent it, what it says, and what is released when it ends."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import cast
+from typing import TypeVar, cast
 
+import cattrs
 from quart import request
+
+from greenroom.http.answering.request_parameters import NeutralValues, refuse_unsupported
+from greenroom.http.guard.client_name import client_name
+from greenroom.http.guard.request_body import read_json
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.wire import structure
+
+T = TypeVar("T")
 
 
 def request_id() -> str:
@@ -18,6 +27,27 @@ def answer_id(prefix: str) -> str:
     return f"{prefix}-{request_id().removeprefix('req_')}"
 
 
+def request_client() -> str:
+    """Return a name for whoever sent it, for fairness between clients."""
+    return client_name(request.headers, request.remote_addr)
+
+
 def request_resources() -> ExitStack:
-    """Return what the request holds: closed when its answer has ended or its client has left."""
+    """Return what is closed when its answer has ended or its client has left."""
     return cast("ExitStack", request.scope["state"]["resources"])
+
+
+async def read_request(
+    wire_type: type[T], converter: cattrs.Converter, unsupported: NeutralValues
+) -> tuple[JsonObject, T]:
+    """Return its JSON body, as it came and as a wire type.
+
+    Args:
+        unsupported: Official parameters that are refused unless their value asks for nothing.
+
+    Raises:
+        ProblemError: 400, 413 or 415; what is wrong with the body is named by its path.
+    """
+    body = await read_json(request)
+    refuse_unsupported(body, unsupported)
+    return body, structure(body, wire_type, converter)

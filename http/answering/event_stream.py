@@ -22,7 +22,7 @@ SERVER_SENT_EVENTS = "text/event-stream; charset=utf-8"
 
 
 class Events(Protocol):
-    """Where events come from: a generation, or several."""
+    """A source of events: a generation, or several."""
 
     async def receive(self) -> InferenceEvent:
         """Return the next event. May be cancelled and called again.
@@ -36,7 +36,7 @@ class Events(Protocol):
 
 
 class StreamFormatter(Protocol):
-    """What knows how a protocol says an answer as a stream. Nothing is sent where it returns nothing."""
+    """Formats a stream in the words of its protocol; where it returns no bytes, nothing is sent."""
 
     @property
     def content_type(self) -> str:
@@ -53,7 +53,7 @@ class StreamFormatter(Protocol):
         """Return what the client is to know of an event."""
 
     def heartbeat(self) -> bytes:
-        """Return what shows that the answer is still coming."""
+        """Return what shows that the answer is still coming; nothing in protocols that have no such thing."""
 
     def failure(self, problem: Problem) -> bytes:
         """Return the end of an answer that cannot be completed."""
@@ -97,19 +97,21 @@ class EventStream(ResponseBody):
             self._opened = True
             opening = self._formatter.opening()
             return opening + b"".join(map(self._formatter.event, self._received))
-        piece, silent_until = b"", trio.current_time() + HEARTBEAT
+        piece, heartbeat_at = b"", trio.current_time() + HEARTBEAT
         while not piece:
             if self._formatter.finished:
                 raise StopAsyncIteration
             try:
-                piece = await self._next(silent_until)
+                piece = await self._next(heartbeat_at)
+                if not piece and trio.current_time() >= heartbeat_at:
+                    heartbeat_at += HEARTBEAT
             except Exception:
                 log.exception("stream crashed")
                 piece = self._formatter.failure(internal_error())
         return piece
 
-    async def _next(self, silent_until: float) -> bytes:
-        with trio.move_on_at(silent_until):
+    async def _next(self, heartbeat_at: float) -> bytes:
+        with trio.move_on_at(heartbeat_at):
             try:
                 event = await self._events.receive()
             except trio.EndOfChannel:

@@ -1,4 +1,4 @@
-"""What the application has to know about a protocol that it speaks."""
+"""What the application has to know of a protocol."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.openai.chat_stream import ChatStream
-from greenroom.http.openai.chunk_stream import finish_reason, system_fingerprint, wants_usage
+from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
 from greenroom.http.openai.logprobs import chat_logprobs
 from greenroom.http.openai.usage import usage_body
 from greenroom.schemas.messages import ToolCall
@@ -42,7 +42,7 @@ class ChatFormatter:
             model,
             self.created,
             choices=self.choices,
-            include_usage=wants_usage(self.wire.stream_options),
+            include_usage=includes_usage(self.wire.stream_options),
             with_progress=bool(self.wire.return_progress),
         )
 

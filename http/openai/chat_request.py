@@ -65,13 +65,13 @@ def _template_options(wire: ChatRequest) -> dict[str, Any]:
         if effort != "none":
             options["reasoning_effort"] = effort
     if wire.thinking is not None:
-        options["enable_thinking"] = _thinking(wire.thinking)
+        options["enable_thinking"] = _thinking_enabled(wire.thinking)
     if wire.enable_thinking is not None:
         options["enable_thinking"] = wire.enable_thinking
     return options | (wire.chat_template_kwargs or {})
 
 
-def _thinking(thinking: dict[str, Any]) -> bool:
+def _thinking_enabled(thinking: dict[str, Any]) -> bool:
     kind = thinking.get("type")
     if kind not in ("enabled", "adaptive", "disabled"):
         raise invalid("`thinking.type` must be 'enabled', 'adaptive' or 'disabled'.", "thinking.type")
@@ -80,21 +80,21 @@ def _thinking(thinking: dict[str, Any]) -> bool:
 
 def _message(message: MessageParam, field: str) -> Message:
     role: NeutralRole = "system" if message.role == "developer" else message.role  # type: ignore[assignment]
-    speaks = role == "assistant"
+    from_assistant = role == "assistant"
     content = _texts(message.content, f"{field}.content")
     if message.content is None and role in ("system", "user"):
         raise invalid(f"`{field}.content` is required.", f"{field}.content", "missing_required_parameter")
     if role == "tool" and not message.tool_call_id:
         name = f"{field}.tool_call_id"
         raise invalid(f"`{name}` is required in a tool message.", name, "missing_required_parameter")
-    if speaks and not content and message.refusal:
+    if from_assistant and not content and message.refusal:
         content = (TextPart(message.refusal),)
     thought = message.reasoning_content or message.reasoning
     return Message(
         role=role,
         content=content,
-        reasoning=thought if speaks and isinstance(thought, str) else None,
-        tool_calls=_calls(message, field) if speaks else (),
+        reasoning=thought if from_assistant and isinstance(thought, str) else None,
+        tool_calls=_tool_calls(message, field) if from_assistant else (),
         tool_call_id=message.tool_call_id if role == "tool" else None,
         name=message.name,
     )
@@ -115,7 +115,7 @@ def _texts(content: Content | None, field: str) -> tuple[TextPart, ...]:
     return tuple(texts)
 
 
-def _calls(message: MessageParam, field: str) -> tuple[ToolCall, ...]:
+def _tool_calls(message: MessageParam, field: str) -> tuple[ToolCall, ...]:
     for i, call in enumerate(message.tool_calls or ()):
         if call.type != "function":
             raise _only_functions(f"{field}.tool_calls[{i}].type")

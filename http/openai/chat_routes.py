@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.current_request import answer_id, request_id
-from greenroom.http.answering.request_parameters import refuse_unsupported
-from greenroom.http.guard.client_name import client_name
-from greenroom.http.guard.request_body import read_json
+from greenroom.http.answering.current_request import (
+    answer_id,
+    read_request,
+    request_client,
+    request_id,
+)
 from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.wire import structure
 
 
 def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
@@ -29,11 +30,8 @@ def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
 
     @routes.post("/v1/chat/completions")
     async def chat_completions() -> Response:
-        body = await read_json(request)
-        refuse_unsupported(body, UNSUPPORTED_IN_CHAT)
-        wire = structure(body, ChatRequest, OPENAI)
-        client = client_name(request.headers, request.remote_addr)
-        chat = parse_chat_request(wire, body, request_id(), client)
+        body, wire = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT)
+        chat = parse_chat_request(wire, body, request_id(), request_client())
         formatter = ChatFormatter(wire, answer_id("chatcmpl"), chat.choices)
         stream = bool(wire.stream)
         return await answer_request(pool, [chat], formatter, stream=stream, status_timeout=status_timeout)

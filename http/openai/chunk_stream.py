@@ -48,7 +48,7 @@ class ChunkStream(ABC):
         self._choices_per_prompt = choices_per_prompt
         self._include_usage = include_usage
         self._usage = b',"usage":null' if include_usage else b""
-        self._ends: list[Finished] = []
+        self._finished_choices: list[Finished] = []
         self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,"system_fingerprint":%b,' % (
             json_string(answer_id),
             json_string(kind),
@@ -67,13 +67,13 @@ class ChunkStream(ABC):
         """Return the chunk that ends a choice, with its reason as JSON."""
 
     def _finish_choice(self, event: Finished) -> bytes:
-        self._ends.append(event)
+        self._finished_choices.append(event)
         ending = self._last_chunk(event.index, json_string(finish_reason(event)))
-        if len(self._ends) < self._choices:
+        if len(self._finished_choices) < self._choices:
             return ending
         self.finished = True
         if self._include_usage:
-            usage = json_ascii(attrs.asdict(usage_body(self._ends, self._choices_per_prompt)))
+            usage = json_ascii(attrs.asdict(usage_body(self._finished_choices, self._choices_per_prompt)))
             ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
         return ending + DONE
 
@@ -91,6 +91,6 @@ def finish_reason(event: Finished) -> str:
     return "stop" if event.reason == "cancelled" else event.reason
 
 
-def wants_usage(options: StreamOptions | None) -> bool:
-    """Return whether the client of a stream asks for a usage chunk."""
+def includes_usage(options: StreamOptions | None) -> bool:
+    """Return whether the client of a stream has asked for a usage chunk."""
     return bool(options and options.include_usage)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
-from greenroom.http.openai.chunk_stream import finish_reason, system_fingerprint, wants_usage
+from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
 from greenroom.http.openai.completion_stream import CompletionStream
 from greenroom.http.openai.logprobs import CompletionLogprobs
 from greenroom.http.openai.usage import usage_body
@@ -43,7 +43,7 @@ class CompletionFormatter:
             self.created,
             self._echo_of_each_choice(),
             choices_per_prompt=self.choices,
-            include_usage=wants_usage(self.wire.stream_options),
+            include_usage=includes_usage(self.wire.stream_options),
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:

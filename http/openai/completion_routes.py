@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.current_request import answer_id, request_id
-from greenroom.http.answering.request_parameters import refuse_unsupported
-from greenroom.http.guard.client_name import client_name
-from greenroom.http.guard.request_body import read_json
+from greenroom.http.answering.current_request import (
+    answer_id,
+    read_request,
+    request_client,
+    request_id,
+)
 from greenroom.http.openai.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completion_request import parse_completion_requests, parse_echoes
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.wire import structure
 
 
 def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
@@ -29,11 +30,8 @@ def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprin
 
     @routes.post("/v1/completions")
     async def completions() -> Response:
-        body = await read_json(request)
-        refuse_unsupported(body, UNSUPPORTED_IN_COMPLETIONS)
-        wire = structure(body, CompletionRequest, OPENAI)
-        client = client_name(request.headers, request.remote_addr)
-        requests = parse_completion_requests(wire, body, request_id(), client)
+        body, wire = await read_request(CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS)
+        requests = parse_completion_requests(wire, body, request_id(), request_client())
         formatter = CompletionFormatter(wire, answer_id("cmpl"), parse_echoes(wire), requests[0].choices)
         stream = bool(wire.stream)
         return await answer_request(pool, requests, formatter, stream=stream, status_timeout=status_timeout)

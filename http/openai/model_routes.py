@@ -19,21 +19,21 @@ def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("models", __name__)
 
-    async def listed() -> tuple[Model, ...]:
+    async def list_models() -> tuple[Model, ...]:
         cards = (await ask_actor(pool, ListModels(), ModelList)).models
         return tuple(Model(card.id, card.created, card.owned_by) for card in cards)
 
     @routes.get("/v1/models")
     async def models() -> Response:
-        return json_response(attrs.asdict(Models(await listed())))
+        return json_response(attrs.asdict(Models(await list_models())))
 
     @routes.get("/v1/models/<path:model>")
     async def one_model(model: str) -> Response:
-        known = {known.id: known for known in await listed()}
-        if model == "default" and known:
-            model = next(iter(known))
-        if model not in known:
-            raise ProblemError(model_not_found(model[:200], tuple(get_close_matches(model, known))))
-        return json_response(attrs.asdict(known[model]))
+        served = {entry.id: entry for entry in await list_models()}
+        if model == "default" and served:
+            model = next(iter(served))
+        if model not in served:
+            raise ProblemError(model_not_found(model[:200], tuple(get_close_matches(model, served))))
+        return json_response(attrs.asdict(served[model]))
 
     return routes

@@ -76,19 +76,19 @@ def _json_schema(value: JsonObject, field: str) -> JsonSchemaFormat:
     return JsonSchemaFormat(wrapped["schema"], name if isinstance(name, str) else "", bool(strict), param)
 
 
-def _structured_outputs(value: Any) -> list[tuple[str, ResponseFormat]]:
-    """vLLM's newer extension, one object with a key for each kind."""
+def _structured_outputs(options: Any) -> list[tuple[str, ResponseFormat]]:
+    """Return the formats of vLLM's newer extension, one object with a key for each kind."""
     found: list[tuple[str, ResponseFormat]] = []
-    if value is None:
+    if options is None:
         return found
-    for key, wanted in _object(value, "structured_outputs").items():
+    for key, value in _object(options, "structured_outputs").items():
         field = f"structured_outputs.{key}"
-        if wanted is None or wanted is False:
+        if value is None or value is False:
             continue
         if key == "json_object":
             found.append((field, JsonObjectFormat(field)))
         elif key in _KINDS:
-            found.append((field, _KINDS[key](wanted, field)))
+            found.append((field, _KINDS[key](value, field)))
         else:
             raise invalid(f"`{field}` is not supported.", field, "unsupported_parameter")
     return found

@@ -8,16 +8,16 @@ from greenroom.schemas.events import Finished
 from greenroom.schemas.openai.answers import UsageBody
 
 
-def usage_body(ends: Iterable[Finished], choices: int) -> UsageBody:
+def usage_body(finished: Iterable[Finished], choices: int) -> UsageBody:
     """Return the sum over the prompts of a request.
 
     Args:
-        ends: Of all its choices.
+        finished: Of all its choices.
         choices: Of each prompt, which counts once.
     """
-    ends = list(ends)
-    usages = [end.usage for end in ends]
-    prompts = [end.usage for end in ends if end.index % choices == 0]
+    finished = list(finished)
+    usages = [event.usage for event in finished]
+    prompts = [event.usage for event in finished if event.index % choices == 0]
     prompt, generated = sum(usage.prompt for usage in prompts), sum(usage.generated for usage in usages)
     return UsageBody(
         prompt_tokens=prompt,

@@ -32,7 +32,7 @@ class PartParam:
 
 @attrs.frozen
 class Content:
-    """What a message says: a string on the wire is one part."""
+    """The content of a message: a string on the wire is one part."""
 
     parts: tuple[PartParam, ...]
 

@@ -1,4 +1,4 @@
-"""What a client hears while there is nothing to say, on a clock that jumps."""
+"""What a client receives while there is nothing to send, on a clock that jumps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_long_prefill_that_reports_progress_is_not_silence(
 ) -> None:
     reply = ReplyStream[InferenceEvent]()
     formatter = ChatStream("chatcmpl-1", "m", 123)
-    heard: list[tuple[float, bytes]] = []
+    received: list[tuple[float, bytes]] = []
 
     async def prefill() -> None:
         for second in range(35):
@@ -43,8 +43,37 @@ async def test_a_long_prefill_that_reports_progress_is_not_silence(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(prefill)
         async for piece in EventStream(Events(reply), formatter):
-            heard.append((trio.current_time(), piece))
-    times = [at for at, _ in heard]
+            received.append((trio.current_time(), piece))
+    times = [at for at, _ in received]
     silences = [later - earlier for earlier, later in pairwise(times)]
     assert max(silences) <= HEARTBEAT
-    assert [piece for _, piece in heard].count(formatter.heartbeat()) == 3
+    assert [piece for _, piece in received].count(formatter.heartbeat()) == 3
+
+
+class WithoutHeartbeat(ChatStream):
+    """A protocol that can only wait."""
+
+    heartbeats = 0
+
+    def heartbeat(self) -> bytes:
+        self.heartbeats += 1
+        assert self.heartbeats < 10
+        return b""
+
+
+async def test_a_protocol_without_a_heartbeat_waits_in_silence(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    reply = ReplyStream[InferenceEvent]()
+    formatter = WithoutHeartbeat("chatcmpl-1", "m", 123)
+
+    async def load() -> None:
+        await trio.sleep(3.5 * HEARTBEAT)
+        reply.sender.send(TextDelta("hello"))
+        reply.sender.send(Finished("stop", Usage(1, 1)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load)
+        pieces = [piece async for piece in EventStream(Events(reply), formatter)]
+    assert formatter.heartbeats == 3
+    assert b"".join(pieces).count(b'"content":"hello"') == 1
