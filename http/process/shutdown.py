@@ -31,7 +31,11 @@ class Shutdown:
         self._token: trio.lowlevel.TrioToken | None = None
         self._drain: trio.Event | None = None
         self._began = threading.Event()
+        self._expired = threading.Event()
+        # Both begin now: an interpreter that waits for its threads to end starts no more of them.
         threading.Thread(target=self._end_after_timeout, name="shutdown timeout", daemon=True).start()
+        self._log = threading.Thread(target=self._log_expiry, name="shutdown log", daemon=True)
+        self._log.start()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._signalled)
 
@@ -61,12 +65,12 @@ class Shutdown:
     def _end_after_timeout(self) -> None:
         self._began.wait()
         time.sleep(max(0.0, self._timeout - min(0.5, self._timeout / 4)))
+        self._expired.set()
         # The log may be what hangs.
-        telling = threading.Thread(target=self._tell, daemon=True)
-        telling.start()
-        telling.join(min(0.2, self._timeout / 10))
+        self._log.join(min(0.2, self._timeout / 10))
         os._exit(0)
 
-    def _tell(self) -> None:
+    def _log_expiry(self) -> None:
+        self._expired.wait()
         waiting = [thread.name for thread in threading.enumerate() if not thread.daemon]
         structlog.get_logger().warning("shutdown forced", shutdown_timeout=self._timeout, threads=waiting)

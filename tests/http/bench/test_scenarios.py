@@ -34,7 +34,7 @@ from greenroom.tests.support.bench_servers import chunked, delta, server, stream
 from greenroom.tests.support.http_servers import serving
 from greenroom.tests.support.tiny_models import TinyModel
 
-LONG = LongPrompt(streams=2, prompt_tokens=200, tokens=4, undisturbed=4, stream_words=4)
+LONG = LongPrompt(streams=2, prompt_tokens=200, tokens=24, undisturbed=4, stream_words=4)
 SMALL: list[Scenario] = [
     Streams(3, 5, 8),
     Mixed(4, 6, 8),
@@ -94,7 +94,7 @@ async def test_a_long_prompt_has_the_length_and_the_company_that_was_asked_for(t
     alone, newcomer, *streams = sample.answers
     assert 170 < alone.prompt_tokens < 230
     assert 170 < newcomer.prompt_tokens < 230
-    assert newcomer.tokens == 4
+    assert newcomer.tokens == 24
     assert len(streams) == 2
     for stream in streams:
         assert stream.arrivals[0] < newcomer.sent < newcomer.arrivals[-1]
