@@ -51,14 +51,14 @@ def create_app(
 def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
     async def check_request() -> Response | None:
         request.scope["state"]["request_id"] = new_request_id()
-        refusal = host_guard.refuses(request.method, request.headers)
+        refusal = host_guard.find_problem(request.headers)
         if refusal is not None:
             raise ProblemError(refusal)
         if request.method == "OPTIONS":
             if "Origin" in request.headers:
-                return Response(status=204, headers=host_guard.preflight(request.headers))
+                return Response(status=204, headers=host_guard.preflight_headers(request.headers))
         elif request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
-            refusal = host_guard.refuses_body(request.mimetype, request.headers)
+            refusal = host_guard.find_body_problem(request.mimetype, request.headers)
             if refusal is not None:
                 raise ProblemError(refusal)
         return None
@@ -68,7 +68,7 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
         if origin is not None and host_guard.allows_origin(origin):
-            response.headers.update(host_guard.grants(origin))
+            response.headers.update(host_guard.cors_headers(origin))
         return response
 
     app.before_request(check_request)

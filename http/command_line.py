@@ -21,7 +21,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyCommands(click.Group):
     """Imports a command's module, `greenroom.http.commands.<name>`, when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -86,7 +86,7 @@ class EngineModels:
 
 
 @click.command(
-    cls=LazyGroup,
+    cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"], "obj": EngineModels()},
     epilog="Every option of `serve` can also be set in a TOML file or as a GREENROOM_… variable.",
 )

@@ -62,14 +62,14 @@ def command(
     import trio
     from rich.console import Console
 
-    from greenroom.http.terminal.answers import open_local, open_remote
-    from greenroom.http.terminal.session import answer_once, converse
+    from greenroom.http.terminal.answer_sources import open_local_model, open_server
+    from greenroom.http.terminal.session import answer_once, run_conversation
 
     options = {} if thinking is None else {"enable_thinking": thinking}
     overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}
-    opening = open_remote(url, model, overrides, options) if url else open_local(settings, options)
+    opening = open_server(url, model, overrides, options) if url else open_local_model(settings, options)
     if sys.stdin.isatty():
-        status = trio.run(converse, opening, Console(), instructions)
+        status = trio.run(run_conversation, opening, Console(), instructions)
     else:
         status = trio.run(answer_once, opening, _read_prompt(), instructions)
     sys.exit(status)

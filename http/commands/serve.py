@@ -69,7 +69,7 @@ async def _serve(settings: Settings, shutdown: Shutdown) -> None:
     from greenroom.actors.system import open_system
 
     drain = trio.Event()
-    shutdown.connect(drain)
+    shutdown.set_on_signal(drain)
     async with open_system(settings) as system:
         refusal = await _serve_until_drained(system, settings, drain)
     if refusal is not None:

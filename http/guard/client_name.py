@@ -1,4 +1,4 @@
-"""Who asks, as far as a server that checks no keys can tell."""
+"""A name for the client of a request, as far as a server that checks no keys can know it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from werkzeug.datastructures import Headers
 
 
 def client_name(headers: Headers, address: str | None) -> str:
-    """A name for whoever sent a request, for fairness between clients.
+    """Return a name for whoever sent a request, for fairness between clients.
 
     The address with the API key: behind a proxy all have one address, and placeholder keys (`EMPTY`, `none`)
     are shared by clients that have nothing to do with each other. The key itself is not kept.

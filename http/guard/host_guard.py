@@ -1,4 +1,4 @@
-"""Who may speak to this server: no page in the user's browser, under no borrowed name."""
+"""Which requests are answered: those of known hosts, and of no web page unless its origin is allowed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
 
 BODY_TYPES = ("application/json", "multipart/form-data")
-METHODS = "GET, POST, HEAD, OPTIONS"
+ALLOWED_METHODS = "GET, POST, HEAD, OPTIONS"
 _PREFLIGHT_AGE = "600"
 
 
 class HostGuard:
-    """Decides from a request's head alone.
+    """Decides from the head of a request alone.
 
     A web page may be made to reach this machine through a domain that its owner points here (DNS
-    rebinding): its requests carry that domain as Host. Addresses cannot be borrowed so, names can; so any
-    address is fine, and only known names are. Requests of other sites' scripts carry an Origin.
+    rebinding): its requests carry that domain as Host. Names can be pointed here, addresses cannot; so any
+    address is fine, and only known names are. Requests of scripts of other sites carry an Origin.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -28,10 +28,10 @@ class HostGuard:
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
-    def refuses(self, method: str, headers: Headers) -> Problem | None:
-        """Why the request is not answered, or None if it may be."""
+    def find_problem(self, headers: Headers) -> Problem | None:
+        """Return why a request is refused, or None if it may be answered."""
         host = headers.get("Host", "")
-        if host and not self._knows(host):
+        if host and not self._is_known(host):
             detail = f"This server does not answer to the name '{host[:200]}'. Add it to allowed_hosts."
             return Problem(403, "host_not_allowed", detail)
         origin = headers.get("Origin", "")
@@ -40,8 +40,8 @@ class HostGuard:
             return Problem(403, "origin_not_allowed", detail)
         return None
 
-    def refuses_body(self, mimetype: str, headers: Headers) -> Problem | None:
-        """Why a body is not even read."""
+    def find_body_problem(self, mimetype: str, headers: Headers) -> Problem | None:
+        """Return why a body is not even read, or None if it may be."""
         if mimetype not in BODY_TYPES:
             detail = f"Send {' or '.join(BODY_TYPES)}, not {mimetype or 'a body of no type'}."
             return Problem(415, "unsupported_media_type", detail[:300])
@@ -55,27 +55,27 @@ class HostGuard:
         """Whether pages of that origin may call the server."""
         return "*" in self._origins or origin.lower().rstrip("/") in self._origins
 
-    def grants(self, origin: str) -> dict[str, str]:
-        """Headers that let the browser show an answer to a page of an allowed origin."""
+    def cors_headers(self, origin: str) -> dict[str, str]:
+        """Return headers that let the browser show an answer to a page of an allowed origin."""
         return {
             "access-control-allow-origin": origin,
             "access-control-expose-headers": "x-request-id, retry-after",
             "vary": "Origin",
         }
 
-    def preflight(self, headers: Headers) -> dict[str, str]:
-        """The answer to a browser that asks before it sends."""
-        asked = headers.get("Access-Control-Request-Headers", "")
-        granted = {
-            "access-control-allow-methods": METHODS,
-            "access-control-allow-headers": asked if asked.isprintable() else "",
+    def preflight_headers(self, headers: Headers) -> dict[str, str]:
+        """Return the headers of the answer to a preflight request."""
+        requested = headers.get("Access-Control-Request-Headers", "")
+        allowed = {
+            "access-control-allow-methods": ALLOWED_METHODS,
+            "access-control-allow-headers": requested if requested.isprintable() else "",
             "access-control-max-age": _PREFLIGHT_AGE,
         }
         if headers.get("Access-Control-Request-Private-Network") == "true":
-            granted["access-control-allow-private-network"] = "true"
-        return granted
+            allowed["access-control-allow-private-network"] = "true"
+        return allowed
 
-    def _knows(self, host: str) -> bool:
+    def _is_known(self, host: str) -> bool:
         name = _host_name(host)
         if name in self._hosts or name.endswith(".localhost") or "*" in self._hosts:
             return True
@@ -87,7 +87,7 @@ class HostGuard:
 
 
 def _host_name(host: str) -> str:
-    """`[::1]:8000` → `::1`, `Localhost.:8000` → `localhost`."""
+    """Return the name in a Host header: `[::1]:8000` → `::1`, `Localhost.:8000` → `localhost`."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]

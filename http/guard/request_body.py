@@ -17,12 +17,11 @@ MAX_DEPTH = 64
 MAX_CONTAINERS = 500_000
 """Arrays and objects in one body: 32 MB of `[],[],…` would become a gigabyte of Python lists."""
 
-
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def read_json(request: Request) -> Any:
-    """The decoded body of a request.
+    """Return the decoded body of a request.
 
     Raises:
         ProblemError: 400 if it is no JSON, 413 if it is nested too deeply, 415 for another type.
@@ -49,7 +48,7 @@ async def _read(request: Request) -> bytes:
 
 
 def decode_json(data: bytes) -> Any:
-    """JSON text as Python values; NaN, Infinity and numbers that overflow are refused.
+    """Return JSON text as Python values; NaN, Infinity and numbers that overflow are refused.
 
     Every string can be encoded: half a surrogate pair becomes U+FFFD.
 
@@ -58,33 +57,35 @@ def decode_json(data: bytes) -> Any:
     """
     containers = data.count(b"[") + data.count(b"{")
     if containers > MAX_CONTAINERS:
-        raise _too_complex(f"holds more than {MAX_CONTAINERS} arrays and objects")
+        raise _complex_body(f"holds more than {MAX_CONTAINERS} arrays and objects")
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_parse_finite)
     except UnicodeDecodeError:
-        raise _malformed("it is not valid UTF-8") from None
+        raise _malformed_body("it is not valid UTF-8") from None
     except RecursionError:
-        raise _too_complex(f"is nested more than {MAX_DEPTH} levels deep") from None
+        raise _complex_body(f"is nested more than {MAX_DEPTH} levels deep") from None
     except ValueError as error:
-        raise _malformed(str(error)) from None
-    if containers > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
-        raise _too_complex(f"is nested more than {MAX_DEPTH} levels deep")
-    return _without_halves(value) if _SURROGATE.search(data) else value
+        raise _malformed_body(str(error)) from None
+    if containers > MAX_DEPTH and _is_deeper_than(value, MAX_DEPTH):
+        raise _complex_body(f"is nested more than {MAX_DEPTH} levels deep")
+    return _replace_lone_surrogates(value) if _SURROGATE.search(data) else value
 
 
-def _without_halves(value: Any) -> Any:
-    """The value with half a surrogate pair, which clients leave when they cut text, as U+FFFD."""
+def _replace_lone_surrogates(value: Any) -> Any:
+    """Return the value with U+FFFD for half a surrogate pair, which clients leave when they cut text."""
     match value:
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         case dict():
-            return {_without_halves(key): _without_halves(child) for key, child in value.items()}
+            return {
+                _replace_lone_surrogates(key): _replace_lone_surrogates(child) for key, child in value.items()
+            }
         case list():
-            return [_without_halves(child) for child in value]
+            return [_replace_lone_surrogates(child) for child in value]
     return value
 
 
-def _deeper_than(value: Any, depth: int) -> bool:
+def _is_deeper_than(value: Any, depth: int) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(depth):
         level = [
@@ -102,16 +103,16 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"the number {text[:40]} is too large")
     return number
 
 
-def _malformed(why: str) -> ProblemError:
+def _malformed_body(why: str) -> ProblemError:
     return ProblemError(Problem(400, "invalid_json", f"The body is not valid JSON: {why}."))
 
 
-def _too_complex(why: str) -> ProblemError:
+def _complex_body(why: str) -> ProblemError:
     return ProblemError(Problem(413, "body_too_complex", f"The JSON body {why}."))

@@ -1,4 +1,4 @@
-"""One stream of log lines for everything the process has to say.
+"""One stream of log lines for everything that the process writes.
 
 With `json` every line on stderr is one JSON object: our own events, the standard library's logging (that of
 Hypercorn and the model libraries), warnings, uncaught exceptions of any thread, and what a library prints;
@@ -22,47 +22,47 @@ from structlog.typing import Processor
 
 from greenroom.schemas.settings import LogFormat, LogLevel
 
-TALKATIVE = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
-"""Libraries whose debug and info lines tell an operator of this server nothing."""
+NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
+"""Libraries whose debug and info lines are of no use to an operator of this server."""
 
 
 def configure_logging(log_format: LogFormat, log_level: LogLevel) -> None:
     """Send all that is logged, warned or raised to stderr in one format. Call it before models are imported.
 
     Args:
-        log_format: `json` also takes over stdout and stderr, so that what libraries print becomes events.
+        log_format: `json` also replaces stdout and stderr, so that what libraries print becomes events.
     """
     sink = _LineSink(sys.stderr)
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    rendering = _rendering(log_format, colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+    rendering = _renderers(log_format, colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *_STAMPS, *rendering],
+        processors=[structlog.contextvars.merge_contextvars, *_COMMON_PROCESSORS, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=True,
     )
-    _take_over_standard_logging(sink, level, rendering)
-    _take_over_hooks()
+    _configure_standard_logging(sink, level, rendering)
+    _install_exception_hooks()
     faulthandler.enable(file=sys.stderr)
     if log_format == "json":
-        _take_over_prints(sys.stderr)
+        _log_prints(sys.stderr)
 
 
-_STAMPS: list[Processor] = [
+_COMMON_PROCESSORS: list[Processor] = [
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
 ]
 
 
-def _rendering(log_format: LogFormat, colors: bool) -> list[Processor]:
+def _renderers(log_format: LogFormat, colors: bool) -> list[Processor]:
     if log_format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
 
 
 class _LineSink:
-    """Takes a whole line per write and never fails: a server outlives its log's reader."""
+    """Writes a whole line at once and never fails: a server outlives the reader of its log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -77,24 +77,28 @@ class _LineSink:
                 pass
 
     def flush(self) -> None:
-        """Every write has flushed already."""
+        """Do nothing: every write has flushed already."""
 
 
-def _take_over_standard_logging(sink: _LineSink, level: int, rendering: list[Processor]) -> None:
+def _configure_standard_logging(sink: _LineSink, level: int, rendering: list[Processor]) -> None:
     handler = logging.StreamHandler(sink)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, structlog.stdlib.ExtraAdder(), *_STAMPS],
+            foreign_pre_chain=[
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.ExtraAdder(),
+                *_COMMON_PROCESSORS,
+            ],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
     logging.basicConfig(handlers=[handler], level=level, force=True)
-    for name in TALKATIVE:
+    for name in NOISY_LIBRARIES:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     logging.captureWarnings(True)
 
 
-def _take_over_hooks() -> None:
+def _install_exception_hooks() -> None:
     log = structlog.get_logger()
 
     def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -124,7 +128,7 @@ def _take_over_hooks() -> None:
     sys.unraisablehook = unraisable
 
 
-def _take_over_prints(real: TextIO) -> None:
+def _log_prints(real: TextIO) -> None:
     # Progress bars are for terminals; the libraries read these variables when they are imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -135,7 +139,7 @@ def _take_over_prints(real: TextIO) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """Stands in for stdout or stderr: each finished line becomes a log event.
+    """Replaces stdout or stderr: each finished line becomes a log event.
 
     Args:
         real: Stream whose file descriptor is shown to those who ask for one.
@@ -163,7 +167,7 @@ class PrintedLines(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """Emit the line that this thread has begun."""
+        """Log the line that this thread has begun."""
         self.write("\n")
 
 

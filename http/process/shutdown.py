@@ -1,4 +1,4 @@
-"""Signals: the first drains, a second Ctrl-C ends the process at once, and the grace time ends it anyway."""
+"""Signals: the first drains, a second Ctrl-C ends the process at once, and a timeout ends it anyway."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ class Shutdown:
     start threads: they may interrupt code that holds the very lock which that would need.
 
     Args:
-        timeout: Seconds from the first signal until the process has ended.
+        timeout: Seconds from the first signal to the end of the process.
     """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._token: trio.lowlevel.TrioToken | None = None
         self._drain: trio.Event | None = None
-        self._began = threading.Event()
+        self._signal_received = threading.Event()
         self._expired = threading.Event()
         # Both begin now: an interpreter that waits for its threads to end starts no more of them.
         threading.Thread(target=self._end_after_timeout, name="shutdown timeout", daemon=True).start()
         self._log = threading.Thread(target=self._log_expiry, name="shutdown log", daemon=True)
         self._log.start()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._signalled)
+            signal.signal(number, self._on_signal)
 
     @property
-    def began(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether a signal has arrived."""
-        return self._began.is_set()
+        return self._signal_received.is_set()
 
-    def connect(self, drain: trio.Event) -> None:
-        """Set `drain`, in this Trio run, at the first signal; at once if that has been."""
+    def set_on_signal(self, drain: trio.Event) -> None:
+        """Set `drain`, in this Trio run, at the first signal; at once if that has arrived."""
         self._token, self._drain = trio.lowlevel.current_trio_token(), drain
-        if self.began:
+        if self.has_begun:
             drain.set()
 
-    def _signalled(self, number: int, _frame: FrameType | None) -> None:
-        if not self.began:
-            self._began.set()
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if not self.has_begun:
+            self._signal_received.set()
             # A thread in C code that keeps the GIL stops Python's threads, but not this timer.
             faulthandler.dump_traceback_later(max(self._timeout, 0.1), exit=True, file=2)
             if self._token is not None and self._drain is not None:
@@ -63,7 +63,7 @@ class Shutdown:
             os._exit(INTERRUPTED)
 
     def _end_after_timeout(self) -> None:
-        self._began.wait()
+        self._signal_received.wait()
         time.sleep(max(0.0, self._timeout - min(0.5, self._timeout / 4)))
         self._expired.set()
         # The log may be what hangs.

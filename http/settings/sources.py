@@ -87,7 +87,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise BadSettingError(f"{path}: {getattr(problem, 'strerror', None) or problem}") from problem
     values = {name.replace("-", "_"): value for name, value in table.items()}
     if unknown := [name for name in values if name not in FIELDS]:
-        raise BadSettingError(f"{path}: {'; '.join(map(_unknown, unknown))}")
+        raise BadSettingError(f"{path}: {'; '.join(map(_describe_unknown, unknown))}")
     return {name: _checked(f"{path}: {name}", name, value) for name, value in values.items()}
 
 
@@ -104,7 +104,7 @@ def _checked(place: str, name: str, value: Any) -> Any:
         raise BadSettingError(f"{place} = {value!r}: {problem}") from problem
 
 
-def _unknown(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     near = difflib.get_close_matches(name, FIELDS, n=1)
     return f"there is no setting '{name}'" + (f" (did you mean '{near[0]}'?)" if near else "")
 

@@ -13,35 +13,35 @@ import trio
 from rich.console import Console
 from rich.status import Status
 
-from greenroom.http.terminal.answers import Answers
+from greenroom.http.terminal.answer_sources import AnswerSource
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, QueueStatus, ReasoningDelta, TextDelta
 from greenroom.schemas.messages import Message, Role, TextPart
 
-HELP = "/new forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
+HELP = "/new starts a new conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
 
 
 async def answer_once(
-    opening: AbstractAsyncContextManager[Answers], prompt: str, instructions: str | None
+    opening: AbstractAsyncContextManager[AnswerSource], prompt: str, instructions: str | None
 ) -> int:
-    """Print the answer to `prompt`, and nothing else, to stdout; returns the exit status."""
+    """Print the answer to `prompt`, and nothing else, to stdout; return the exit status."""
     async with (
-        opening as answers,
-        answers((*_opening_messages(instructions), _says("user", prompt))) as events,
+        opening as answer,
+        answer((*_opening_messages(instructions), _message("user", prompt))) as events,
     ):
         async for event in events:
             match event:
                 case TextDelta(text):
-                    if not _printed(text):
+                    if not _try_print(text):
                         return 1
                 case Failed(problem):
                     print(f"greenroom: {problem.detail}", file=sys.stderr)
                     return 1
-        _printed("\n")
+        _try_print("\n")
     return 0
 
 
-def _printed(text: str) -> bool:
-    """Print, and say whether anybody still reads."""
+def _try_print(text: str) -> bool:
+    """Print; return whether stdout still has a reader."""
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
@@ -51,29 +51,29 @@ def _printed(text: str) -> bool:
     return True
 
 
-async def converse(
-    opening: AbstractAsyncContextManager[Answers], console: Console, instructions: str | None
+async def run_conversation(
+    opening: AbstractAsyncContextManager[AnswerSource], console: Console, instructions: str | None
 ) -> int:
-    """Read lines from the terminal and stream the answers to them until the user leaves."""
+    """Stream answers to the lines typed at the terminal until the user leaves; return the exit status."""
     history = _opening_messages(instructions)
     console.print(HELP, style="dim", highlight=False)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (gives `input` editing and history)
-    async with opening as answers:
+    async with opening as answer:
         while (line := _read_line(console)) is not None:
             if line == "/new":
                 history = _opening_messages(instructions)
             elif line.startswith("/"):
                 console.print(HELP, style="dim", highlight=False)
             elif line:
-                history = (*history, _says("user", line))
-                text = await _stream_answer(answers, history, console)
-                history = (*history, _says("assistant", text)) if text else history[:-1]
+                history = (*history, _message("user", line))
+                text = await _stream_answer(answer, history, console)
+                history = (*history, _message("assistant", text)) if text else history[:-1]
     return 0
 
 
 def _read_line(console: Console) -> str | None:
-    """The next line, or None when the user leaves.
+    """Return the next line, or None when the user leaves.
 
     It blocks Trio: nothing else goes on while the user thinks, and Ctrl-C works as it does everywhere.
     """
@@ -85,9 +85,9 @@ def _read_line(console: Console) -> str | None:
     return None if line in ("/quit", "/exit", "/bye") else line
 
 
-async def _stream_answer(answers: Answers, messages: tuple[Message, ...], console: Console) -> str:
-    """Show the answer as it comes; Ctrl-C stops it. Returns as much of the text as there is."""
-    shown = _Shown(console)
+async def _stream_answer(answer: AnswerSource, messages: tuple[Message, ...], console: Console) -> str:
+    """Show the answer as it comes; Ctrl-C stops it. Return as much of the text as there is."""
+    view = _AnswerView(console)
     with trio.open_signal_receiver(signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
 
@@ -96,16 +96,16 @@ async def _stream_answer(answers: Answers, messages: tuple[Message, ...], consol
                     nursery.cancel_scope.cancel("Ctrl-C")
 
             nursery.start_soon(stop)
-            with shown:
-                async with answers(messages) as events:
+            with view:
+                async with answer(messages) as events:
                     async for event in events:
-                        shown.show(event)
+                        view.show(event)
             nursery.cancel_scope.cancel("the answer is complete")
-    return shown.text
+    return view.text
 
 
-class _Shown:
-    """One answer on the terminal: a spinner while it is awaited, thoughts dimmed, a line of figures last."""
+class _AnswerView:
+    """One answer on the terminal: a spinner while it is awaited, thinking dimmed, a line of figures last."""
 
     def __init__(self, console: Console) -> None:
         self.text = ""
@@ -156,8 +156,8 @@ class _Shown:
 
 
 def _opening_messages(instructions: str | None) -> tuple[Message, ...]:
-    return (_says("system", instructions),) if instructions else ()
+    return (_message("system", instructions),) if instructions else ()
 
 
-def _says(role: Role, text: str) -> Message:
+def _message(role: Role, text: str) -> Message:
     return Message(role, (TextPart(text),))

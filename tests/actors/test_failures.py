@@ -174,7 +174,7 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(settings: Setti
     assert not system.hung
 
 
-async def test_a_shutdown_with_a_hung_worker_ends_within_the_grace_time(settings: Settings) -> None:
+async def test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout(settings: Settings) -> None:
     faults = Faults(hang={"bad"})
     try:
         # Silence would end it too, but far later.
@@ -219,7 +219,9 @@ async def test_draining_refuses_what_is_new_and_finishes_what_was_begun(settings
             assert finished.usage.generated == 100
 
 
-async def test_what_is_left_when_the_grace_time_is_over_is_cut_with_a_reason(settings: Settings) -> None:
+async def test_what_is_left_when_the_shutdown_timeout_is_over_is_cut_with_a_reason(
+    settings: Settings,
+) -> None:
     async with open_system(attrs.evolve(settings, shutdown_timeout=2.0)) as system:
         ends: list[InferenceEvent] = []
 

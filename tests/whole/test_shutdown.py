@@ -1,4 +1,4 @@
-"""Signals end a process within its grace time, whatever hangs; each case is a process of its own."""
+"""Signals end a process within its shutdown timeout, whatever hangs; each case is a process of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ shutdown = Shutdown({shutdown_timeout})
 
 async def main():
     drain = trio.Event()
-    shutdown.connect(drain)
+    shutdown.set_on_signal(drain)
     os.write(1, b"ready")
     {body}
 
@@ -55,7 +55,7 @@ def test_the_first_signal_drains(number: signal.Signals) -> None:
 
 
 def test_a_signal_before_trio_runs_is_not_lost() -> None:
-    run = "os.write(1, b'ready')\nwhile not shutdown.began: time.sleep(0.01)\ntrio.run(main)"
+    run = "os.write(1, b'ready')\nwhile not shutdown.has_begun: time.sleep(0.01)\ntrio.run(main)"
     started = Started("await drain.wait()", 600, run)
     started.signal(signal.SIGTERM)
     assert started.end()[0] == 0
@@ -74,7 +74,7 @@ def test_a_signal_before_trio_runs_is_not_lost() -> None:
     ],
     ids=["trio", "system call", "python", "thread", "log"],
 )
-def test_whatever_hangs_the_process_ends_within_the_grace_time(body: str) -> None:
+def test_whatever_hangs_the_process_ends_within_the_timeout(body: str) -> None:
     started = Started(body, shutdown_timeout=1.5)
     started.signal(signal.SIGTERM)
     status, seconds = started.end()

@@ -1,4 +1,4 @@
-"""Who is answered, and how everybody else is told."""
+"""Which requests are answered, and how the others are refused."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ async def served() -> AsyncIterator[Served]:
     ],
 )
 def test_addresses_and_known_names_are_answered(host: str) -> None:
-    gatekeeper = HostGuard(Settings(allowed_hosts=("greenroom.example",)))
-    assert gatekeeper.refuses("GET", Headers({"Host": host})) is None
+    guard = HostGuard(Settings(allowed_hosts=("greenroom.example",)))
+    assert guard.find_problem(Headers({"Host": host})) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_addresses_and_known_names_are_answered(host: str) -> None:
     ],
 )
 def test_borrowed_names_are_not(host: str) -> None:
-    refusal = HostGuard(Settings()).refuses("GET", Headers({"Host": host}))
+    refusal = HostGuard(Settings()).find_problem(Headers({"Host": host}))
     assert refusal is not None
     assert (refusal.status, refusal.code) == (403, "host_not_allowed")
 

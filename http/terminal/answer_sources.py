@@ -31,18 +31,18 @@ from greenroom.schemas.settings import Settings
 TemplateOptions = Mapping[str, Any]
 
 
-class Answers(Protocol):
-    """Gives one answer after another."""
+class AnswerSource(Protocol):
+    """What answers a conversation, one answer after another."""
 
     def __call__(
         self, messages: tuple[Message, ...]
     ) -> AbstractAsyncContextManager[AsyncIterable[InferenceEvent]]:
-        """The events of the answer to a conversation, up to Finished or Failed; leaving ends it."""
+        """Return the events of the answer to a conversation, up to Finished or Failed; leaving ends it."""
 
 
 @asynccontextmanager
-async def open_local(settings: Settings, options: TemplateOptions) -> AsyncIterator[Answers]:
-    """Answers of a model in this process; `settings` hold the model and the generation defaults."""
+async def open_local_model(settings: Settings, options: TemplateOptions) -> AsyncIterator[AnswerSource]:
+    """Open a model in this process; `settings` hold the model and the generation defaults."""
     async with open_system(settings) as system:
 
         @asynccontextmanager
@@ -59,10 +59,10 @@ async def open_local(settings: Settings, options: TemplateOptions) -> AsyncItera
 
 
 @asynccontextmanager
-async def open_remote(
+async def open_server(
     url: str, model: str | None, overrides: Overrides, options: TemplateOptions
-) -> AsyncIterator[Answers]:
-    """Answers of an OpenAI-compatible server; `OPENAI_API_KEY` is sent if it is set.
+) -> AsyncIterator[AnswerSource]:
+    """Open an OpenAI-compatible server; `OPENAI_API_KEY` is sent if it is set.
 
     Args:
         url: With or without `/v1`.
@@ -84,7 +84,7 @@ async def open_remote(
             try:
                 response = await client.send(client.build_request("POST", path, json=body), stream=True)
             except (httpx.HTTPError, httpx.InvalidURL) as problem:
-                yield _only(_unreachable(url, problem))
+                yield _single_event(_unreachable(url, problem))
                 return
             try:
                 yield _events(response, url)
@@ -124,7 +124,7 @@ def _deltas(delta: Mapping[str, Any]) -> Iterator[InferenceEvent]:
         yield TextDelta(text)
 
 
-async def _only(event: InferenceEvent) -> AsyncIterator[InferenceEvent]:
+async def _single_event(event: InferenceEvent) -> AsyncIterator[InferenceEvent]:
     yield event
 
 
