@@ -31,10 +31,10 @@ class BatchSampling:
     ) -> tuple[Sampled, GrammarFailures]:
         """Start drawing from logits `[rows, vocabulary]`; returns the rows that cannot go on, too."""
         sampler = self._sampler
-        if sampler is None or sampler.stale:
+        if sampler is None or sampler.is_stale:
             sampler = self._make_sampler(sequences)
         scorer = self._scorer
-        known = None if scorer is None else scorer.of(logits)
+        known = None if scorer is None else scorer.prepare(logits)
         logits, refused = apply_grammars(logits, sequences)
         tokens = sampler(logits)
         mx.async_eval(tokens)
@@ -60,7 +60,7 @@ def needs_host(sequences: GenericSequence[Sequence | None]) -> bool:
 
     Otherwise drawing is launched together with the forward pass, in one evaluation instead of two.
     """
-    for row in sequences:  # noqa: SIM110 - a generator takes three times as long, at every step
-        if row is not None and (row.matcher is not None or row.sampling.penalises):
+    for row in sequences:
+        if row is not None and (row.matcher is not None or row.sampling.has_penalties):
             return True
     return False

@@ -1,4 +1,4 @@
-"""Penalties, biases and forbidden end tokens: what changes the logits of some rows before a draw."""
+"""Penalties, biases and forbidden end tokens: what changes the logits of some rows before sampling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import mlx.core as mx
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 
 
-class Written(Protocol):
+class TokenHistory(Protocol):
     """The tokens of a row so far."""
 
     @property
@@ -28,30 +28,33 @@ class LogitsProcessors:
 
     Args:
         rows: Settings by row.
-        positions: How many tokens each row has drawn before.
-        written: Tokens by row, which grow as they are read; None for a row whose token nobody will read.
+        positions: How many tokens each row has sampled before.
+        histories: Tokens by row, which grow as they are read; None for a row whose token nobody will read.
     """
 
     def __init__(
         self,
         rows: Sequence[SamplingParameters],
         positions: Sequence[int],
-        written: Sequence[Written | None],
+        histories: Sequence[TokenHistory | None],
         vocabulary: int,
     ) -> None:
         self._rows = rows
         self._vocabulary = vocabulary
-        self._written = written
-        self._penalised = [i for i, row in enumerate(rows) if row.penalises and written[i] is not None]
-        self._read = dict.fromkeys(self._penalised, 0)
-        self._answered: dict[int, set[int]] = {i: set() for i in self._penalised}
+        self._histories = {
+            index: history
+            for index, (row, history) in enumerate(zip(rows, histories, strict=True))
+            if row.has_penalties and history is not None
+        }
+        self._counted = dict.fromkeys(self._histories, 0)
+        self._answered: dict[int, set[int]] = {index: set() for index in self._histories}
         self._added = mx.zeros((len(rows), vocabulary))
         self._divisor: mx.array | None = None
-        self._prepare(positions)
+        self._apply_fixed(positions)
 
     def __call__(self, logits: mx.array) -> mx.array:
-        """The adjusted logits, float32."""
-        self._take_new()
+        """Return the changed logits, float32."""
+        self._count_new_tokens()
         logits = logits.astype(mx.float32)
         if self._divisor is not None:
             # Written so that a logit of minus infinity, which a grammar has forbidden, remains one.
@@ -59,8 +62,8 @@ class LogitsProcessors:
             logits = weakened + mx.minimum(logits, 0) * self._divisor
         return logits + self._added
 
-    def _prepare(self, positions: Sequence[int]) -> None:
-        """What does not change: biases, end tokens, and the penalties of prompts."""
+    def _apply_fixed(self, positions: Sequence[int]) -> None:
+        """Apply what does not change: biases, end tokens, and the penalties of prompts."""
         places: list[tuple[int, int]] = []
         amounts: list[float] = []
         for index, row in enumerate(self._rows):
@@ -71,31 +74,30 @@ class LogitsProcessors:
             places += [(index, token) for token, _ in inside]
             amounts += [amount for _, amount in inside]
         self._add(places, amounts)
-        for index in self._penalised:
-            written = self._written[index]
-            if self._rows[index].repetition_penalty != 1 and written is not None:
-                self._weaken([(index, token) for token in set(written.prompt)])
+        for index, history in self._histories.items():
+            if self._rows[index].repetition_penalty != 1:
+                self._weaken([(index, token) for token in set(history.prompt)])
 
-    def _take_new(self) -> None:
+    def _count_new_tokens(self) -> None:
         """Account for the tokens that were read since the last step."""
         places: list[tuple[int, int]] = []
         amounts: list[float] = []
-        weakened: list[tuple[int, int]] = []
-        for index in self._penalised:
-            row, written, answered = self._rows[index], self._written[index], self._answered[index]
-            tokens = written.answer[self._read[index] :] if written is not None else ()
-            self._read[index] += len(tokens)
+        repeated: list[tuple[int, int]] = []
+        for index, history in self._histories.items():
+            row, answered = self._rows[index], self._answered[index]
+            tokens = history.answer[self._counted[index] :]
+            self._counted[index] += len(tokens)
             for token in tokens:
                 amount = row.frequency_penalty
                 if token not in answered:
                     answered.add(token)
                     amount += row.presence_penalty
                     if row.repetition_penalty != 1:
-                        weakened.append((index, token))
+                        repeated.append((index, token))
                 places.append((index, token))
                 amounts.append(-amount)
         self._add(places, amounts)
-        self._weaken(weakened)
+        self._weaken(repeated)
 
     def _add(self, places: list[tuple[int, int]], amounts: list[float]) -> None:
         if any(amounts):

@@ -8,10 +8,13 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.sampling.exponential import log_sum_exp
-from greenroom.engine.sampling.exponential_race import largest
+from greenroom.engine.sampling.top_k import top_k_candidates
 
 Scores = Sequence[float]
 """Of one token: its log-probability, those of the likeliest, and the ids of the likeliest."""
+
+PreparedScores = tuple[mx.array, mx.array, mx.array | None, mx.array | None]
+"""Logits and log-sum-exp of the rows that asked, and the indices and values of their top-k candidates."""
 
 
 class LogprobScorer:
@@ -27,20 +30,18 @@ class LogprobScorer:
         self._rows = None if len(wanted) == rows else mx.array(self._indices)
         self._top = max(wanted.values(), default=0)
 
-    def of(self, logits: mx.array) -> tuple[mx.array, mx.array, mx.array | None, mx.array | None]:
-        """What has to be known of the logits before anything changes them."""
+    def prepare(self, logits: mx.array) -> PreparedScores:
+        """Return what has to be known of the logits before anything changes them."""
         chosen = logits if self._rows is None else logits[self._rows]
         chosen = chosen.astype(mx.float32)
         if self._top == 0:
             return chosen, log_sum_exp(chosen), None, None
-        indices, values = largest(chosen, min(self._top, chosen.shape[-1]))
+        indices, values = top_k_candidates(chosen, min(self._top, chosen.shape[-1]))
         return chosen, log_sum_exp(chosen, values[:, :1]), indices, values
 
-    def score(
-        self, known: tuple[mx.array, mx.array, mx.array | None, mx.array | None], tokens: mx.array
-    ) -> mx.array:
-        """Scores `[rows that asked, 1 + 2 * top]` of the drawn tokens `[rows]`."""
-        logits, total, indices, values = known
+    def score(self, prepared: PreparedScores, tokens: mx.array) -> mx.array:
+        """Return scores `[rows that asked, 1 + 2 * top]` of the sampled tokens `[rows]`."""
+        logits, total, indices, values = prepared
         chosen = (tokens if self._rows is None else tokens[self._rows])[:, None]
         parts = [mx.take_along_axis(logits, chosen, axis=-1) - total]
         if indices is not None and values is not None:
@@ -49,7 +50,7 @@ class LogprobScorer:
         return mx.concatenate(parts, axis=-1)
 
     def by_row(self, scores: mx.array) -> dict[int, Scores]:
-        """The scores on the host, by index of the row."""
+        """Return the scores on the host, by index of the row. Waits."""
         values: Any = scores.tolist()
         return dict(zip(self._indices, values, strict=True))
 

@@ -1,10 +1,10 @@
-"""Draw one token for every row of a batch, each by its own settings, in a handful of array operations.
+"""Sample one token for every row of a batch, each by its own settings, in a handful of array operations.
 
-Logits are adjusted first (penalties, biases), then filters apply in the order for which models' published
+Logits are processed first (penalties, biases), then filters apply in the order for which models' published
 settings are tuned (Hugging Face's): temperature, then top_k, top_p of what is left, min_p, and xtc last. Rows
-that need nothing pay nothing: rows are sorted into classes of work, and each class is computed for its rows
-only. Every row draws from a random stream of its own, keyed by its seed and its position, so that its
-neighbours cannot change what it draws.
+that need nothing pay nothing: rows are grouped by strategy, and each strategy is computed for its rows only.
+Every row has a random stream of its own, keyed by its seed and its position, so that its neighbours cannot
+change its tokens.
 """
 
 from __future__ import annotations
@@ -14,37 +14,38 @@ from collections.abc import Sequence
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.sampling.exponential_race import is_small
-from greenroom.engine.sampling.logits_processors import LogitsProcessors, Written
+from greenroom.engine.sampling.logits_processors import LogitsProcessors, TokenHistory
+from greenroom.engine.sampling.noise import STEPS_AHEAD
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.sampling.strategies import AHEAD, SamplingStrategy, draw_class
+from greenroom.engine.sampling.strategies import StrategyKey, choose_strategy
+from greenroom.engine.sampling.strategy import SamplingStrategy
 
 
 @attrs.frozen(eq=False)
-class _Class:
+class _StrategyRows:
     """Rows that are computed together.
 
     Args:
-        rows: Their indices; None if they are all there are.
+        indices: Of these rows; None if they are all there are.
     """
 
-    rows: mx.array | None
-    draw: SamplingStrategy
-    adjust: LogitsProcessors | None
+    indices: mx.array | None
+    strategy: SamplingStrategy
+    processors: LogitsProcessors | None
 
-    def __call__(self, logits: mx.array) -> mx.array:
-        chosen = logits if self.rows is None else logits[self.rows]
-        return self.draw.draw(chosen if self.adjust is None else self.adjust(chosen))
+    def sample(self, logits: mx.array) -> mx.array:
+        chosen = logits if self.indices is None else logits[self.indices]
+        return self.strategy.sample(chosen if self.processors is None else self.processors(chosen))
 
 
 class Sampler:
-    """Draws for a fixed set of rows; made anew when rows join or leave.
+    """Samples for a fixed set of rows; made anew when rows come or go.
 
     Args:
         rows: Settings by row.
-        positions: How many tokens each row has drawn before.
-        written: Tokens by row, for rows with penalties.
-        ahead: Steps for which random numbers are drawn at once.
+        positions: How many tokens each row has sampled before.
+        histories: Tokens by row, for rows with penalties.
+        steps_ahead: Steps for which random numbers are made at once.
     """
 
     IDLE = SamplingParameters(seed=0)
@@ -54,56 +55,54 @@ class Sampler:
         self,
         rows: Sequence[SamplingParameters],
         positions: Sequence[int],
-        written: Sequence[Written | None] = (),
-        ahead: int = AHEAD,
+        histories: Sequence[TokenHistory | None] = (),
+        steps_ahead: int = STEPS_AHEAD,
     ) -> None:
-        self._ahead = ahead
+        self._steps_ahead = steps_ahead
         self._rows = tuple(rows)
         self._positions = list(positions)
-        self._written = written or [None] * len(rows)
-        self._classes: list[_Class] = []
-        self._adjust: LogitsProcessors | None = None
+        self._histories = histories or [None] * len(rows)
+        self._strategies: list[_StrategyRows] = []
         self._order: mx.array | None = None
-        self._greedy = all(row.temperature == 0 and not row.adjusts for row in rows)
-        waiting = [row.min_tokens - at for row, at in zip(rows, positions, strict=True)]
-        self._steps_left = min((steps for steps in waiting if steps > 0), default=0)
+        self._is_greedy = all(row.temperature == 0 and not row.changes_logits for row in rows)
+        left = [row.min_tokens - at for row, at in zip(rows, positions, strict=True)]
+        self._steps_left = min((steps for steps in left if steps > 0), default=0)
 
     @property
-    def stale(self) -> bool:
-        """Whether a row may now do what it might not: another sampler has to be made."""
+    def is_stale(self) -> bool:
+        """Whether a row may now end that might not before: another sampler has to be made."""
         return self._steps_left < 0
 
     def __call__(self, logits: mx.array) -> mx.array:
-        """Tokens `[rows]` (uint32) for logits `[rows, vocabulary]`; nothing is evaluated."""
-        if self._greedy:
+        """Return tokens `[rows]` (uint32) for logits `[rows, vocabulary]`; nothing is evaluated."""
+        if self._is_greedy:
             return mx.argmax(logits, axis=-1)
-        if not self._classes:
-            self._classify(logits.shape[-1])
+        if not self._strategies:
+            self._group_rows(logits.shape[-1])
         if self._steps_left:
             self._steps_left -= 1
             if self._steps_left == 0:
                 self._steps_left = -1
-        if self._adjust is not None:
-            logits = self._adjust(logits)
         if self._order is None:
-            return self._classes[0](logits)
-        return mx.concatenate([one(logits) for one in self._classes])[self._order]
+            return self._strategies[0].sample(logits)
+        return mx.concatenate([rows.sample(logits) for rows in self._strategies])[self._order]
 
-    def _classify(self, vocabulary: int) -> None:
-        """Sort the rows into classes of work."""
-        members: dict[tuple[type[SamplingStrategy], int, bool], list[int]] = {}
+    def _group_rows(self, vocabulary: int) -> None:
+        members: dict[StrategyKey, list[int]] = {}
         for index, row in enumerate(self._rows):
-            members.setdefault(draw_class(row, vocabulary), []).append(index)
-        # One more pass over a small vocabulary costs less than the same operations for several classes.
-        together = is_small(vocabulary)
-        if together and any(row.adjusts for row in self._rows):
-            self._adjust = LogitsProcessors(self._rows, self._positions, self._written, vocabulary)
-        for (kind, width, _), rows in members.items():
-            settings, positions = [self._rows[i] for i in rows], [self._positions[i] for i in rows]
-            adjust = None
-            if not together and any(row.adjusts for row in settings):
-                adjust = LogitsProcessors(settings, positions, [self._written[i] for i in rows], vocabulary)
-            indices = mx.array(rows) if len(members) > 1 else None
-            self._classes.append(_Class(indices, kind(settings, positions, width, self._ahead), adjust))
+            members.setdefault(choose_strategy(row, vocabulary), []).append(index)
+        for (strategy, width, _), indices in members.items():
+            rows, positions = [self._rows[i] for i in indices], [self._positions[i] for i in indices]
+            processors = None
+            if any(row.changes_logits for row in rows):
+                histories = [self._histories[i] for i in indices]
+                processors = LogitsProcessors(rows, positions, histories, vocabulary)
+            self._strategies.append(
+                _StrategyRows(
+                    mx.array(indices) if len(members) > 1 else None,
+                    strategy(rows, positions, width, self._steps_ahead),
+                    processors,
+                )
+            )
         if len(members) > 1:
-            self._order = mx.argsort(mx.array([index for rows in members.values() for index in rows]))
+            self._order = mx.argsort(mx.array([index for indices in members.values() for index in indices]))

@@ -1,4 +1,4 @@
-"""What one row of a batch wants done with its logits."""
+"""How the tokens of one sequence are sampled."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from greenroom.schemas.generation import GenerationParameters
 
 @attrs.frozen
 class SamplingParameters:
-    """How the tokens of one row are drawn.
+    """How the tokens of one sequence are sampled.
 
     Args:
         temperature: 0 is greedy.
         top_p: Nucleus; 1 is off.
         top_k: Likeliest tokens to choose from; 0 is off.
         min_p: Least probability, relative to the likeliest token's; 0 is off.
-        seed: 32 bits that key the row's random stream.
+        seed: 32 bits that key the sequence's random stream.
         presence_penalty: Taken from the logits of tokens that the answer has.
         frequency_penalty: Likewise, for every time.
         repetition_penalty: Weakens the logits of tokens that prompt or answer have; 1 is off.
@@ -28,7 +28,7 @@ class SamplingParameters:
         xtc_probability: How often xtc leaves out the likeliest tokens; 0 is off.
         xtc_threshold: What makes a token one of those.
         end_tokens: Tokens that end the answer.
-        min_tokens: Tokens before which none of those is drawn.
+        min_tokens: Tokens before which none of those is sampled.
     """
 
     temperature: float = 0.0
@@ -49,7 +49,7 @@ class SamplingParameters:
     def of(
         cls, parameters: GenerationParameters, end_tokens: Iterable[int] = (), choice: int = 0
     ) -> SamplingParameters:
-        """The settings of one choice of a request; without a seed, nobody can repeat its draws."""
+        """Return the settings of one choice of a request; without a seed, nobody can repeat its tokens."""
         seed = parameters.seed
         return cls(
             temperature=parameters.temperature,
@@ -68,17 +68,17 @@ class SamplingParameters:
         )
 
     @property
-    def penalises(self) -> bool:
-        """Whether what was written changes the logits."""
+    def has_penalties(self) -> bool:
+        """Whether the tokens so far change the logits."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     @property
-    def adjusts(self) -> bool:
-        """Whether the logits are changed before a token is drawn from them."""
-        return self.penalises or bool(self.logit_bias) or self.min_tokens > 0
+    def changes_logits(self) -> bool:
+        """Whether the logits are changed before a token is sampled from them."""
+        return self.has_penalties or bool(self.logit_bias) or self.min_tokens > 0
 
 
 def fold_seed(seed: int, choice: int = 0) -> int:
-    """A client's seed of any size as 32 well-mixed bits, others for every choice."""
+    """Return a client's seed of any size as 32 well-mixed bits, others for every choice."""
     text = str(seed) if choice == 0 else f"{seed}/{choice}"
     return int.from_bytes(hashlib.blake2s(text.encode(), digest_size=4).digest(), "little")

@@ -89,7 +89,7 @@ class DraftModel:
         drafted: list[mx.array] = []
         for place in range(count):
             logits = self._fit(self._model(inputs, cache=self._cache)[:, -1, :])
-            token = Sampler([row.sampling], [row.sampled + place], (row,), ahead=1)(logits)
+            token = Sampler([row.sampling], [row.sampled + place], (row,), steps_ahead=1)(logits)
             drafted.append(token.astype(mx.uint32))
             inputs = drafted[-1][:, None]
         self._read = len(self._tokens) + count - 1

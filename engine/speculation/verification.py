@@ -42,7 +42,7 @@ class Verification:
     def __init__(self, row: Sequence, drafts: Drafts, logits: mx.array) -> None:
         places = drafts.count + 1
         positions = [row.sampled + place for place in range(places)]
-        draw = Sampler([row.sampling] * places, positions, (row,) * places, ahead=1)
+        draw = Sampler([row.sampling] * places, positions, (row,) * places, steps_ahead=1)
         self.row = row
         self.drafts = drafts
         self.scores: Scored | None = None
@@ -50,7 +50,7 @@ class Verification:
         mx.async_eval(self._drawn, drafts.tokens)
         if row.logprobs is not None:
             scorer = LogprobScorer(dict.fromkeys(range(places), row.logprobs.top), places)
-            self.scores = scorer, scorer.score(scorer.of(logits), self._drawn)
+            self.scores = scorer, scorer.score(scorer.prepare(logits), self._drawn)
             mx.async_eval(self.scores[1])
 
     def tokens(self) -> list[int]:
@@ -65,4 +65,4 @@ class Verification:
 
 def can_verify(row: Sequence) -> bool:
     """Whether what a row may draw does not depend on tokens that are only drafted."""
-    return row.matcher is None and not row.sampling.penalises
+    return row.matcher is None and not row.sampling.has_penalties

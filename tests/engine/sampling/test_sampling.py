@@ -10,13 +10,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.sampling import exponential_race as races
-from greenroom.engine.sampling import strategies as drawing
+from greenroom.engine.sampling import strategies
 from greenroom.engine.sampling.exponential import exponential, log_sum_exp
-from greenroom.engine.sampling.exponential_race import largest, race_in_blocks, race_length
+from greenroom.engine.sampling.exponential_race import noise_count, sample_from_blocks, split_into_blocks
+from greenroom.engine.sampling.nucleus import attempts
 from greenroom.engine.sampling.sampler import Sampler
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters, fold_seed
-from greenroom.engine.sampling.strategies import tries, tries_at_once
+from greenroom.engine.sampling.top_k import top_k_candidates
 
 Counts = np.ndarray[Any, np.dtype[Any]]
 ROWS = 4000
@@ -109,40 +109,28 @@ def test_the_test_sees_a_setting_that_is_ignored(settings: dict[str, float]) -> 
     assert not fits(ignored, reference(SHUFFLED, **settings))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("top_p", [0.5, 0.9])
 @pytest.mark.parametrize("steepness", [0.0001, 0.01])
 def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
-    top_p: float, steepness: float, at_once: bool, monkeypatch: pytest.MonkeyPatch
+    top_p: float, steepness: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A nearly flat distribution, whose nucleus is larger than what is looked at first, and a steeper one."""
-    monkeypatch.setattr(drawing, "NUCLEUS", 16)
-    monkeypatch.setattr(races, "_SMALL", 4096 if at_once else 0)
+    monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 16)
     logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
-    monkeypatch.setattr(drawing.SortedDraw, "draw", None)
     assert fits(draws(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
 
 
-@pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize(
-    "settings", [{"top_p": 0.05}, {"top_p": 0.1}, {"top_p": 0.05, "min_p": 0.4}], ids=str
-)
-def test_a_small_share_of_a_flat_distribution_is_drawn_evenly(
-    settings: dict[str, float], small: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("top_p", [0.001, 0.05, 0.1, 0.3])
+def test_nothing_outside_a_small_share_of_a_flat_distribution_is_sampled(
+    top_p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More tokens than are looked at first, and so few draws that stand that all of the tries may fail."""
-    monkeypatch.setattr(drawing, "NUCLEUS", 1)
-    monkeypatch.setattr(races, "_SMALL", 4096 if small else 0)
+    """More tokens than are looked at first, and so small a share that all attempts may fail."""
+    monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 1)
     logits = [-0.0001 * ((i * 37) % 200) for i in range(200)]
-    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))  # type: ignore[arg-type]
-
-
-def test_xtc_of_a_small_share_of_a_flat_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "NUCLEUS", 2)
-    monkeypatch.setattr(races, "_SMALL", 0)
-    logits = [1.0, 0.8] + [-0.0001 * i for i in range(198)]
-    settings = {"top_p": 0.06, "xtc_probability": 0.6, "xtc_threshold": 0.1}
-    assert fits(draws(logits, temperature=1.0, **settings), reference(logits, **settings))  # type: ignore[arg-type]
+    nucleus = reference(logits, top_p=top_p) > 0
+    counts = draws(logits, temperature=1.0, top_p=top_p)
+    assert counts[~nucleus].sum() == 0
+    assert (counts[nucleus] > 0).all()
 
 
 def test_greedy_rows_among_others_take_the_likeliest() -> None:
@@ -184,9 +172,9 @@ def test_positions_draw_anew() -> None:
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
 @pytest.mark.parametrize(("vocabulary", "count"), [(50, 50), (1000, 3), (1003, 60), (4999, 1)])
-def test_the_largest_are_found(vocabulary: int, count: int, dtype: mx.Dtype) -> None:
+def test_the_likeliest_are_found(vocabulary: int, count: int, dtype: mx.Dtype) -> None:
     logits = mx.random.normal((5, vocabulary), key=mx.random.key(0)).astype(dtype)
-    indices, values = largest(logits, count)
+    indices, values = top_k_candidates(logits, count)
     best = -mx.sort(-logits, axis=-1)[:, :count]
     assert mx.array_equal(values, best)
     assert mx.array_equal(mx.take_along_axis(logits, indices, axis=-1), best)
@@ -199,18 +187,17 @@ def test_infinite_logits_are_never_drawn() -> None:
         assert counts[:20].sum() + counts[22:].sum() == 0
 
 
-@pytest.mark.parametrize("narrow", [True, False])
-def test_many_of_the_likeliest_are_sorted(narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "WIDTHS", (64,) if narrow else (64, 1024))
-    logits = list(np.random.default_rng(3).normal(size=300))
-    settings = {"temperature": 1.3, "top_k": 200, "top_p": 0.9, "min_p": 0.02}
+@pytest.mark.parametrize("top_k", [64, 65, 200, 1025])
+def test_any_top_k_has_candidates_enough(top_k: int) -> None:
+    logits = list(np.random.default_rng(3).normal(size=2000))
+    settings = {"temperature": 1.3, "top_k": top_k, "top_p": 0.9, "min_p": 0.02}
     assert fits(draws(logits, **settings), reference(logits, **settings))  # type: ignore[arg-type]
 
 
 def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drawing, "NUCLEUS", 16)
+    monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 16)
     logits = [2.5, 2.0, 1.5] + [0.0] * 97
     settings = {"top_p": 0.9, "xtc_probability": 0.5, "xtc_threshold": 0.03}
     whole = reference(logits, top_p=1.0)
@@ -223,11 +210,13 @@ def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
 
 
 @pytest.mark.parametrize("vocabulary", [7, 256, 1009])
-def test_a_race_in_blocks_is_won_in_proportion_to_the_weights(vocabulary: int) -> None:
+def test_a_race_between_blocks_is_won_in_proportion_to_the_weights(vocabulary: int) -> None:
     weights = np.random.default_rng(vocabulary).exponential(size=vocabulary)
-    noise = -mx.log(mx.random.uniform(shape=(20_000, race_length(vocabulary)), key=mx.random.key(1)))
+    noise = -mx.log(mx.random.uniform(shape=(20_000, noise_count(vocabulary)), key=mx.random.key(1)))
     rows = mx.broadcast_to(mx.array(weights, dtype=mx.float32), (20_000, vocabulary))
-    counts = np.bincount(np.array(race_in_blocks(rows, noise))[:, 0], minlength=vocabulary)
+    blocks = split_into_blocks(rows)
+    sampled, _ = sample_from_blocks(blocks, mx.sum(blocks, axis=-1), noise)
+    counts = np.bincount(np.array(sampled)[:, 0], minlength=vocabulary)
     assert fits(counts, weights / weights.sum())
 
 
@@ -240,6 +229,5 @@ def test_exponentials_are_as_exact_as_they_have_to_be() -> None:
     assert float(mx.max(mx.abs(log_sum_exp(logits) - exact))) < 1e-4
 
 
-def test_a_nucleus_is_tried_as_often_as_it_may_fail() -> None:
-    assert [tries(top_p) for top_p in (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.1)] == [2, 2, 3, 4, 4, 6, 6]
-    assert [tries_at_once(top_p) for top_p in (1.0, 0.98, 0.9, 0.5, 0.1)] == [2, 3, 4, 14, 88]
+def test_a_nucleus_is_attempted_as_often_as_attempts_may_fail() -> None:
+    assert [attempts(top_p) for top_p in (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.1)] == [2, 2, 3, 4, 4, 6, 6]

@@ -1,0 +1,63 @@
+"""What every sampling strategy has: the settings of its rows as columns, and their noise."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from greenroom.engine.sampling.noise import STEPS_AHEAD, ExponentialNoise
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+
+
+class SamplingStrategy(ABC):
+    """Samples a token for each of a fixed set of rows.
+
+    Args:
+        rows: Their settings.
+        positions: How many tokens each row has sampled before.
+        width: To how many of the likeliest tokens the strategy looks; 0 is all.
+        steps_ahead: Steps for which noise is made at once.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[SamplingParameters],
+        positions: Sequence[int],
+        width: int,
+        steps_ahead: int = STEPS_AHEAD,
+    ) -> None:
+        self._width = width
+        self._noise = ExponentialNoise([row.seed for row in rows], positions, steps_ahead)
+        self._inverse_temperature = _column([1 / (row.temperature or 1) for row in rows])
+        self._top_p = _column([row.top_p for row in rows])
+        self._min_p = _column([row.min_p for row in rows])
+        self._top_k = mx.array([row.top_k for row in rows])[:, None]
+        self._has_top_p = any(row.top_p < 1 for row in rows)
+        self._has_min_p = any(row.min_p > 0 for row in rows)
+        self._has_xtc = any(row.xtc_probability > 0 for row in rows)
+        chances = [row.xtc_probability for row in rows]
+        self._xtc_noise = _column([-math.log(chance) if chance else math.inf for chance in chances])
+        self._xtc_threshold = _column([row.xtc_threshold for row in rows])
+
+    @abstractmethod
+    def sample(self, logits: mx.array) -> mx.array:
+        """Return tokens `[rows]` (uint32) for logits `[rows, vocabulary]`; nothing is evaluated."""
+
+    def _xtc_limit(self, weights: mx.array, mass: mx.array, noise: mx.array) -> mx.array:
+        """Return the weight above which xtc leaves tokens out, `[rows, 1]`; infinite where it does not act.
+
+        Args:
+            weights: Of the tokens that the other filters have left; 0 for the rest.
+            mass: Their sum, `[rows, 1]`.
+            noise: One number for each row, `[rows, 1]`, which decides whether xtc acts.
+        """
+        likely = weights >= self._xtc_threshold * mass
+        least = mx.min(mx.where(likely, weights, mx.inf), axis=-1, keepdims=True)
+        return mx.where(noise > self._xtc_noise, least, mx.inf)
+
+
+def _column(values: Sequence[float]) -> mx.array:
+    return mx.array(list(values), dtype=mx.float32)[:, None]
