@@ -1,138 +1,114 @@
-"""The files of the disk tier: safetensors that say what they hold, and prove that they hold it whole.
-
-Two kinds. A *span* file holds what span layers keep for a run of tokens, a *state* file what state layers
-keep after the last token of a prefix.
-"""
+"""The files of the disk tier: safetensors that say what they hold, with a checksum of all of it."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import math
-import os
-import struct
+import zlib
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
-from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensor, Tensors
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors
 
-VERSION = "1"
+VERSION = "2"
 """Of the files and of the layout of what they hold."""
 
 _FORMAT = "greenroom prefix"
-_LARGEST_HEADER = 16 * 1024 * 1024
-_SIZES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4}
+_NOTHING = "none"
+_PAGE = 4096
+_WEIGHTS = np.arange(1, _PAGE // 4, 2, dtype=np.uint64)
 
 
 class BadFileError(Exception):
     """Not ours, of another version, cut off or changed."""
 
 
-def write_kept(stream: BinaryIO, kept: CacheBlock, digest: str, tensors: Tensors) -> None:
-    """Write a file's bytes.
+def write_block(path: Path, block: CacheBlock, fingerprint: str, tensors: HostTensors) -> None:
+    """Write a file.
 
     Args:
-        digest: Of the model that computed it.
+        fingerprint: Of the model that computed it.
+
+    Raises:
+        OSError: It cannot be written.
     """
-    header: dict[str, Any] = {}
-    at = 0
-    for index, tensor in enumerate(tensors):
-        if tensor is not None:
-            end = at + len(tensor.data)
-            header[str(index)] = {"dtype": tensor.dtype, "shape": [*tensor.shape], "data_offsets": [at, end]}
-            at = end
+    arrays = {str(index): tensor.words for index, tensor in enumerate(tensors) if tensor is not None}
     metadata = {
         "format": _FORMAT,
         "version": VERSION,
-        "digest": digest,
-        "kind": kept.kind,
-        "prefix": kept.prefix.hex(),
-        "start": str(kept.start),
-        "tokens": base64.b64encode(kept.tokens).decode(),
-        "tensors": str(len(tensors)),
-        "sums": " ".join(f"{_sum(tensor.data):x}" for tensor in tensors if tensor is not None),
+        "fingerprint": fingerprint,
+        "kind": block.kind,
+        "prefix": block.prefix.hex(),
+        "start": str(block.start),
+        "tokens": block.tokens.hex(),
+        "dtypes": " ".join(_NOTHING if tensor is None else tensor.dtype for tensor in tensors),
     }
-    header["__metadata__"] = metadata
-    metadata["seal"] = _seal(header)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    stream.write(struct.pack("<Q", len(text)) + text)
-    for tensor in tensors:
-        if tensor is not None:
-            stream.write(tensor.data)
+    metadata["checksum"] = _checksum(metadata, arrays)
+    try:
+        save_file(arrays, path, metadata)
+    except SafetensorError as error:  # what else than the disk could refuse
+        raise OSError(str(error)) from error
 
 
-def read_kept(path: Path, digest: str) -> CacheBlock:
-    """What a file holds, by its header alone; raises what `read_tensors` does."""
-    with path.open("rb") as stream:
-        return _read_header(stream, path.name, digest)[0]
+def read_block(path: Path, fingerprint: str) -> CacheBlock:
+    """Return what a file says that it holds; raises what `read_tensors` does."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return _block_of(file.metadata(), path.name, fingerprint)
+    except SafetensorError as error:
+        raise BadFileError("it is cut off, or no file of ours") from error
 
 
-def read_tensors(path: Path, digest: str) -> Tensors:
-    """All that a file holds, proved.
+def read_tensors(path: Path, fingerprint: str) -> HostTensors:
+    """Return all that a file holds, checked.
 
     Raises:
         BadFileError: It cannot be used.
         OSError: It cannot be read.
     """
-    with path.open("rb") as stream:
-        _, header = _read_header(stream, path.name, digest)
-        data = np.fromfile(stream, dtype=np.uint8)
-    metadata = header["__metadata__"]
-    sums = iter(metadata["sums"].split())
-    found: list[Tensor | None] = []
-    for index in range(int(metadata["tensors"])):
-        entry = header.get(str(index))
-        if entry is None:
-            found.append(None)
-            continue
-        begin, end = entry["data_offsets"]
-        piece = data[begin:end]
-        if len(piece) != end - begin or f"{_sum(piece):x}" != next(sums):
-            raise BadFileError("its data have changed")
-        found.append(Tensor(entry["dtype"], tuple(entry["shape"]), piece))
-    return tuple(found)
-
-
-def _read_header(stream: BinaryIO, name: str, digest: str) -> tuple[CacheBlock, dict[str, Any]]:
-    size = os.fstat(stream.fileno()).st_size
     try:
-        (length,) = struct.unpack("<Q", stream.read(8))
-        if length > min(size - 8, _LARGEST_HEADER):
-            raise BadFileError("it is cut off")
-        header: dict[str, Any] = json.loads(stream.read(length))
-        metadata: dict[str, str] = header["__metadata__"]
-        if metadata["format"] != _FORMAT or metadata["version"] != VERSION or metadata["digest"] != digest:
-            raise BadFileError("it is another model's, or of another version")
-        if metadata.pop("seal") != _seal(header):
-            raise BadFileError("its header has changed")
-        tokens = base64.b64decode(metadata["tokens"], validate=True)
-        kept = CacheBlock(metadata["kind"], bytes.fromhex(metadata["prefix"]), int(metadata["start"]), tokens)
-        ends = [_end_of(entry) for key, entry in header.items() if key != "__metadata__"]
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata()
+            _block_of(metadata, path.name, fingerprint)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except SafetensorError as error:
+        raise BadFileError("it is cut off, or no file of ours") from error
+    if metadata.pop("checksum", None) != _checksum(metadata, arrays):
+        raise BadFileError("its content has changed")
+    return tuple(
+        None if dtype == _NOTHING else HostTensor(dtype, arrays[str(index)])
+        for index, dtype in enumerate(metadata["dtypes"].split())
+    )
+
+
+def _block_of(metadata: dict[str, str] | None, name: str, fingerprint: str) -> CacheBlock:
+    known = metadata or {}
+    if [known.get(key) for key in ("format", "version", "fingerprint")] != [_FORMAT, VERSION, fingerprint]:
+        raise BadFileError("it is another model's, or of another version")
+    try:
+        tokens = bytes.fromhex(known["tokens"])
+        block = CacheBlock(known["kind"], bytes.fromhex(known["prefix"]), int(known["start"]), tokens)
+    except (KeyError, ValueError) as error:
         raise BadFileError("it is no file of ours") from error
-    if kept.name != name or 8 + length + max(ends, default=0) != size:
-        raise BadFileError("it is cut off, or has another's name")
-    return kept, header
+    if block.name != name:
+        raise BadFileError("it has another's name")
+    return block
 
 
-def _end_of(entry: dict[str, Any]) -> int:
-    begin, end = entry["data_offsets"]
-    if end - begin != math.prod(entry["shape"]) * _SIZES[entry["dtype"]]:
-        raise BadFileError("its shapes do not fit its data")
-    return int(end)
+def _checksum(metadata: dict[str, str], arrays: dict[str, Any]) -> str:
+    """Return a sum of everything in its order, at the speed of memory, which CRC-32 alone has not.
 
-
-def _seal(header: dict[str, Any]) -> str:
-    text = json.dumps(header, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=16).hexdigest()
-
-
-def _sum(data: Any) -> int:
-    """Sum of the 64-bit words: finds torn and changed files at the speed of memory, which a CRC does not."""
-    words = len(data) // 8 * 8
-    tail = int.from_bytes(data[words:].tobytes(), "little")
-    return (int(data[:words].view(np.uint64).sum()) + tail) & (2**64 - 1)
+    Pages become weighted sums of their 64-bit words, modulo 2**64; CRC-32 is of those.
+    """
+    shapes = {name: (array.dtype.str, array.shape) for name, array in arrays.items()}
+    check = zlib.crc32(json.dumps([metadata, shapes], sort_keys=True).encode())
+    for name in sorted(arrays):
+        data = arrays[name].reshape(-1).view(np.uint8)
+        whole = len(data) // _PAGE * _PAGE
+        pages = data[:whole].view(np.uint64).reshape(-1, _PAGE // 8)
+        check = zlib.crc32(np.einsum("ij,j->i", pages, _WEIGHTS), check)
+        check = zlib.crc32(data[whole:], check)
+    return f"{check:08x}"

@@ -1,10 +1,9 @@
-"""A digest of everything that a computed prefix depends on, so that no model continues another's."""
+"""A hash of everything that a computed prefix depends on, so that no model continues another's."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from greenroom.schemas.settings import Settings
 _TEXT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 _TEMPLATES = "chat_template*"
 
-_STRIDE = 16 * 1024 * 1024
-_SAMPLE = 64
-"""Bytes that are read of a tensor's beginning, of its end, and of every 16 MiB between."""
+_SAMPLES = 4096
+_SAMPLE = 4096
+"""Bytes of each sample of a weight file: so many of them, evenly, or all of a file that is no larger."""
 
 _SETTINGS = ("dtype", "kv_bits")
 """Settings that change what is computed."""
@@ -28,12 +27,12 @@ _COMPUTED_BY = ("mlx-lm",)
 
 
 def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
-    """32 hexadecimal digits.
+    """Return 32 hexadecimal digits.
 
-    Reading all weights would take as long as loading them, so of every tensor samples are read: training,
-    merging and quantising change nearly all numbers of nearly all tensors. Names, shapes, types and sizes
-    count whole; times and places of files do not, so that a folder may be moved. Someone who patches single
-    numbers in a weight file by hand has to clear the prefix folder.
+    Reading all weights would take as long as loading them, so samples are read: training, merging and
+    quantizing change nearly all numbers of nearly all tensors. Sizes of files count; their times and places
+    do not, so that a folder may be moved. Someone who patches single numbers in a large weight file by hand
+    has to clear the prefix folder.
 
     Args:
         model: The loaded model, for the classes of its layers' caches.
@@ -43,10 +42,9 @@ def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     chosen = {name: str(getattr(settings, name)) for name in _SETTINGS}
-    layout = [type(leaf).__name__ for leaf in caches.flat_layers(caches.new_cache(model))]
+    layout = [type(layer).__name__ for layer in caches.flat_layers(caches.new_cache(model))]
     versions = [version(name) for name in _COMPUTED_BY]
-    basis = [VERSION, versions, chosen, layout]
-    digest.update(json.dumps(basis).encode())
+    digest.update(json.dumps([VERSION, versions, chosen, layout]).encode())
     texts = [path for name in _TEXT_FILES if (path := folder / name).is_file()]
     texts += sorted(path for path in folder.glob(_TEMPLATES) if path.is_file())
     texts += sorted(folder.glob(f"{_TEMPLATES}/*.jinja"))
@@ -54,21 +52,10 @@ def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)} ".encode() + content)
     for path in sorted(folder.glob("model*.safetensors")):
-        digest.update(f"{path.name} {path.stat().st_size} ".encode())
-        _add_weights(digest, path)
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as stream:
+            for at in range(0, size, max(_SAMPLE, size // _SAMPLES)):
+                stream.seek(at)
+                digest.update(stream.read(_SAMPLE))
     return digest.hexdigest()
-
-
-def _add_weights(digest: Any, path: Path) -> None:
-    with path.open("rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
-        text = stream.read(length)
-        digest.update(text)
-        header: dict[str, Any] = json.loads(text)
-        for name in sorted(header):
-            if name == "__metadata__":
-                continue
-            begin, end = header[name]["data_offsets"]
-            for at in (*range(begin, end, _STRIDE), max(begin, end - _SAMPLE)):
-                stream.seek(8 + length + at)
-                digest.update(stream.read(min(_SAMPLE, end - at)))

@@ -17,14 +17,14 @@ from pathlib import Path
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk.block import NAME, CacheBlock, Tensors
-from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_kept, read_tensors, write_kept
+from greenroom.engine.prefix_cache.disk.block import NAME, CacheBlock, HostTensors
+from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_block, read_tensors, write_block
 
 log = structlog.get_logger()
 
-OURS = "greenroom-prefixes"
+FOLDER_NAME = "greenroom-prefixes"
 _MODEL = re.compile(r"^[0-9a-f]{32}$")
-_TEMPORARY = re.compile(r"^(span|state)-[0-9a-f]{32}\.\d+\.tmp$")
+_TEMPORARY = re.compile(r"^(kv|state)-[0-9a-f]{32}\.\d+\.tmp$")
 _ABANDONED = 600.0
 """Seconds after which a temporary file is what a process left that was killed."""
 
@@ -44,22 +44,20 @@ class DiskFolder:
 
     Args:
         root: The operator's folder.
-        digest: Of the model, 32 hexadecimal digits.
+        fingerprint: Of the model, 32 hexadecimal digits.
         limit: Bytes that the files of all models may take.
     """
 
-    def __init__(self, root: Path, digest: str, limit: int) -> None:
-        self.digest = digest
-        self.nbytes = 0
-        self.evictions = 0
-        self.removed = 0
-        self._all = root / OURS
-        self._home = self._all / digest
+    def __init__(self, root: Path, fingerprint: str, limit: int) -> None:
+        self.nbytes = self.evictions = self.removed = 0
+        self._fingerprint = fingerprint
+        self._all = root / FOLDER_NAME
+        self._home = self._all / fingerprint
         self._limit = limit
-        self._since = 0
+        self._since_count = 0
 
     def scan(self) -> Iterator[CacheBlock]:
-        """Everything of this model that can be used; what cannot is removed.
+        """Yield everything of this model that can be used; remove what cannot.
 
         Raises:
             OSError: The folder cannot be made.
@@ -71,69 +69,70 @@ class DiskFolder:
         for name in names:
             with contextlib.suppress(OSError):
                 try:
-                    yield read_kept(self._home / name, self.digest)
+                    yield read_block(self._home / name, self._fingerprint)
                 except BadFileError as error:
                     self.discard(name, str(error))
 
-    def read(self, name: str) -> Tensors:
-        """All that a file holds.
+    def read(self, name: str) -> HostTensors:
+        """Return all that a file holds.
 
         Raises:
             BadFileError: It is of no use, and has been removed.
             OSError: It has gone, or cannot be read.
         """
         try:
-            return read_tensors(self._home / name, self.digest)
+            return read_tensors(self._home / name, self._fingerprint)
         except BadFileError as error:
             self.discard(name, str(error))
             raise
 
-    def write(self, kept: CacheBlock, tensors: Tensors) -> list[str]:
-        """Write a file, whole or not at all; returns what of this model was removed for it.
+    def write(self, block: CacheBlock, tensors: HostTensors) -> list[str]:
+        """Write a file, whole or not at all; return the names of this model's files that were evicted for it.
 
-        It is not forced to the disk itself: what a loss of power tears is found by its sums.
+        It is not forced to the disk itself: what a loss of power tears is found by its checksum.
 
         Raises:
             OSError: It cannot be written.
         """
-        size = sum(len(tensor.data) for tensor in tensors if tensor is not None)
-        gone = self._make_room(size + 2 * len(kept.tokens) + 4096)
-        path = self._home / kept.name
+        size = sum(tensor.words.nbytes for tensor in tensors if tensor is not None)
+        evicted = self._make_room(size + 2 * len(block.tokens) + 4096 + 256 * len(tensors))
+        path = self._home / block.name
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as stream:
-                write_kept(stream, kept, self.digest, tensors)
-                written = stream.tell()
+            temporary.touch(mode=0o600)
+            write_block(temporary, block, self._fingerprint, tensors)
+            written = temporary.stat().st_size
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
         self.nbytes += written
-        self._since += written
-        return gone
+        self._since_count += written
+        return evicted
 
     def touch(self, names: list[str]) -> None:
-        """Files were used; the first is removed last."""
+        """Record that files were used; the first is to be evicted last."""
         now = time.time_ns()
         for depth, name in enumerate(names):
             with contextlib.suppress(OSError):
                 os.utime(self._home / name, ns=(now, now - 1000 * depth), follow_symlinks=False)
 
     def discard(self, name: str, reason: str) -> None:
-        """Remove a file that is of no use."""
+        """Remove a file that is of no use, and log why."""
         self.removed += 1
         log.warning("cached prefix removed", actor="model", file=name, reason=reason)
         with contextlib.suppress(OSError):
             (self._home / name).unlink()
 
     def _make_room(self, size: int) -> list[str]:
-        if size and self.nbytes + size <= self._limit and self._since <= self._limit // _SLACK:
+        """Evict the least recently used files of all models; return the names of this model's."""
+        if size and self.nbytes + size <= self._limit and self._since_count <= self._limit // _SLACK:
             return []
         entries = sorted(self._entries())
-        self.nbytes, self._since = sum(entry.size for entry in entries), 0
-        gone: list[str] = []
+        self.nbytes, self._since_count = sum(entry.size for entry in entries), 0
+        evicted: list[str] = []
         for entry in entries:
             if self.nbytes + size <= self._limit:
                 break
@@ -142,14 +141,14 @@ class DiskFolder:
                 self.evictions += 1
             self.nbytes -= entry.size
             if entry.path.parent == self._home:
-                gone.append(entry.path.name)
+                evicted.append(entry.path.name)
             else:
                 with contextlib.suppress(OSError):  # it is not empty yet
                     entry.path.parent.rmdir()
-        return gone
+        return evicted
 
     def _entries(self) -> Iterator[_Entry]:
-        """The files of all models."""
+        """Yield the files of all models; remove what a killed process left half written."""
         old = time.time() - _ABANDONED
         with contextlib.suppress(FileNotFoundError), os.scandir(self._all) as models:
             for model in models:

@@ -13,36 +13,33 @@ from greenroom.engine.prefix_cache.memory.tree import common_length
 
 
 @attrs.frozen
-class Part:
-    """A file on the way, and up to which token it is of use."""
-
-    kept: CacheBlock
-    stop: int
-
-
-@attrs.frozen
-class Found:
+class DiskMatch:
     """How far a prompt is on disk.
 
     Args:
-        parts: Files of spans that follow each other.
-        length: Tokens that they cover.
+        blocks: Files of KV tensors that follow each other, the last one perhaps of use in part.
+        length: Tokens that they have in common with the prompt.
         states: Files of states within, shortest prefix first.
     """
 
-    parts: tuple[Part, ...] = ()
+    blocks: tuple[CacheBlock, ...] = ()
     length: int = 0
     states: tuple[CacheBlock, ...] = ()
 
-    def usable(self, states: bool) -> int:
-        """Tokens that need not be computed."""
-        if not states:
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Up to which token each file is of use: where the next one begins."""
+        return (*(block.start for block in self.blocks[1:]), self.length)
+
+    def usable(self, stateful: bool) -> int:
+        """Return the tokens that need not be computed."""
+        if not stateful:
             return self.length
         return self.states[-1].start if self.states else 0
 
     def names(self) -> list[str]:
-        """Its files, those first that the others are of no use without."""
-        return [part.kept.name for part in self.parts] + [state.name for state in self.states[-1:]]
+        """Return its files' names, those first that the others are of no use without."""
+        return [block.name for block in (*self.blocks, *self.states[-1:])]
 
 
 class DiskIndex:
@@ -53,66 +50,63 @@ class DiskIndex:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._spans: dict[tuple[bytes, bytes], list[CacheBlock]] = {}
+        self._kv: dict[tuple[bytes, bytes], list[CacheBlock]] = {}
         self._states: dict[bytes, CacheBlock] = {}
         self._lengths: Counter[int] = Counter()
-        self._known: dict[str, CacheBlock] = {}
+        self._blocks: dict[str, CacheBlock] = {}
         self._written: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._written)
 
-    def add(self, kept: CacheBlock, *, written: bool) -> None:
-        """Announce a file, or tell that it is there."""
+    def insert(self, block: CacheBlock, *, written: bool) -> None:
+        """Announce a file, or record that it is written."""
         with self._lock:
-            if kept.name not in self._known:
-                self._known[kept.name] = kept
-                if kept.kind == "state":
-                    self._states[kept.prefix] = kept
-                    self._lengths[kept.start] += 1
+            if block.name not in self._blocks:
+                self._blocks[block.name] = block
+                if block.kind == "state":
+                    self._states[block.prefix] = block
+                    self._lengths[block.start] += 1
                 else:
-                    self._spans.setdefault((kept.prefix, kept.tokens[:4]), []).append(kept)
+                    self._kv.setdefault((block.prefix, block.tokens[:4]), []).append(block)
             if written:
-                self._written.add(kept.name)
+                self._written.add(block.name)
 
     def remove(self, name: str) -> None:
-        """Forget a file."""
+        """Remove a file, if it is known."""
         with self._lock:
-            kept = self._known.pop(name, None)
+            block = self._blocks.pop(name, None)
             self._written.discard(name)
-            if kept is None:
+            if block is None:
                 return
-            if kept.kind == "state":
-                del self._states[kept.prefix]
-                self._lengths[kept.start] -= 1
-                if not self._lengths[kept.start]:
-                    del self._lengths[kept.start]
+            if block.kind == "state":
+                del self._states[block.prefix]
+                self._lengths[block.start] -= 1
             else:
-                key = (kept.prefix, kept.tokens[:4])
-                self._spans[key].remove(kept)
-                if not self._spans[key]:
-                    del self._spans[key]
+                self._kv[block.prefix, block.tokens[:4]].remove(block)
 
-    def find(self, tokens: bytes, *, announced: bool = False) -> Found:
-        """How far packed tokens are on disk.
+    def match(self, tokens: bytes, *, announced: bool = False) -> DiskMatch:
+        """Return how far packed tokens are on disk.
 
         Args:
             announced: Count what is not written yet.
         """
         with self._lock:
-            parts, at = list[Part](), 0
+            known = self._blocks if announced else self._written
+            blocks, at = list[CacheBlock](), 0
             running = hashlib.blake2b(digest_size=16)
-            while at * 4 < len(tokens):
-                following = self._spans.get((running.copy().digest(), tokens[at * 4 : at * 4 + 4]), ())
-                allowed = [kept for kept in following if announced or kept.name in self._written]
-                if not allowed:
+            while at < len(tokens):
+                edges = self._kv.get((running.copy().digest(), tokens[at : at + 4]), ())
+                rest = tokens[at:]
+                ways = [(common_length(block.tokens, rest), block) for block in edges if block.name in known]
+                if not ways:
                     break
-                rest = tokens[at * 4 :]
-                count, index = max((common_length(kept.tokens, rest), i) for i, kept in enumerate(allowed))
+                count, block = max(ways, key=lambda way: way[0])
                 running.update(rest[:count])
-                at += count // 4
-                parts.append(Part(allowed[index], at))
-            lengths = sorted(length for length in self._lengths if length <= at)
+                at += count
+                blocks.append(block)
+            lengths = sorted(length for length, files in self._lengths.items() if files and length * 4 <= at)
             states = [self._states.get(prefix) for prefix in prefix_hashes(tokens, lengths)]
-        usable = [kept for kept in states if kept and (announced or kept.name in self._written)]
-        return Found(tuple(parts), at, tuple(usable))
+            return DiskMatch(
+                tuple(blocks), at // 4, tuple(block for block in states if block and block.name in known)
+            )

@@ -1,4 +1,4 @@
-"""Prefixes that survive a restart: what was kept in memory, in files too."""
+"""Prefixes that survive a restart: what was inserted in memory, in files too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensors
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensors
 from greenroom.engine.prefix_cache.disk.block_file import BadFileError
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.prefix_cache.disk.folder import DiskFolder
-from greenroom.engine.prefix_cache.disk.index import DiskIndex, Found, Part
-from greenroom.engine.prefix_cache.disk.offload import Offload, to_array
+from greenroom.engine.prefix_cache.disk.index import DiskIndex, DiskMatch
+from greenroom.engine.prefix_cache.disk.offload import Offload
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree
@@ -21,14 +21,13 @@ from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger()
 
-_QUEUE = 256 * 1024 * 1024
+_CAPACITY = 256 * 1024 * 1024
 """Bytes that may wait for the disk."""
 
-_RUNNING = 4 * 1024 * 1024
-_IDLE = 64 * 1024 * 1024
-"""Bytes that are copied out in a step, beside running rows and without."""
+_IDLE_PATIENCE = 0.01
+"""Seconds that a step waits for the disk when nothing else is to be computed."""
 
-_START = 5.0
+_SCAN_PATIENCE = 5.0
 """Seconds for which the first prompt waits for a slow disk to tell what is there."""
 
 
@@ -60,96 +59,87 @@ class DiskTier:
     """One model's files; on the model's thread, but for the writing.
 
     Args:
-        root: The operator's folder; ours are made within.
-        digest: Of everything that what is kept depends on.
+        root: The operator's folder; ours is made within.
+        fingerprint: Of everything that a computed prefix depends on.
         limit: Bytes that the files of all models may take.
-        queue: Bytes that may wait to be written.
+        capacity: Bytes that may wait to be written.
     """
 
-    def __init__(self, root: Path, digest: str, limit: int, queue: int = _QUEUE) -> None:
+    def __init__(self, root: Path, fingerprint: str, limit: int, capacity: int = _CAPACITY) -> None:
         self.hits = self.misses = 0
-        self._patience = _START
-        self._folder = DiskFolder(root, digest, limit)
+        self._patience = _SCAN_PATIENCE
+        self._folder = DiskFolder(root, fingerprint, limit)
         self._index = DiskIndex()
-        self._writer = DiskWriter(self._folder, self._index, min(queue, limit * 9 // 10))
-        self._copying = Offload(self._index, self._writer)
+        self._writer = DiskWriter(self._folder, self._index, min(capacity, limit * 9 // 10))
+        self._offload = Offload(self._index, self._writer)
 
     @property
     def pending(self) -> bool:
         """Whether `advance` has something to do."""
-        return self._copying.pending
+        return self._offload.pending
 
     def statistics(self) -> DiskStatistics:
-        """Figures for operators and tests."""
+        """Return figures for operators and tests."""
         folder = self._folder
         return DiskStatistics(
             folder.nbytes,
             len(self._index),
             self._writer.written,
-            self._copying.skipped,
+            self._offload.skipped,
             self.hits,
             self.misses,
             folder.evictions,
             folder.removed,
         )
 
-    def find(self, tokens: bytes) -> Found:
-        """How far a packed prompt is on disk."""
+    def match(self, tokens: bytes) -> DiskMatch:
+        """Return how far a packed prompt is on disk."""
         if self._patience:
-            self._writer.ready(self._patience)
+            self._writer.wait_until_scanned(self._patience)
             self._patience = 0.0
-        return self._index.find(tokens)
+        return self._index.match(tokens)
 
-    def read(self, kept: CacheBlock) -> Tensors | None:
-        """What a file holds; None if it turns out to be of no use."""
+    def read(self, block: CacheBlock) -> HostTensors | None:
+        """Return what a file holds; None if it turns out to be of no use."""
         try:
-            return self._folder.read(kept.name)
+            return self._folder.read(block.name)
         except (BadFileError, OSError):
-            self._index.remove(kept.name)
+            self._index.remove(block.name)
             return None
 
-    def used(self, found: Found) -> None:
-        """Files were read, and are not to be removed soon."""
+    def record_use(self, match: DiskMatch) -> None:
+        """Record that files were read, so that they are not evicted soon."""
         self.hits += 1
-        self._writer.touch(found.names())
-        log.debug("prefix read", actor="model", tokens=found.length, files=len(found.parts))
+        self._writer.touch(match.names())
+        log.debug("prefix read", actor="model", tokens=match.length, files=len(match.blocks))
 
-    def keep(self, tree: PrefixTree, tokens: bytes, states: bool) -> None:
-        """Have a prefix written that memory keeps now; see `CopyingOut.wish`."""
-        self._copying.wish(tree, tokens, states)
+    def insert(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
+        """Have a prefix written that memory holds; see `Offload.add`."""
+        self._offload.add(tree, tokens, stateful)
 
     def advance(self, *, idle: bool) -> None:
-        """Copy a little of what is to be written."""
-        if self._copying.pending:
-            self._copying.advance(_IDLE if idle else _RUNNING, 0.01 if idle else 0.0)
+        """Hand over what is to be written, as far as the disk keeps up."""
+        if self._offload.pending:
+            self._offload.advance(_IDLE_PATIENCE if idle else 0.0)
 
     def close(self, seconds: float) -> None:
-        """Write what memory still keeps.
+        """Write what memory still holds.
 
         Args:
             seconds: That this may take, if the disk is slow.
         """
-        self._copying.finish(seconds / 2)
+        self._offload.finish(seconds / 2)
         if not self._writer.close(seconds / 2):
             log.warning("prefixes not written in time", actor="model", seconds=seconds)
 
 
-def arrays_of(tensors: Tensors, part: Part | None = None, start: int = 0, stop: int = 0) -> LayerTensors:
-    """Arrays from what was read.
-
-    Args:
-        part: Whose tokens from `start` to `stop` of the whole prompt are wanted; None for states.
-    """
-    if part is None:
-        return tuple(None if tensor is None else to_array(tensor) for tensor in tensors)
-    first = part.kept.start
-    return tuple(
-        None if tensor is None else to_array(tensor, start - first, stop - first) for tensor in tensors
-    )
+def to_arrays(tensors: HostTensors, start: int = 0, stop: int | None = None) -> LayerTensors:
+    """Return arrays of what was read, or of its tokens from `start` to `stop`."""
+    return tuple(None if tensor is None else tensor.part(start, stop).to_array() for tensor in tensors)
 
 
 def open_disk_tier(folder: Path, settings: Settings, model: Any) -> DiskTier | None:
-    """The files of a model that is loaded; None if there are to be none, or cannot be any.
+    """Return the tier of a model that is loaded; None if there is to be none, or cannot be any.
 
     Args:
         folder: The model's.
@@ -157,9 +147,9 @@ def open_disk_tier(folder: Path, settings: Settings, model: Any) -> DiskTier | N
     if settings.prefix_cache_dir is None:
         return None
     try:
-        digest = fingerprint(folder, settings, model)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        computed_by = fingerprint(folder, settings, model)
+    except OSError as error:
         log.error("prefixes are not kept on disk", actor="model", reason=str(error))
         return None
     root = Path(settings.prefix_cache_dir).expanduser()
-    return DiskTier(root, digest, settings.prefix_cache_disk_bytes)
+    return DiskTier(root, computed_by, settings.prefix_cache_disk_bytes)

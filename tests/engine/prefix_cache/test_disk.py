@@ -12,12 +12,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.prefix_cache.disk.block import CacheBlock, Tensor, prefix_hashes
-from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_kept, read_tensors
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_block, read_tensors
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
-from greenroom.engine.prefix_cache.disk.folder import OURS, DiskFolder
+from greenroom.engine.prefix_cache.disk.folder import FOLDER_NAME, DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
-from greenroom.engine.prefix_cache.disk.offload import Offload, to_array
+from greenroom.engine.prefix_cache.disk.offload import Offload
 from greenroom.engine.prefix_cache.disk.tier import DiskStatistics, DiskTier
 from greenroom.engine.prefix_cache.disk.writer import DiskWriter
 from greenroom.engine.prefix_cache.memory.tree import pack
@@ -29,7 +29,7 @@ from greenroom.tests.support.text_engines import Driver, computed, expected, loa
 from greenroom.tests.support.tiny_models import TinyModel
 
 KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
-DIGEST = "0123456789abcdef" * 2
+FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
 KEY = ModelKey("tiny")
 
@@ -37,8 +37,10 @@ KEY = ModelKey("tiny")
 class Life:
     """An engine from start to end, over a folder that was there before and stays."""
 
-    def __init__(self, model: Path, root: Path, digest: str = DIGEST, limit: int = GENEROUS) -> None:
-        self.disk = DiskTier(root, digest, limit)
+    def __init__(
+        self, model: Path, root: Path, fingerprint: str = FINGERPRINT, limit: int = GENEROUS
+    ) -> None:
+        self.disk = DiskTier(root, fingerprint, limit)
         self.driver = Driver(model, prefix_cache=PrefixCache(GENEROUS, self.disk))
 
     def ask(self, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
@@ -51,7 +53,7 @@ class Life:
 
 
 def files_in(root: Path) -> list[Path]:
-    return sorted(path for path in (root / OURS).rglob("*") if path.is_file())
+    return sorted(path for path in (root / FOLDER_NAME).rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,24 +112,29 @@ def test_what_is_shared_is_written_once(tiny_model: TinyModel, tmp_path: Path) -
     assert 0.9 < data / ((300 + 4 * 50) * per_token) < 1.1
 
 
-def test_every_byte_comes_back(tiny_model: TinyModel, tmp_path: Path) -> None:
-    random_bytes = np.random.default_rng(1).integers(0, 256, 4 * 2 * 3 * 5, dtype=np.uint8)
-    for dtype, name in ((mx.bfloat16, "BF16"), (mx.float16, "F16"), (mx.float32, "F32"), (mx.uint32, "U32")):
-        shape = (1, 2, 3, 20 // dtype.size)
-        array = to_array(Tensor(name, shape, random_bytes))
-        assert (array.dtype, array.shape) == (dtype, shape)
-        assert bytes(np.array(array.view(mx.uint8)).reshape(-1)) == random_bytes.tobytes()
-        middle = to_array(Tensor(name, shape, random_bytes), 1, 2)
-        assert bytes(np.array(middle.view(mx.uint8))) == bytes(np.array(array.view(mx.uint8))[:, :, 1:2])
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32, mx.uint32, mx.bool_])
+def test_every_byte_comes_back(tmp_path: Path, dtype: mx.Dtype) -> None:
+    array = (mx.random.normal((1, 2, 40, 5), key=mx.random.key(1)) * 3).astype(dtype)
+    mx.eval(array)
+    folder = DiskFolder(tmp_path, FINGERPRINT, GENEROUS)
+    block = CacheBlock("kv", bytes(16), 0, pack(range(40)))
+    folder.write(block, (HostTensor.view(array), None))
+    whole, nothing = folder.read(block.name)
+    assert whole is not None
+    assert nothing is None
+    read, middle = whole.to_array(), whole.part(7, 9).to_array()
+    assert (read.dtype, read.shape) == (dtype, array.shape)
+    assert mx.array_equal(read, array)
+    assert mx.array_equal(middle, array[:, :, 7:9])
 
 
 def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBlock]:
     """A file written by hand, of 40 tokens."""
-    folder = DiskFolder(root, DIGEST, limit)
-    kept = CacheBlock("span", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
-    data = np.random.default_rng(2).integers(0, 256, 8000, dtype=np.uint8)
-    folder.write(kept, (Tensor("F32", (1, 1, 40, 50), data), None))
-    return folder, root / OURS / DIGEST / kept.name, kept
+    folder = DiskFolder(root, FINGERPRINT, limit)
+    block = CacheBlock("kv", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
+    words = np.random.default_rng(2).integers(0, 1 << 32, (1, 1, 40, 50), dtype=np.uint32)
+    folder.write(block, (HostTensor("float32", words), None))
+    return folder, root / FOLDER_NAME / FINGERPRINT / block.name, block
 
 
 BREAKS: dict[str, Callable[[bytes], bytes]] = {
@@ -137,39 +144,54 @@ BREAKS: dict[str, Callable[[bytes], bytes]] = {
     "cut in the data": lambda data: data[:-1],
     "longer": lambda data: data + b"\0",
     "no JSON": lambda data: data[:8] + b"x" * (len(data) - 8),
-    "another version": lambda data: data.replace(b'"version": "1"', b'"version": "0"'),
-    "another model": lambda data: data.replace(DIGEST.encode(), DIGEST[::-1].encode()),
-    "other tokens": lambda data: data.replace(b"AAAAAAEAAAACAAAA", b"AAAAAAEAAAADAAAA"),
-    "other shape": lambda data: data.replace(b"[1, 1, 40, 50]", b"[1, 1, 50, 40]"),
+    "another version": lambda data: data.replace(b'"version":"2"', b'"version":"0"'),
+    "another model": lambda data: data.replace(FINGERPRINT.encode(), FINGERPRINT[::-1].encode()),
+    "other tokens": lambda data: data.replace(b"000000000100000002000000", b"000000000100000003000000"),
+    "larger shape": lambda data: data.replace(b"[1,1,40,50]", b"[1,1,40,51]"),
     "endless header": lambda data: b"\xff" * 8 + data[8:],
 }
 
 
 @pytest.mark.parametrize("fault", BREAKS)
 def test_broken_files_are_removed_when_the_folder_is_read(tmp_path: Path, fault: str) -> None:
-    _, path, kept = stored(tmp_path)
-    assert read_kept(path, DIGEST) == kept
+    _, path, block = stored(tmp_path)
+    assert read_block(path, FINGERPRINT) == block
     broken = BREAKS[fault](path.read_bytes())
     assert broken != path.read_bytes()
     path.write_bytes(broken)
-    again = DiskFolder(tmp_path, DIGEST, GENEROUS)
+    again = DiskFolder(tmp_path, FINGERPRINT, GENEROUS)
     assert list(again.scan()) == []
     assert not path.exists()
     assert again.removed == 1
 
 
-def test_changed_data_are_found_when_read(tmp_path: Path) -> None:
-    folder, path, kept = stored(tmp_path)
-    whole = path.read_bytes()
-    read_tensors(path, DIGEST)
-    for place in (-1, -4000, -8000):
-        data = bytearray(whole)
-        data[place] ^= 4
-        path.write_bytes(data)
-        assert list(folder.scan()) == [kept]  # the header is as it was
-        with pytest.raises(BadFileError):
-            folder.read(kept.name)
-        assert not path.exists()
+def flipped(place: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:place] + bytes([data[place] ^ 4]) + data[place:][1:]
+
+
+CHANGES: dict[str, Callable[[bytes], bytes]] = {
+    "first byte": flipped(-8000),
+    "middle byte": flipped(-4000),
+    "last byte": lambda data: data[:-1] + bytes([data[-1] ^ 4]),
+    "halves exchanged": lambda data: data[:-8000] + data[-4000:] + data[-8000:-4000],
+    "words exchanged": lambda data: data[:-8000] + data[-7992:-7984] + data[-8000:-7992] + data[-7984:],
+    "other shape": lambda data: data.replace(b"[1,1,40,50]", b"[1,1,50,40]"),
+    "other type": lambda data: data.replace(b"float32 none", b"int32 none  "),
+    "nothing first": lambda data: data.replace(b"float32 none", b"none float32"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_content_is_found_when_read(tmp_path: Path, change: str) -> None:
+    folder, path, block = stored(tmp_path)
+    read_tensors(path, FINGERPRINT)
+    changed = CHANGES[change](path.read_bytes())
+    assert changed != path.read_bytes()
+    path.write_bytes(changed)
+    assert list(folder.scan()) == [block]  # what the file says of itself is as it was
+    with pytest.raises(BadFileError):
+        folder.read(block.name)
+    assert not path.exists()
 
 
 def test_a_broken_file_costs_its_part_only(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -195,17 +217,17 @@ def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -
     """Neither by the reading of a folder nor by making room in it."""
     outside = tmp_path / "outside"
     outside.mkdir()
-    name = "span-" + "a" * 32 + ".safetensors"
+    name = "kv-" + "a" * 32 + ".safetensors"
     root = tmp_path / "root"
-    home = root / OURS / DIGEST
+    home = root / FOLDER_NAME / FINGERPRINT
     home.mkdir(parents=True)
     mine = [
         tmp_path / "outside" / name,
         root / "notes.txt",
         root / name,
-        root / OURS / "notes.txt",
-        root / OURS / name,
-        root / OURS / "mine" / name,
+        root / FOLDER_NAME / "notes.txt",
+        root / FOLDER_NAME / name,
+        root / FOLDER_NAME / "mine" / name,
         home / "notes.txt",
         home / "model.safetensors",
         home / f"my {name}",
@@ -216,9 +238,9 @@ def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"mine" * 50_000)
         os.utime(path, (0, 0))
-    (home / ("span-" + "b" * 32 + ".safetensors")).symlink_to(outside / name)
-    (home / ("span-" + "c" * 32 + ".safetensors")).mkdir()
-    (root / OURS / ("d" * 32)).symlink_to(outside, target_is_directory=True)
+    (home / ("kv-" + "b" * 32 + ".safetensors")).symlink_to(outside / name)
+    (home / ("kv-" + "c" * 32 + ".safetensors")).mkdir()
+    (root / FOLDER_NAME / ("d" * 32)).symlink_to(outside, target_is_directory=True)
     ours = home / name
     ours.write_bytes(b"ours, but broken")
     life = Life(tiny_model("qwen3"), root, limit=2 << 20)
@@ -233,9 +255,9 @@ def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -
 def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("gemma3")
     limit = 2 << 20
-    other = DiskFolder(tmp_path, DIGEST[::-1], GENEROUS)
-    kept = CacheBlock("span", bytes(16), 0, pack(range(40)))
-    other.write(kept, (Tensor("U8", (1, 1, 1, 1 << 20), np.zeros(1 << 20, np.uint8)),))
+    other = DiskFolder(tmp_path, FINGERPRINT[::-1], GENEROUS)
+    block = CacheBlock("kv", bytes(16), 0, pack(range(40)))
+    other.write(block, (HostTensor("uint8", np.zeros((1, 1, 1, 1 << 20), np.uint8)),))
     life = Life(folder, tmp_path, limit=limit)
     system = [*words(100, 1), END]
     for seed in range(20):
@@ -244,7 +266,7 @@ def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
     statistics = life.end()
     assert statistics.evictions > 5
     assert statistics.nbytes > limit // 2
-    assert not (tmp_path / OURS / DIGEST[::-1]).exists()  # another model's, and older
+    assert not (tmp_path / FOLDER_NAME / FINGERPRINT[::-1]).exists()  # another model's, and older
     answer, cached = Life(folder, tmp_path, limit=limit).ask([*system, *words(30, 9)])
     assert answer == expected(folder, tuple(system + words(30, 9)), 12)
     assert cached == len(system)  # what all of them begin with was used last
@@ -261,7 +283,7 @@ def test_two_engines_share_a_folder(tiny_model: TinyModel, tmp_path: Path) -> No
             assert answer == expected(folder, tuple(common + own), 8)
     assert sum(life.end().removed for life in lives) == 0
     for path in files_in(tmp_path):
-        read_tensors(path, DIGEST)
+        read_tensors(path, FINGERPRINT)
 
 
 def test_vanished_files_are_no_error(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -271,8 +293,8 @@ def test_vanished_files_are_no_error(tiny_model: TinyModel, tmp_path: Path) -> N
     first.ask(prompt, 1)
     first.end()
     second = Life(folder, tmp_path)
-    assert second.disk.find(pack(prompt)).length == 200 - 1
-    shutil.rmtree(tmp_path / OURS)
+    assert second.disk.match(pack(prompt)).length == 200 - 1
+    shutil.rmtree(tmp_path / FOLDER_NAME)
     assert second.ask(prompt) == (expected(folder, tuple(prompt), 12), 0)
     assert second.end().written > 0  # the folder is made again
 
@@ -282,7 +304,7 @@ def test_another_model_finds_nothing(tiny_model: TinyModel, tmp_path: Path) -> N
     first = Life(folder, tmp_path)
     first.ask(words(100, 1))
     first.end()
-    second = Life(folder, tmp_path, DIGEST[::-1])
+    second = Life(folder, tmp_path, FINGERPRINT[::-1])
     assert second.ask(words(100, 1))[1] == 0
     second.end()
 
@@ -315,12 +337,12 @@ class StuckFolder(DiskFolder):
     """A disk that does not answer until told to."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, DIGEST, GENEROUS)
+        super().__init__(root, FINGERPRINT, GENEROUS)
         self.go_on = threading.Event()
 
-    def write(self, kept: CacheBlock, tensors: tuple[Tensor | None, ...]) -> list[str]:
+    def write(self, block: CacheBlock, tensors: HostTensors) -> list[str]:
         self.go_on.wait()
-        return super().write(kept, tensors)
+        return super().write(block, tensors)
 
 
 def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -329,26 +351,26 @@ def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyMode
     folder, index = StuckFolder(tmp_path), DiskIndex()
     capacity = 1 << 20
     writer = DiskWriter(folder, index, capacity)
-    copying = Offload(index, writer)
+    offload = Offload(index, writer)
     for seed in range(8):
         prompt = words(200, seed)
         prefixes.insert(KEY, prompt, computed(model, prompt), None)
-        copying.wish(prefixes.memory.tree(KEY), pack(prompt), False)
+        offload.add(prefixes.memory.tree(KEY), pack(prompt), False)
         for _ in range(4):
-            copying.advance(float("inf"))
-    assert copying.pending
-    assert not writer.reserve(capacity // 2, 0)  # what waits fills the queue, and no more
-    assert len(index.find(pack(words(200, 0))).parts) == 0  # announced, not there
+            offload.advance()
+    assert offload.pending
+    assert not writer.has_room(capacity // 2)  # what waits fills the queue, and no more
+    assert len(index.match(pack(words(200, 0))).blocks) == 0  # announced, not there
     folder.go_on.set()
-    copying.finish(10)
+    offload.finish(10)
     assert writer.close(10)
     for seed in range(8):
-        assert index.find(pack(words(200, seed))).length == 200
+        assert index.match(pack(words(200, seed))).length == 200
 
 
 def test_a_disk_that_fails_costs_nothing_but_the_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("qwen3")
-    (tmp_path / OURS).write_text("a file where a folder should be")
+    (tmp_path / FOLDER_NAME).write_text("a file where a folder should be")
     life = Life(folder, tmp_path)
     for seed in range(6):
         assert life.ask(words(100, seed)) == (expected(folder, tuple(words(100, seed)), 12), 0)
@@ -360,13 +382,13 @@ def test_a_disk_that_fails_costs_nothing_but_the_files(tiny_model: TinyModel, tm
 def test_what_memory_forgets_before_it_is_written_is_not(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model("gemma3")
     prefixes = PrefixCache(1 << 20)
-    disk = DiskTier(tmp_path, DIGEST, GENEROUS)
+    disk = DiskTier(tmp_path, FINGERPRINT, GENEROUS)
     for seed in range(30):
         prompt = words(100, seed)
         prefixes.insert(KEY, prompt, computed(model, prompt), None)
-        disk.keep(prefixes.memory.tree(KEY), pack(prompt), True)
+        disk.insert(prefixes.memory.tree(KEY), pack(prompt), True)
     disk.close(10)
     held = [seed for seed in range(30) if prefixes.match(KEY, [*words(100, seed), 1], True).usable]
     assert 0 < len(held) < 30
-    found = [seed for seed in range(30) if disk.find(pack(words(100, seed))).usable(True)]
+    found = [seed for seed in range(30) if disk.match(pack(words(100, seed))).usable(True)]
     assert found == held
