@@ -23,8 +23,8 @@ def request_id() -> str:
 
 
 def answer_id(prefix: str) -> str:
-    """Return an id for its answer, in which the request's can be recognised."""
-    return f"{prefix}-{request_id().removeprefix('req_')}"
+    """Return an id for its answer, e.g. `chatcmpl-…`, in which the request's can be recognised."""
+    return f"{prefix}{request_id().removeprefix('req_')}"
 
 
 def request_client() -> str:

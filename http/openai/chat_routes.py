@@ -32,7 +32,7 @@ def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     async def chat_completions() -> Response:
         body, wire = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT)
         chat = parse_chat_request(wire, body, request_id(), request_client())
-        formatter = ChatFormatter(wire, answer_id("chatcmpl"), chat.choices)
+        formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices)
         stream = bool(wire.stream)
         return await answer_request(pool, [chat], formatter, stream=stream, status_timeout=status_timeout)
 

@@ -32,7 +32,7 @@ def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprin
     async def completions() -> Response:
         body, wire = await read_request(CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS)
         requests = parse_completion_requests(wire, body, request_id(), request_client())
-        formatter = CompletionFormatter(wire, answer_id("cmpl"), parse_echoes(wire), requests[0].choices)
+        formatter = CompletionFormatter(wire, answer_id("cmpl-"), parse_echoes(wire), requests[0].choices)
         stream = bool(wire.stream)
         return await answer_request(pool, requests, formatter, stream=stream, status_timeout=status_timeout)
 

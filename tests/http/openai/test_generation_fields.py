@@ -6,16 +6,14 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import openai
 import pytest
-import trio
 
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.openai_clients import ask, streamed_text
 
-T = TypeVar("T")
 TinyModel = Callable[..., Path]
 USER = {"role": "user", "content": "Tell me about the sea"}
 
@@ -23,17 +21,6 @@ USER = {"role": "user", "content": "Tell me about the sea"}
 @pytest.fixture
 def settings(tiny_model: TinyModel) -> Settings:
     return Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
-
-
-async def ask(served: Served, call: Callable[[openai.OpenAI], T]) -> T:
-    """Let the synchronous client do something on a thread of its own."""
-
-    def on_thread() -> T:
-        with openai.OpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:
-            return call(client)
-
-    with trio.fail_after(300):
-        return await trio.to_thread.run_sync(on_thread)
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -49,12 +36,6 @@ async def streamed(served: Served, **fields: Any) -> list[Any]:
     return await ask(served, lambda client: list(client.chat.completions.create(**fields)))
 
 
-def said(chunks: list[Any], index: int = 0) -> str:
-    return "".join(
-        choice.delta.content or "" for chunk in chunks for choice in chunk.choices if choice.index == index
-    )
-
-
 async def test_a_seed_repeats_an_answer_and_another_does_not(settings: Settings) -> None:
     async with serving(settings) as served:
         first = await chat(served, seed=7)
@@ -62,7 +43,7 @@ async def test_a_seed_repeats_an_answer_and_another_does_not(settings: Settings)
         other = await chat(served, seed=8)
         contents = [answer.choices[0].message.content for answer in (first, again, other)]
         assert contents[0] == contents[1] != contents[2]
-        assert said(await streamed(served, seed=7)) == contents[0]
+        assert streamed_text(await streamed(served, seed=7)) == contents[0]
 
 
 async def test_choices_are_told_apart_and_their_prompt_is_counted_once(settings: Settings) -> None:
@@ -76,7 +57,7 @@ async def test_choices_are_told_apart_and_their_prompt_is_counted_once(settings:
         assert whole.usage.completion_tokens == 36
         chunks = await streamed(served, n=3, seed=1)
         for choice in whole.choices:
-            assert said(chunks, choice.index) == choice.message.content
+            assert streamed_text(chunks, choice.index) == choice.message.content
         assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
         assert chunks[-1].usage.completion_tokens == 36
         ends = [c.index for chunk in chunks for c in chunk.choices if c.finish_reason == "length"]

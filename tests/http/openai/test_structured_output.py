@@ -5,50 +5,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import openai
 import pydantic
 import pytest
-import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.grammar_walks import validate
-from greenroom.tests.support.http_servers import Served, serving
-
-MESSAGES: list[Any] = [{"role": "user", "content": "Tell me about Rome."}]
-PLAIN: dict[str, Any] = {"model": "qwen3", "messages": MESSAGES, "max_tokens": 400}
-WITHOUT_THOUGHT: dict[str, Any] = {**PLAIN, "reasoning_effort": "none"}
-
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "minLength": 2, "maxLength": 12},
-        "age": {"type": "integer", "minimum": 0, "maximum": 150},
-        "kind": {"enum": ["short", "a longer value"]},
-    },
-    "required": ["name", "age", "kind"],
-    "additionalProperties": False,
-}
-SCHEMAS: list[Any] = [
+from greenroom.tests.support.constrained_chats import (
+    MESSAGES,
+    NAMED,
     PERSON,
-    {"type": "array", "items": PERSON, "minItems": 2, "maxItems": 3},
-    {"type": "string", "pattern": "^[a-f]{3}-[0-9]{2}$"},
-    {"type": "number", "minimum": -5, "maximum": 5, "multipleOf": 0.25},
-    {"anyOf": [{"type": "null"}, {"const": {"deep": [1, "é", True]}}]},
-    {
-        "$ref": "#/$defs/one",
-        "$defs": {"one": {"type": "array", "prefixItems": [{"type": "boolean"}], "items": False}},
-    },
-    {"type": "string", "format": "date"},
-    {
-        "type": "object",
-        "properties": {"to": {"type": "string", "maxLength": 4}},
-        "additionalProperties": False,
-    },
-]
+    PLAIN,
+    SCHEMAS,
+    TOOLS,
+    WITHOUT_THOUGHT,
+    chat,
+    formatted,
+    tool,
+)
+from greenroom.tests.support.grammar_walks import validate
+from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.openai_clients import ask_together
 
 
 class City(pydantic.BaseModel):
@@ -59,47 +38,16 @@ class City(pydantic.BaseModel):
     coastal: bool
 
 
-def tool(name: str, *, strict: bool = False, parameters: Any = None) -> Any:
-    function = {"name": name, "description": "", "parameters": parameters or PERSON, "strict": strict}
-    return {"type": "function", "function": function}
-
-
-CLOCK = {"type": "object", "properties": {"utc": {"type": "boolean"}}, "additionalProperties": False}
-TOOLS: list[Any] = [tool("greet"), tool("look_up", parameters=CLOCK)]
-
-
-def formatted(schema: Any) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-
-
 @pytest.fixture
 def settings(tiny_model: Callable[..., Path]) -> Settings:
     return Settings(models=tuple(str(tiny_model(kind)) for kind in ("qwen3", "llama")), shutdown_timeout=60.0)
-
-
-async def ask(served: Served, *calls: Callable[[openai.OpenAI], Any]) -> list[Any]:
-    """What the client returns for each call; they run at the same time."""
-
-    def on_thread() -> list[Any]:
-        with (
-            openai.OpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client,
-            ThreadPoolExecutor(len(calls)) as threads,
-        ):
-            return list(threads.map(lambda call: call(client), calls))
-
-    with trio.fail_after(300):
-        return await trio.to_thread.run_sync(on_thread)
-
-
-def chat(**fields: Any) -> Callable[[openai.OpenAI], Any]:
-    return lambda client: client.chat.completions.create(**{**WITHOUT_THOUGHT, **fields})
 
 
 async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Settings) -> None:
     wanted = [schema for schema in SCHEMAS for _ in range(3)]
     async with serving(settings) as served:
         calls = [chat(response_format=formatted(schema), temperature=1) for schema in wanted]
-        answers = await ask(served, *calls)
+        answers = await ask_together(served, *calls)
     for schema, answer in zip(wanted, answers, strict=True):
         [choice] = answer.choices
         assert choice.finish_reason == "stop", choice
@@ -113,7 +61,7 @@ async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Setti
 async def test_every_way_of_drawing_keeps_to_the_schema(settings: Settings, sampling: Any) -> None:
     async with serving(settings) as served:
         calls = [chat(response_format=formatted(PERSON), **sampling)] * 4
-        for answer in await ask(served, *calls):
+        for answer in await ask_together(served, *calls):
             assert answer.choices[0].finish_reason == "stop"
             validate(PERSON, answer.choices[0].message.content)
 
@@ -121,7 +69,7 @@ async def test_every_way_of_drawing_keeps_to_the_schema(settings: Settings, samp
 async def test_what_is_cut_says_length_and_is_the_beginning_of_something_valid(settings: Settings) -> None:
     long = {"const": {"text": "a constant that takes more tokens than there is room for"}}
     async with serving(settings) as served:
-        [answer] = await ask(served, chat(response_format=formatted(long), max_tokens=12))
+        [answer] = await ask_together(served, chat(response_format=formatted(long), max_tokens=12))
     [choice] = answer.choices
     assert choice.finish_reason == "length"
     assert answer.usage.completion_tokens == 12
@@ -135,7 +83,7 @@ async def test_what_is_cut_says_length_and_is_the_beginning_of_something_valid(s
 async def test_json_object_is_an_object_or_length(settings: Settings) -> None:
     async with serving(settings) as served:
         calls = [chat(response_format={"type": "json_object"}, max_tokens=300)] * 8
-        answers = [answer.choices[0] for answer in await ask(served, *calls)]
+        answers = [answer.choices[0] for answer in await ask_together(served, *calls)]
     for choice in answers:
         assert choice.message.content.lstrip()[0] == "{"
         if choice.finish_reason == "stop":
@@ -158,7 +106,7 @@ async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Sett
         return [chunk.choices[0] for chunk in client.chat.completions.create(stream=True, **body)]
 
     async with serving(settings) as served:
-        whole, streamed, chunks = await ask(served, parse, stream, pieces)
+        whole, streamed, chunks = await ask_together(served, parse, stream, pieces)
     for completion in (whole, streamed):
         assert isinstance(completion.choices[0].message.parsed, City)
     validate(PERSON, "".join(chunk.delta.content or "" for chunk in chunks))
@@ -178,14 +126,14 @@ async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Sett
         ({"response_format": {"type": "json_object", "schema": {"enum": [7]}}}, r"\s*7"),
     ],
 )
-async def test_extensions_hold_chats_and_raw_completions(
+async def test_extensions_constrain_chats_and_raw_completions(
     settings: Settings, extension: Any, pattern: str
 ) -> None:
     def raw(client: openai.OpenAI) -> Any:
         return client.completions.create(model="llama", prompt="So:", max_tokens=60, extra_body=extension)
 
     async with serving(settings) as served:
-        chatted, completed = await ask(served, chat(extra_body=extension), raw)
+        chatted, completed = await ask_together(served, chat(extra_body=extension), raw)
     assert re.fullmatch(pattern, chatted.choices[0].message.content)
     assert re.fullmatch(pattern, completed.choices[0].text)
     assert chatted.choices[0].finish_reason == completed.choices[0].finish_reason == "stop"
@@ -198,61 +146,11 @@ async def test_nothing_that_a_client_calls_an_end_cuts_a_constrained_answer(
     settings: Settings, limits: Any
 ) -> None:
     async with serving(settings) as served:
-        for answer in await ask(served, *[chat(response_format=formatted(PERSON), **limits)] * 4):
+        for answer in await ask_together(served, *[chat(response_format=formatted(PERSON), **limits)] * 4):
             validate(PERSON, answer.choices[0].message.content)
 
 
-NAMED = {"type": "function", "function": {"name": "greet"}}
-ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}
-
-
-@pytest.mark.parametrize(("choice", "names"), [("required", None), (NAMED, {"greet"}), (ALLOWED, {"greet"})])
-@pytest.mark.parametrize("model", ["qwen3", "llama"])
-async def test_forced_calls_are_made_and_validate(
-    settings: Settings, choice: Any, names: set[str] | None, model: str
-) -> None:
-    body: dict[str, Any] = {
-        **{**WITHOUT_THOUGHT, "model": model},
-        "tools": TOOLS,
-        "tool_choice": choice,
-        "parallel_tool_calls": False,
-        "max_tokens": 1_500,
-    }
-
-    def streamed(client: openai.OpenAI) -> Any:
-        fields = {name: value for name, value in body.items() if name != "model"}
-        with client.chat.completions.stream(model=model, **fields) as events:
-            for _ in events:
-                pass
-            return events.get_final_completion()
-
-    async with serving(settings) as served:
-        answers = await ask(served, *[chat(**body)] * 3, streamed)
-    for answer in answers:
-        [answered] = answer.choices
-        assert answered.finish_reason == "tool_calls", answered
-        [call] = answered.message.tool_calls
-        assert call.function.name in (names or {"greet", "look_up"})
-        validate(PERSON if call.function.name == "greet" else CLOCK, call.function.arguments)
-        assert not answered.message.content
-
-
-async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settings) -> None:
-    # A string of the answer may hold what reads like a call.
-    quoted = '<tool_call>\n{"name": "greet", "arguments": {}}\n</tool_call>'
-    fields: dict[str, Any] = {"tools": [TOOLS[0]], "response_format": formatted({"enum": [[1], [quoted]]})}
-    async with serving(settings) as served:
-        answers = await ask(served, *[chat(parallel_tool_calls=False, **fields)] * 16)
-    for answer in answers:
-        [choice] = answer.choices
-        if choice.finish_reason == "tool_calls":
-            validate(PERSON, choice.message.tool_calls[0].function.arguments)
-        else:
-            assert choice.finish_reason == "stop"
-            assert json.loads(choice.message.content) in ([1], [quoted])
-
-
-async def test_a_thought_is_free_within_its_budget_and_the_answer_is_held(settings: Settings) -> None:
+async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained(settings: Settings) -> None:
     begun = {"messages": [*MESSAGES, {"role": "assistant", "content": "<think>\nHm"}]}
     options = {"continue_final_message": True, "reasoning_effort": "high"}
 
@@ -268,7 +166,7 @@ async def test_a_thought_is_free_within_its_budget_and_the_answer_is_held(settin
         said = [thinking(budget, response_format=formatted(PERSON)) for budget in budgets]
         called = thinking({"reasoning_max_tokens": 20}, **forced)
         endless = thinking({}, response_format=formatted(PERSON), max_tokens=50)
-        *answers, calling, thought = await ask(served, *said, called, endless)
+        *answers, calling, thought = await ask_together(served, *said, called, endless)
     for answer in answers:
         [choice] = answer.choices
         assert choice.finish_reason == "stop"
@@ -283,7 +181,7 @@ async def test_a_thought_is_free_within_its_budget_and_the_answer_is_held(settin
     assert not thought.choices[0].message.content
 
 
-async def test_an_answer_that_has_begun_cannot_be_held(settings: Settings) -> None:
+async def test_an_answer_that_has_begun_cannot_be_constrained(settings: Settings) -> None:
     begun = {"messages": [*MESSAGES, {"role": "assistant", "content": "It"}]}
 
     def refused(client: openai.OpenAI) -> Any:
@@ -293,21 +191,8 @@ async def test_an_answer_that_has_begun_cannot_be_held(settings: Settings) -> No
         return error.value
 
     async with serving(settings) as served:
-        [error] = await ask(served, refused)
+        [error] = await ask_together(served, refused)
     assert error.param == "continue_final_message"
-
-
-async def test_strict_tools_leave_text_free_and_neighbours_alone(settings: Settings) -> None:
-    """Greedy text is what it is without tools' grammars, alone or beside constrained rows."""
-    greedy = {"tools": [tool("greet")], "temperature": 0, "max_tokens": 60}
-    strict = {**greedy, "tools": [tool("greet", strict=True)]}
-    async with serving(settings) as served:
-        [alone] = await ask(served, chat(**greedy))
-        held = [chat(response_format=formatted(schema)) for schema in SCHEMAS[:4]]
-        free, watched, *_ = await ask(served, chat(**greedy), chat(**strict), *held)
-    for answer in (free, watched):
-        assert answer.choices[0].message.content == alone.choices[0].message.content
-        assert answer.choices[0].finish_reason == "length"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -344,7 +229,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_cannot_be_held_is_refused_with_its_path(settings: Settings, stream: bool) -> None:
+async def test_what_cannot_be_constrained_is_refused_with_its_path(settings: Settings, stream: bool) -> None:
     def refused(client: openai.OpenAI) -> list[str | None]:
         params = []
         for fields, _ in REFUSED:
@@ -354,5 +239,5 @@ async def test_what_cannot_be_held_is_refused_with_its_path(settings: Settings, 
         return params
 
     async with serving(settings) as served:
-        [params] = await ask(served, refused)
+        [params] = await ask_together(served, refused)
     assert params == [param for _, param in REFUSED]

@@ -10,12 +10,12 @@ from typing import Any
 import openai
 import pydantic
 import pytest
-import trio
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.tool_prompt import render_call
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, serving
+from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.openai_clients import ask
 from greenroom.tests.support.scripted_models import ScriptedEngines
 
 THOUGHT = "Two cities, so two calls."
@@ -43,28 +43,19 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
     return Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
 
 
-async def ask(served: Served, call: Callable[[openai.OpenAI], Any]) -> Any:
-    def on_thread() -> Any:
-        with openai.OpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:
-            return call(client)
-
-    with trio.fail_after(300):
-        return await trio.to_thread.run_sync(on_thread)
-
-
-def asked(message: Any) -> list[tuple[str, Any]]:
+def called(message: Any) -> list[tuple[str, Any]]:
     return [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or ()]
 
 
 async def test_calls_and_thoughts_come_back_whole(settings: Settings) -> None:
     async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
-        answer = await ask(
+        answer: Any = await ask(
             served,
             lambda client: client.chat.completions.create(model="qwen3", messages=MESSAGES, tools=TOOLS),
         )
     [choice] = answer.choices
     assert choice.finish_reason == "tool_calls"
-    assert asked(choice.message) == CALLS
+    assert called(choice.message) == CALLS
     assert len({call.id for call in choice.message.tool_calls}) == 2
     assert choice.message.reasoning_content.strip() == choice.message.reasoning.strip() == THOUGHT
     assert choice.message.content.strip() == "One moment."
@@ -83,7 +74,7 @@ async def test_openais_stream_helper_follows_every_call(settings: Settings) -> N
         events, final = await ask(served, stream)
     [choice] = final.choices
     assert choice.finish_reason == "tool_calls"
-    assert asked(choice.message) == CALLS
+    assert called(choice.message) == CALLS
     assert [call.function.parsed_arguments.city for call in choice.message.tool_calls] == ["Rom", "Zürich"]
     done = [event for event in events if event.type == "tool_calls.function.arguments.done"]
     assert [event.index for event in done] == [0, 1]
@@ -100,7 +91,7 @@ async def test_openais_stream_helper_follows_every_call(settings: Settings) -> N
 
 async def test_the_conversation_goes_on_with_the_results(settings: Settings) -> None:
     async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
-        first = await ask(
+        first: Any = await ask(
             served,
             lambda client: client.chat.completions.create(model="qwen3", messages=MESSAGES, tools=TOOLS),
         )
@@ -110,7 +101,7 @@ async def test_the_conversation_goes_on_with_the_results(settings: Settings) -> 
             first.choices[0].message,
             *({"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in calls),
         ]
-        second = await ask(
+        second: Any = await ask(
             served,
             lambda client: client.chat.completions.create(model="qwen3", messages=history, tools=TOOLS),
         )
@@ -120,7 +111,7 @@ async def test_the_conversation_goes_on_with_the_results(settings: Settings) -> 
 @pytest.mark.parametrize("extra", [{}, {"tools": TOOLS, "tool_choice": "none"}])
 async def test_without_tools_a_call_is_text(settings: Settings, extra: dict[str, Any]) -> None:
     async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
-        answer = await ask(
+        answer: Any = await ask(
             served, lambda client: client.chat.completions.create(model="qwen3", messages=MESSAGES, **extra)
         )
     assert answer.choices[0].finish_reason == "stop"

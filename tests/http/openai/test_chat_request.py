@@ -1,0 +1,205 @@
+"""Bodies of `POST /v1/chat/completions` as neutral requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.http.openai.chat_request import parse_chat_request
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.openai.chat import ChatRequest
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.wire import structure
+
+USER = {"role": "user", "content": "hi"}
+
+
+def parse_chat(*messages: Any, **fields: Any) -> InferenceRequest:
+    """The neutral request for a body."""
+    return parse({"model": "m", "messages": list(messages), **fields})
+
+
+def parse(body: Any) -> InferenceRequest:
+    """The neutral request for a whole body."""
+    return parse_chat_request(structure(body, ChatRequest, OPENAI), body, "req_1")
+
+
+def conversation(*messages: Any, **fields: Any) -> ChatInput:
+    """Its input."""
+    request = parse_chat(*messages, **fields).input
+    assert isinstance(request, ChatInput)
+    return request
+
+
+def test_roles_parts_calls_and_results_arrive_whole() -> None:
+    history = conversation(
+        {"role": "developer", "content": "be brief"},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+            "name": "Ann",
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "hm",
+            "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}},
+                {"id": "call_2", "function": {"name": "g", "arguments": {"y": "é"}}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "1"}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}], "reasoning": "why"},
+    )
+    assert history.messages == (
+        Message("system", (TextPart("be brief"),)),
+        Message("user", (TextPart("a"), TextPart("b")), name="Ann"),
+        Message(
+            "assistant",
+            reasoning="hm",
+            tool_calls=(ToolCall("call_1", "f", '{"x": 1}'), ToolCall("call_2", "g", '{"y": "é"}')),
+        ),
+        Message("tool", (TextPart("1"),), tool_call_id="call_1"),
+        Message("assistant", (TextPart("no"),), reasoning="why"),
+    )
+
+
+def test_tools_arrive_with_their_schema() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    function = {"name": "weather", "description": "of a city", "parameters": schema, "strict": True}
+    tools = [{"type": "function", "function": function}, {"type": "function", "function": {"name": "now"}}]
+    offered = conversation(USER, tools=tools)
+    assert offered.tools == (Tool("weather", "of a city", schema, True), Tool("now"))
+    assert offered.tool_choice.mode == "auto"
+    assert conversation(USER, tools=tools, tool_choice="none").tool_choice.mode == "none"
+
+
+def test_parameters_arrive_under_their_neutral_names() -> None:
+    request = parse_chat(USER, temperature=0, top_p=0.5, top_k=3, min_p=0.1, stop="x", max_tokens=5)
+    assert request.overrides == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "top_k": 3,
+        "min_p": 0.1,
+        "stop": ("x",),
+        "max_tokens": 5,
+    }
+    assert parse_chat(USER, stop=["a", "b"], max_tokens=5, max_completion_tokens=7).overrides == {
+        "stop": ("a", "b"),
+        "max_tokens": 7,
+    }
+    assert parse_chat(USER, temperature=None, stop=None, max_tokens=None).overrides == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, {}),
+        ({"reasoning_effort": "none"}, {"enable_thinking": False}),
+        ({"reasoning_effort": "high"}, {"enable_thinking": True, "reasoning_effort": "high"}),
+        ({"reasoning": {"effort": "low"}}, {"enable_thinking": True, "reasoning_effort": "low"}),
+        ({"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
+        ({"enable_thinking": False}, {"enable_thinking": False}),
+        (
+            {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": True, "style": 1}},
+            {"enable_thinking": True, "style": 1},
+        ),
+    ],
+)
+def test_thinking_is_switched_in_every_way_that_clients_know(
+    fields: dict[str, Any], options: dict[str, Any]
+) -> None:
+    assert conversation(USER, **fields).template_options == options
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"messages": [USER]}, "model"),
+        ({"model": 1, "messages": [USER]}, "model"),
+        ({"model": " ", "messages": [USER]}, "model"),
+        ({"model": "m"}, "messages"),
+        ({"model": "m", "messages": []}, "messages"),
+        ({"model": "m", "messages": "hi"}, "messages"),
+        ({"model": "m", "messages": {"role": "user"}}, "messages"),
+        ({"model": "m", "messages": ["hi"]}, "messages[0]"),
+        ({"model": "m", "messages": [{"content": "hi"}]}, "messages[0].role"),
+        ({"model": "m", "messages": [USER, {"role": "owner", "content": "hi"}]}, "messages[1].role"),
+        ({"model": "m", "messages": [{"role": ["user"], "content": "hi"}]}, "messages[0].role"),
+        ({"model": "m", "messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"model": "m", "messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"model": "m", "messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"model": "m", "messages": [{"role": "user", "content": ["a"]}]}, "messages[0].content[0]"),
+        (
+            {"model": "m", "messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text",
+        ),
+        (
+            {"model": "m", "messages": [{"role": "user", "content": [{"type": "smell"}]}]},
+            "messages[0].content[0].type",
+        ),
+        (
+            {
+                "model": "m",
+                "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+            },
+            "messages[0].content[0]",
+        ),
+        ({"model": "m", "messages": [{"role": "tool", "content": "1"}]}, "messages[0].tool_call_id"),
+        (
+            {"model": "m", "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
+            "messages[0].tool_calls[0].id",
+        ),
+        (
+            {"model": "m", "messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {}}]}]},
+            "messages[0].tool_calls[0].function.name",
+        ),
+        (
+            {
+                "model": "m",
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [{"id": "a", "type": "custom", "function": {"name": "f"}}],
+                    }
+                ],
+            },
+            "messages[0].tool_calls[0].type",
+        ),
+        ({"model": "m", "messages": [USER], "stream": "yes"}, "stream"),
+        ({"model": "m", "messages": [USER], "stream_options": True}, "stream_options"),
+        ({"model": "m", "messages": [USER], "tools": {}}, "tools"),
+        ({"model": "m", "messages": [USER], "tools": [{"type": "custom"}]}, "tools[0].type"),
+        ({"model": "m", "messages": [USER], "tools": [{"type": "function"}]}, "tools[0].function"),
+        (
+            {"model": "m", "messages": [USER], "tools": [{"type": "function", "function": {"name": ""}}]},
+            "tools[0].function.name",
+        ),
+        ({"model": "m", "messages": [USER], "temperature": 3}, "temperature"),
+        ({"model": "m", "messages": [USER], "temperature": "warm"}, "temperature"),
+        ({"model": "m", "messages": [USER], "top_p": 0}, "top_p"),
+        ({"model": "m", "messages": [USER], "top_k": 2**70}, "top_k"),
+        ({"model": "m", "messages": [USER], "max_tokens": 0}, "max_tokens"),
+        ({"model": "m", "messages": [USER], "max_completion_tokens": True}, "max_completion_tokens"),
+        ({"model": "m", "messages": [USER], "stop": [""]}, "stop"),
+        ({"model": "m", "messages": [USER], "reasoning_effort": "heroic"}, "reasoning_effort"),
+        ({"model": "m", "messages": [USER], "thinking": {"type": "maybe"}}, "thinking.type"),
+        ({"model": "m", "messages": [USER], "chat_template_kwargs": []}, "chat_template_kwargs"),
+        ([], None),
+        ("text", None),
+        (None, None),
+    ],
+)
+def test_what_is_wrong_is_named(body: Any, param: str | None) -> None:
+    with pytest.raises(ProblemError) as refused:
+        parse(body)
+    assert refused.value.problem.status == 400
+    assert refused.value.problem.param == param
+    assert param is None or f"`{param}`" in refused.value.problem.detail
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert conversation({**USER, "vendor": 1}, user="u", metadata={}, vendor=[1]).messages[0].text == "hi"

@@ -1,0 +1,50 @@
+"""Raw completions over a real socket, asked for by OpenAI's client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.openai_clients import ask
+
+TinyModel = Callable[..., Path]
+
+
+@pytest.fixture
+def settings(tiny_model: TinyModel) -> Settings:
+    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), shutdown_timeout=10.0)
+
+
+async def test_completions_continue_text_and_tokens(settings: Settings) -> None:
+    async with serving(settings) as served:
+
+        def complete(prompt: Any, **fields: Any) -> Any:
+            fields = {"temperature": 0, **fields}
+            return lambda client: client.completions.create(model="qwen3", prompt=prompt, **fields)
+
+        one = await ask(served, complete("The sea"))
+        assert one.object == "text_completion"
+        assert one.usage.completion_tokens == 16
+        several = await ask(served, complete(["The sea", "A hill"]))
+        assert [choice.index for choice in several.choices] == [0, 1]
+        assert several.choices[0].text == one.choices[0].text != several.choices[1].text
+        assert several.usage.completion_tokens == 32
+        echoed = await ask(served, complete("The sea", echo=True))
+        assert echoed.choices[0].text == "The sea" + one.choices[0].text
+        tokens = await ask(served, complete([[5, 6, 7], [5, 6, 7]], max_tokens=5))
+        assert tokens.choices[0].text == tokens.choices[1].text
+        texts = {0: "", 1: ""}
+        for chunk in await ask(
+            served, lambda client: list(complete(["The sea", "A hill"], stream=True)(client))
+        ):
+            texts[chunk.choices[0].index] += chunk.choices[0].text
+        assert texts == {choice.index: choice.text for choice in several.choices}
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask(served, complete([[5], [10**9]]))
+        assert (refused.value.param or "").startswith("prompt")

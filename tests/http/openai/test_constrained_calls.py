@@ -1,0 +1,92 @@
+"""Tool calls over HTTP that are forced or strict, from models of random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.constrained_chats import (
+    ALLOWED,
+    CLOCK,
+    NAMED,
+    PERSON,
+    SCHEMAS,
+    TOOLS,
+    WITHOUT_THOUGHT,
+    chat,
+    formatted,
+    tool,
+)
+from greenroom.tests.support.grammar_walks import validate
+from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.openai_clients import ask_together
+
+
+@pytest.fixture
+def settings(tiny_model: Callable[..., Path]) -> Settings:
+    return Settings(models=tuple(str(tiny_model(kind)) for kind in ("qwen3", "llama")), shutdown_timeout=60.0)
+
+
+@pytest.mark.parametrize(("choice", "names"), [("required", None), (NAMED, {"greet"}), (ALLOWED, {"greet"})])
+@pytest.mark.parametrize("model", ["qwen3", "llama"])
+async def test_forced_calls_are_made_and_validate(
+    settings: Settings, choice: Any, names: set[str] | None, model: str
+) -> None:
+    body: dict[str, Any] = {
+        **{**WITHOUT_THOUGHT, "model": model},
+        "tools": TOOLS,
+        "tool_choice": choice,
+        "parallel_tool_calls": False,
+        "max_tokens": 1_500,
+    }
+
+    def streamed(client: openai.OpenAI) -> Any:
+        fields = {name: value for name, value in body.items() if name != "model"}
+        with client.chat.completions.stream(model=model, **fields) as events:
+            for _ in events:
+                pass
+            return events.get_final_completion()
+
+    async with serving(settings) as served:
+        answers = await ask_together(served, *[chat(**body)] * 3, streamed)
+    for answer in answers:
+        [answered] = answer.choices
+        assert answered.finish_reason == "tool_calls", answered
+        [call] = answered.message.tool_calls
+        assert call.function.name in (names or {"greet", "look_up"})
+        validate(PERSON if call.function.name == "greet" else CLOCK, call.function.arguments)
+        assert not answered.message.content
+
+
+async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settings) -> None:
+    # A string of the answer may hold what reads like a call.
+    quoted = '<tool_call>\n{"name": "greet", "arguments": {}}\n</tool_call>'
+    fields: dict[str, Any] = {"tools": [TOOLS[0]], "response_format": formatted({"enum": [[1], [quoted]]})}
+    async with serving(settings) as served:
+        answers = await ask_together(served, *[chat(parallel_tool_calls=False, **fields)] * 16)
+    for answer in answers:
+        [choice] = answer.choices
+        if choice.finish_reason == "tool_calls":
+            validate(PERSON, choice.message.tool_calls[0].function.arguments)
+        else:
+            assert choice.finish_reason == "stop"
+            assert json.loads(choice.message.content) in ([1], [quoted])
+
+
+async def test_strict_tools_leave_text_free_and_neighbours_alone(settings: Settings) -> None:
+    """Greedy text is what it is without tools' grammars, alone or beside constrained rows."""
+    greedy = {"tools": [tool("greet")], "temperature": 0, "max_tokens": 60}
+    strict = {**greedy, "tools": [tool("greet", strict=True)]}
+    async with serving(settings) as served:
+        [alone] = await ask_together(served, chat(**greedy))
+        constrained = [chat(response_format=formatted(schema)) for schema in SCHEMAS[:4]]
+        free, watched, *_ = await ask_together(served, chat(**greedy), chat(**strict), *constrained)
+    for answer in (free, watched):
+        assert answer.choices[0].message.content == alone.choices[0].message.content
+        assert answer.choices[0].finish_reason == "length"

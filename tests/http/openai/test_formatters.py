@@ -1,0 +1,231 @@
+"""Answers on the wire, without a server: pure functions against OpenAI's own types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai.types as wire_types
+import openai.types.chat as chat_types
+import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+
+from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice
+from greenroom.http.openai.chat_formatter import ChatFormatter
+from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.http.openai.completion_formatter import CompletionFormatter
+from greenroom.http.openai.completion_stream import CompletionStream
+from greenroom.schemas.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    PromptProgress,
+    QueueStatus,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from greenroom.schemas.openai.chat import ChatRequest
+from greenroom.schemas.openai.completions import CompletionRequest, Prompts
+from greenroom.schemas.problems import model_crashed
+
+FINISHED = Finished("stop", Usage(prompt=7, generated=5, cached=3, reasoning=2))
+ANSWER: list[InferenceEvent] = [
+    QueueStatus("loading", 0, "m"),
+    Admitted(7),
+    PromptProgress(3, 7),
+    ReasoningDelta("so "),
+    ReasoningDelta("what"),
+    TextDelta('He said "hö"\n'),
+    TextDelta("\u2028🎭"),
+    FINISHED,
+]
+CALLS: list[InferenceEvent] = [
+    TextDelta("Looking."),
+    ToolCallDelta(0, "call_a", "weather"),
+    ToolCallDelta(0, arguments='{"city": '),
+    ToolCallDelta(0, arguments='"Rom"}'),
+    ToolCallDelta(1, "call_b", "now", "{}"),
+    Finished("tool_calls", Usage(7, 5)),
+]
+
+
+def streamed(events: list[InferenceEvent], **options: Any) -> bytes:
+    """What a client receives."""
+    formatter = ChatStream("chatcmpl-1", "m", 123, **options)
+    sent = formatter.opening() + b"".join(map(formatter.event, events))
+    assert formatter.finished
+    return sent
+
+
+def complete(events: list[InferenceEvent]) -> dict[str, Any]:
+    """What a client receives that does not want a stream."""
+    collector = ChoiceCollector()
+    for event in events:
+        collector.add(event)
+    choice = collector.collected()
+    assert choice is not None
+    return ChatFormatter(ChatRequest("m", ()), "chatcmpl-1", 1, 123).whole("m", [choice])
+
+
+def chunks(sent: bytes) -> list[dict[str, Any]]:
+    """The chunks in it; `[DONE]` is the last line, once."""
+    lines = sent.split(b"\n\n")
+    assert lines.pop() == b""
+    assert lines.pop() == b"data: [DONE]"
+    return [json.loads(line.removeprefix(b"data: ")) for line in lines]
+
+
+def test_progress_is_sent_to_those_who_ask_for_it() -> None:
+    progress = PromptProgress(processed=5, total=7, cached=3, seconds=0.0421)
+    with_progress = chunks(streamed([progress, FINISHED], with_progress=True, include_usage=True))[1]
+    assert with_progress["prompt_progress"] == {"total": 7, "cache": 3, "processed": 5, "time_ms": 42}
+    assert with_progress["choices"][0]["delta"] == {"content": ""}
+    assert with_progress["usage"] is None
+    assert len(chunks(streamed([progress, FINISHED]))) == 2
+
+
+def test_a_streamed_chat_field_by_field() -> None:
+    first, *middle, last = chunks(streamed(ANSWER))
+    for chunk in (first, *middle, last):
+        assert set(chunk) == {"id", "object", "created", "model", "choices", "system_fingerprint"}
+        assert (chunk["id"], chunk["object"], chunk["created"]) == (
+            "chatcmpl-1",
+            "chat.completion.chunk",
+            123,
+        )
+        [choice] = chunk["choices"]
+        assert set(choice) == {"index", "delta", "logprobs", "finish_reason"}
+        assert (choice["index"], choice["logprobs"]) == (0, None)
+        chat_types.ChatCompletionChunk.model_validate(chunk, strict=True)
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
+    assert [chunk["choices"][0]["delta"] for chunk in middle] == [
+        {"content": None, "reasoning_content": "so ", "reasoning": "so "},
+        {"content": None, "reasoning_content": "what", "reasoning": "what"},
+        {"content": 'He said "hö"\n'},
+        {"content": "\u2028🎭"},
+    ]
+    assert {chunk["choices"][0]["finish_reason"] for chunk in (first, *middle)} == {None}
+    assert last["choices"][0]["delta"] == {}
+    assert last["choices"][0]["finish_reason"] == "stop"
+
+
+def test_usage_comes_in_a_chunk_of_its_own_for_those_who_ask() -> None:
+    *others, last = chunks(streamed(ANSWER, include_usage=True))
+    assert all(chunk["usage"] is None for chunk in others)
+    assert last["choices"] == []
+    assert last["usage"] == {
+        "prompt_tokens": 7,
+        "completion_tokens": 5,
+        "total_tokens": 12,
+        "prompt_tokens_details": {"cached_tokens": 3, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 2,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def test_tool_calls_carry_id_and_name_once() -> None:
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks(streamed(CALLS))]
+    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    assert calls == [
+        {"index": 0, "id": "call_a", "type": "function", "function": {"name": "weather", "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"city": '}},
+        {"index": 0, "function": {"arguments": '"Rom"}'}},
+        {"index": 1, "id": "call_b", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+    ]
+    assert all("content" in delta for delta in deltas[:-1])
+
+
+@pytest.mark.parametrize("events", [ANSWER, CALLS])
+def test_openais_accumulator_reads_a_stream_as_the_whole_answer(events: list[InferenceEvent]) -> None:
+    state: Any = ChatCompletionStreamState()
+    for chunk in chunks(streamed(events)):
+        state.handle_chunk(chat_types.ChatCompletionChunk.model_validate(chunk))
+    whole = chat_types.ChatCompletion.model_validate_json(json.dumps(complete(events)), strict=True)
+    from_stream = state.get_final_completion().choices[0]
+    assert from_stream.finish_reason == whole.choices[0].finish_reason
+    assert (from_stream.message.content or "") == (whole.choices[0].message.content or "")
+    assert called(from_stream.message) == called(whole.choices[0].message)
+
+
+def called(message: Any) -> list[tuple[str, str, str]]:
+    return [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+
+
+def test_a_whole_chat_has_every_required_key() -> None:
+    answer = complete(CALLS[1:])
+    assert set(answer) >= {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"}
+    [choice] = answer["choices"]
+    assert set(choice) == {"index", "message", "finish_reason", "logprobs"}
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": (),
+        "tool_calls": (
+            {
+                "id": "call_a",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Rom"}'},
+            },
+            {"id": "call_b", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+        ),
+    }
+
+
+def test_a_failure_is_sent_and_then_done() -> None:
+    formatter = ChatStream("chatcmpl-1", "m", 123)
+    sent = formatter.event(TextDelta("a")) + formatter.event(Failed(model_crashed("m")))
+    last = chunks(sent)[-1]
+    assert last["error"]["code"] == "model_crashed"
+    assert set(last["error"]) == {"message", "type", "param", "code"}
+    assert formatter.finished
+
+
+def test_a_heartbeat_is_a_chunk_without_text() -> None:
+    for formatter in (ChatStream("i", "m", 1), CompletionStream("i", "m", 1, ("",))):
+        sent = formatter.heartbeat()
+        assert sent.startswith(b"data: {")
+        [choice] = json.loads(sent.removeprefix(b"data: "))["choices"]
+        assert choice["finish_reason"] is None
+        assert choice.get("text", choice.get("delta", {}).get("content")) == ""
+
+
+def test_streamed_completions_index_their_prompts() -> None:
+    formatter = CompletionStream("cmpl-1", "m", 123, ("to be", ""), include_usage=True)
+    sent = formatter.opening()
+    for event in (TextDelta(" or", 0), TextDelta("x", 1), Finished("stop", Usage(1, 2), index=1)):
+        sent += formatter.event(event)
+    assert not formatter.finished
+    sent += formatter.event(Finished("length", Usage(3, 4), index=0))
+    *pieces, usage = chunks(sent)
+    for chunk in pieces:
+        assert chunk["object"] == "text_completion"
+        assert set(chunk["choices"][0]) == {"index", "text", "logprobs", "finish_reason"}
+    assert [(c["choices"][0]["index"], c["choices"][0]["text"]) for c in pieces] == [
+        (0, "to be"),
+        (0, " or"),
+        (1, "x"),
+        (1, ""),
+        (0, ""),
+    ]
+    assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 10)
+
+
+def test_whole_completions_have_a_choice_for_every_prompt() -> None:
+    choices = [
+        CollectedChoice(" or not", "", (), (), Finished("length", Usage(1, 2))),
+        CollectedChoice("x", "", (), (), Finished("stop", Usage(3, 4))),
+    ]
+    wire = CompletionRequest("m", Prompts(("to be", "")))
+    answer = CompletionFormatter(wire, "cmpl-1", ("to be", ""), 1, 123).whole("m", choices)
+    read = wire_types.Completion.model_validate_json(json.dumps(answer), strict=True)
+    assert [choice.text for choice in read.choices] == ["to be or not", "x"]
+    assert answer["choices"][0]["logprobs"] is None
+    assert answer["usage"]["total_tokens"] == 10
