@@ -99,7 +99,7 @@ class RequestOutputs:
         first = self.sequences.get(row.request_id)
         if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):
             del self.sequences[row.request_id]
-        if broken := row.processor.broken_calls:
+        if broken := row.processor.malformed_calls:
             log.warning("broken tool calls", request_id=row.request_id, calls=broken)
 
     def _remove(self, first: Sequence) -> list[Sequence]:

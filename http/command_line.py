@@ -59,9 +59,9 @@ class EngineModels:
 
     def is_missing(self, model: str) -> bool:
         """Whether an operator's name for a model means a folder that holds none."""
-        from greenroom.engine.catalog.catalog import as_folder
+        from greenroom.engine.catalog.catalog import resolve_folder
 
-        folder = as_folder(model)
+        folder = resolve_folder(model)
         return folder is not None and not (folder / "config.json").is_file()
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.base import Release, ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.null import NullThinkingParser
-from greenroom.engine.parsers.registry import tool_parser as registered_tool_parser
+from greenroom.engine.parsers.registry import make_tool_parser as registered_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
@@ -138,7 +138,7 @@ class Adapter:
 
     def token(self, ident: int) -> Token:
         """Return one token as clients see it in log-probabilities."""
-        return self._token_names(ident)
+        return self._token_names.look_up(ident)
 
     def _usable_tool_parser(self, parser: ToolCallParser, settings: Settings) -> ToolCallParser:
         """Return the parser, or the fallback where it cannot read what the model will be told to write."""

@@ -16,7 +16,7 @@ from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.engine.adapters.tool_prompt import render_call
 from greenroom.engine.parsers.base import ToolCallParser
-from greenroom.engine.tokenizer.control_tokens import Marker
+from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
@@ -31,7 +31,7 @@ class MessageConverter:
         marker: Marks control tokens in what users wrote.
     """
 
-    def __init__(self, traits: TemplateTraits, parser: ToolCallParser, marker: Marker) -> None:
+    def __init__(self, traits: TemplateTraits, parser: ToolCallParser, marker: ControlTokenMarker) -> None:
         self._traits = traits
         self._parser = parser
         self._marker = marker

@@ -9,7 +9,7 @@ from greenroom.engine.adapters.message_converter import MessageConverter
 from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
-from greenroom.engine.tokenizer.control_tokens import Marker, unmark
+from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
@@ -56,7 +56,7 @@ class PromptRenderer:
         self._thinking_parser = thinking_parser
         self._native_tools = native_tools
         self._tool_injection = tool_injection
-        self._marker = Marker(tokenizer.control_tokens)
+        self._marker = ControlTokenMarker(tokenizer.control_tokens)
 
     def render(self, chat: ChatInput) -> RenderedPrompt:
         """Return the prompt of a chat request.

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from greenroom.engine.catalog.detection import detect
-from greenroom.engine.catalog.hub_cache import HUB_ID, cached_ids, cached_model, hub_cache
+from greenroom.engine.catalog.hub_cache import HUB_ID, find_cached_model, hub_cache_folder, list_cached_ids
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
 
 DEFAULT_ID = "default"
@@ -60,9 +60,9 @@ class Catalog:
         cache: Path | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        self._cache = cache if cache is not None else hub_cache()
+        self._cache = cache if cache is not None else hub_cache_folder()
         self._trust = trust_remote_code
-        self._named = self._name(models) if models else (_from_folder(demo, DEMO_ID),)
+        self._named = self._named_entries(models) if models else (_entry_of_folder(demo, DEMO_ID),)
         self._found: tuple[CatalogEntry, ...] = ()
         self._scanned = float("-inf")
 
@@ -71,17 +71,17 @@ class Catalog:
         now = time.monotonic()
         if now - self._scanned > _RESCAN_SECONDS:
             taken = {entry.id for entry in self._named}
-            self._found = tuple(entry for entry in self._scan() if entry.id not in taken)
+            self._found = tuple(entry for entry in self._scan_cache() if entry.id not in taken)
             self._scanned = now
-        return (*(self._refreshed(entry) for entry in self._named), *self._found)
+        return (*(self._with_folder(entry) for entry in self._named), *self._found)
 
     def find(self, model: str) -> CatalogEntry | Problem:
         """The model of that id, or a 404 with the closest ids."""
         for entry in self._named:
             if entry.id == model:
-                return self._refreshed(entry)
+                return self._with_folder(entry)
         if model == DEFAULT_ID:
-            return self._refreshed(self._named[0])
+            return self._with_folder(self._named[0])
         entries = self.entries()
         known = next((entry for entry in entries if entry.id == model), None)
         if known is not None:
@@ -90,40 +90,40 @@ class Catalog:
         near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
         return model_not_found(model[:200], tuple(ids[name] for name in near))
 
-    def _name(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
+    def _named_entries(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
         named: list[CatalogEntry] = []
         for model in models:
-            folder = as_folder(model)
+            folder = resolve_folder(model)
             ids = {entry.id for entry in named}
             if folder is None and model not in ids:
-                named.append(_from_hub(model, None))
+                named.append(_entry_of_hub_id(model, None))
             elif folder is not None and all(entry.folder != folder for entry in named):
                 name = DEMO_ID if folder == DEMO_FOLDER else folder.name
                 numbered = (f"{name}-{n}" for n in itertools.count(2))
                 free = next(name for name in itertools.chain([name], numbered) if name not in ids)
-                named.append(_from_folder(folder, free))
+                named.append(_entry_of_folder(folder, free))
         return tuple(named)
 
-    def _refreshed(self, entry: CatalogEntry) -> CatalogEntry:
+    def _with_folder(self, entry: CatalogEntry) -> CatalogEntry:
         """The entry with its folder, if its files have arrived since."""
         if entry.hub_id is None or entry.folder is not None:
             return entry
-        folder = cached_model(entry.hub_id, self._cache)
-        return entry if folder is None else _from_hub(entry.hub_id, folder)
+        folder = find_cached_model(entry.hub_id, self._cache)
+        return entry if folder is None else _entry_of_hub_id(entry.hub_id, folder)
 
-    def _scan(self) -> Iterator[CatalogEntry]:
-        for hub_id in cached_ids(self._cache):
-            folder = cached_model(hub_id, self._cache)
+    def _scan_cache(self) -> Iterator[CatalogEntry]:
+        for hub_id in list_cached_ids(self._cache):
+            folder = find_cached_model(hub_id, self._cache)
             if folder is None:
                 continue
             try:
                 detect(folder, self._trust, hub_id)
             except ProblemError:
                 continue
-            yield _from_hub(hub_id, folder)
+            yield _entry_of_hub_id(hub_id, folder)
 
 
-def as_folder(model: str) -> Path | None:
+def resolve_folder(model: str) -> Path | None:
     """The folder that an operator's name for a model means; None if it is a hub id."""
     path = Path(os.path.abspath(Path(model).expanduser()))
     if path.is_dir():
@@ -133,16 +133,16 @@ def as_folder(model: str) -> Path | None:
     return None if HUB_ID.fullmatch(model) else path
 
 
-def _from_folder(folder: Path, model: str) -> CatalogEntry:
-    return CatalogEntry(model, folder, _written(folder))
+def _entry_of_folder(folder: Path, model: str) -> CatalogEntry:
+    return CatalogEntry(model, folder, _modified_at(folder))
 
 
-def _from_hub(hub_id: str, folder: Path | None) -> CatalogEntry:
-    created = _written(folder) if folder is not None else 0
+def _entry_of_hub_id(hub_id: str, folder: Path | None) -> CatalogEntry:
+    created = _modified_at(folder) if folder is not None else 0
     return CatalogEntry(hub_id, folder, created, hub_id.partition("/")[0], hub_id)
 
 
-def _written(folder: Path) -> int:
+def _modified_at(folder: Path) -> int:
     try:
         return max(0, int((folder / "config.json").stat().st_mtime))
     except OSError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from greenroom.engine.catalog.model_files import read_optional
 
-DEFAULT_CONTEXT = 8192
+DEFAULT_CONTEXT_LENGTH = 8192
 """Tokens, for a model whose files say nothing (most recurrent ones, which have no bound)."""
 
 _FIELDS = (
@@ -22,12 +22,12 @@ _FIELDS = (
     "n_positions",
     "n_ctx",
 )
-_LARGEST = 2**31 - 1
-_LARGEST_DECLARED_BY_TOKENIZER = 10_000_000
+_MAX_CONTEXT_LENGTH = 2**31 - 1
+_MAX_TOKENIZER_CONTEXT_LENGTH = 10_000_000
 """Tokenizers that know no bound declare 10^30."""
 
 
-def declared_context(folder: Path, config: Mapping[str, Any], text_module: Path | None) -> int:
+def declared_context_length(folder: Path, config: Mapping[str, Any], text_module: Path | None) -> int:
     """Tokens that fit: what config.json says, else the tokenizer, else mlx-lm's own default.
 
     Args:
@@ -36,33 +36,33 @@ def declared_context(folder: Path, config: Mapping[str, Any], text_module: Path 
     nested = config.get("text_config")
     for source in (nested if isinstance(nested, dict) else {}, config):
         for field in _FIELDS:
-            length = _tokens(source.get(field), _LARGEST)
+            length = _as_token_count(source.get(field), _MAX_CONTEXT_LENGTH)
             if length is not None:
-                return max(length, _stretched(source))
+                return max(length, _yarn_context_length(source))
     tokenizer = read_optional(folder / "tokenizer_config.json")
-    length = _tokens(tokenizer.get("model_max_length"), _LARGEST_DECLARED_BY_TOKENIZER)
-    return length or _library_default(text_module) or DEFAULT_CONTEXT
+    length = _as_token_count(tokenizer.get("model_max_length"), _MAX_TOKENIZER_CONTEXT_LENGTH)
+    return length or _library_default(text_module) or DEFAULT_CONTEXT_LENGTH
 
 
-def _tokens(value: Any, largest: int) -> int | None:
+def _as_token_count(value: Any, largest: int) -> int | None:
     """The value, if it can be a number of tokens."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= largest:
         return None
     return value
 
 
-def _stretched(config: Mapping[str, Any]) -> int:
+def _yarn_context_length(config: Mapping[str, Any]) -> int:
     """The context after YaRN stretching; other kinds of scaling are part of the declared length already."""
-    for scaling in _scalings(config):
+    for scaling in _rope_settings(config):
         kind = scaling.get("rope_type", scaling.get("type"))
-        original = _tokens(scaling.get("original_max_position_embeddings"), _LARGEST)
+        original = _as_token_count(scaling.get("original_max_position_embeddings"), _MAX_CONTEXT_LENGTH)
         factor = scaling.get("factor")
         if kind == "yarn" and original and isinstance(factor, int | float) and 1 <= factor <= 1024:
-            return min(int(original * factor), _LARGEST)
+            return min(int(original * factor), _MAX_CONTEXT_LENGTH)
     return 0
 
 
-def _scalings(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _rope_settings(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Rope settings, which newer configurations keep per type of layer."""
     for field in ("rope_scaling", "rope_parameters"):
         settings = config.get(field)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.context_length import declared_context
+from greenroom.engine.catalog.context_length import declared_context_length
 from greenroom.engine.catalog.families import family_of
 from greenroom.engine.catalog.model_files import read_json_object
 from greenroom.schemas.capabilities import CapabilityRecord, ModelType
@@ -45,8 +45,8 @@ def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> Cap
     except ValueError as error:
         raise ProblemError(load_failed(name, f"{error}.")) from error
     if not trust_remote_code:
-        _refuse_code(config, name)
-    kind = _kind(folder, config, architecture)
+        _refuse_remote_code(config, name)
+    kind = _model_type(folder, config, architecture)
     if kind is None and not (trust_remote_code and config.get("model_file")):
         detail = f"its architecture '{architecture}' is not known to the installed mlx-lm."
         raise ProblemError(load_failed(name, detail))
@@ -55,7 +55,7 @@ def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> Cap
         detail = f"'{name}' is a model for {purpose} ({architecture}); this version serves text models only."
         raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
     text_module = _text_module(str(_text_config(config).get("model_type", architecture)))
-    context = declared_context(folder, config, text_module or _text_module(architecture))
+    context = declared_context_length(folder, config, text_module or _text_module(architecture))
     return CapabilityRecord("text", family_of(architecture), architecture, context)
 
 
@@ -74,7 +74,7 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return architecture
 
 
-def _refuse_code(config: Mapping[str, Any], name: str) -> None:
+def _refuse_remote_code(config: Mapping[str, Any], name: str) -> None:
     for field in ("model_file", "auto_map"):
         if config.get(field):
             detail = (
@@ -84,18 +84,18 @@ def _refuse_code(config: Mapping[str, Any], name: str) -> None:
             raise ProblemError(load_failed(name, detail))
 
 
-def _kind(folder: Path, config: Mapping[str, Any], architecture: str) -> ModelType | None:
+def _model_type(folder: Path, config: Mapping[str, Any], architecture: str) -> ModelType | None:
     """Which library loads it. What mlx-lm can load is text, even if it could see as well."""
     if any((folder / file).exists() for file in _SENTENCE_FILES):
         return "embeddings"
     if _text_module(architecture) is not None:
         return "text"
     module = architecture.replace("-", "_")
-    if any(_exists("mlx_audio", f"{part}/models/{module}") for part in ("tts", "stt", "sts")):
+    if any(_library_has("mlx_audio", f"{part}/models/{module}") for part in ("tts", "stt", "sts")):
         return "audio"
-    if _exists("mlx_embeddings", f"models/{module}.py") or _ENCODERS.fullmatch(architecture):
+    if _library_has("mlx_embeddings", f"models/{module}.py") or _ENCODERS.fullmatch(architecture):
         return "embeddings"
-    if "vision_config" in config or _exists("mlx_vlm", f"models/{module}"):
+    if "vision_config" in config or _library_has("mlx_vlm", f"models/{module}"):
         return "vision"
     return None
 
@@ -105,22 +105,22 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, dict) else config
 
 
-def _library(name: str) -> Path | None:
+def _library_folder(name: str) -> Path | None:
     """Where a package is installed, without importing it."""
     spec = importlib.util.find_spec(name)
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return Path(places[0]) if places else None
 
 
-def _exists(library: str, path: str) -> bool:
-    root = _library(library)
+def _library_has(library: str, path: str) -> bool:
+    root = _library_folder(library)
     return root is not None and (root / path).exists()
 
 
 @functools.cache
-def _remapping() -> Mapping[str, str]:
+def _model_remapping() -> Mapping[str, str]:
     """mlx-lm's table of architectures that share another's code."""
-    root = _library("mlx_lm")
+    root = _library_folder("mlx_lm")
     if root is None:
         return {}
     for statement in ast.parse((root / "utils.py").read_text(encoding="utf-8")).body:
@@ -132,10 +132,10 @@ def _remapping() -> Mapping[str, str]:
 @functools.cache
 def _text_module(architecture: str) -> Path | None:
     """The file of mlx-lm that implements an architecture, if there is one."""
-    root = _library("mlx_lm")
+    root = _library_folder("mlx_lm")
     if root is None or not _MODULE_NAME.fullmatch(architecture):
         return None
-    path = root / "models" / f"{_remapping().get(architecture, architecture)}.py"
+    path = root / "models" / f"{_model_remapping().get(architecture, architecture)}.py"
     if not path.is_file():
         return None
     source = path.read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9]
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json")
 
 
-def hub_cache() -> Path:
+def hub_cache_folder() -> Path:
     """The cache folder, found as huggingface_hub finds it."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if named:
@@ -26,7 +26,7 @@ def hub_cache() -> Path:
     return Path(os.path.expandvars(home)).expanduser() / "hub"
 
 
-def cached_model(hub_id: str, cache: Path) -> Path | None:
+def find_cached_model(hub_id: str, cache: Path) -> Path | None:
     """The folder of a model's newest complete snapshot, if the cache has one."""
     if not HUB_ID.fullmatch(hub_id):
         return None
@@ -34,7 +34,7 @@ def cached_model(hub_id: str, cache: Path) -> Path | None:
     return next((folder for folder in _snapshots(root) if is_complete(folder)), None)
 
 
-def cached_ids(cache: Path) -> list[str]:
+def list_cached_ids(cache: Path) -> list[str]:
     """Hub ids of all models in the cache, complete or not, by name."""
     try:
         names = sorted(os.listdir(cache))

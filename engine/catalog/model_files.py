@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-_LARGEST = 16 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024
 """Bytes; real configurations have a few thousand."""
 
 
@@ -17,8 +17,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
         ValueError: One sentence about what is wrong with the file.
     """
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"{path.name} is larger than {_LARGEST // 2**20} MiB")
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"{path.name} is larger than {_MAX_BYTES // 2**20} MiB")
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise ValueError(f"there is no {path.name} in its folder") from None

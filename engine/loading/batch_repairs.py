@@ -10,13 +10,13 @@ import structlog
 
 from greenroom.engine.kv_cache import caches
 
-_ROWS = 7
+_TRIAL_ROWS = 7
 """Of the trial: no number of heads, which a mask of the wrong shape might match by chance."""
 
 log = structlog.get_logger(__name__)
 
 
-def make_fit_for_batches(model: Any) -> None:
+def patch_for_batching(model: Any) -> None:
     """Mend what is known to be wrong; a model that still fails with several rows decodes each by itself.
 
     Args:
@@ -24,7 +24,7 @@ def make_fit_for_batches(model: Any) -> None:
     """
     if getattr(model, "model_type", None) == "gemma2":
         for layer in model.layers:
-            layer.self_attn = _MaskForGroupedHeads(layer.self_attn)
+            layer.self_attn = _GroupedHeadsMask(layer.self_attn)
     cache = caches.new_cache(model)
     if not caches.can_batch(cache):
         return
@@ -32,10 +32,10 @@ def make_fit_for_batches(model: Any) -> None:
         _try_batch(model)
     except Exception as error:  # models fail in ways of their own
         log.warning("rows of this model do not share batches", error=str(error))
-        _forbid_batches(model)
+        _disable_batching(model)
 
 
-class _MaskForGroupedHeads(nn.Module):  # type: ignore[misc]
+class _GroupedHeadsMask(nn.Module):  # type: ignore[misc]
     """Gemma 2's attention, which splits heads into groups but not the mask of a batch.
 
     A mask `[rows, 1, tokens, cached]` met scores `[rows, groups, heads, tokens, cached]`: an error, or, with
@@ -58,12 +58,12 @@ def _try_batch(model: Any) -> None:
     short, long = caches.new_cache(model), caches.new_cache(model)
     model(mx.zeros((1, 1), dtype=mx.uint32), cache=short)
     model(mx.zeros((1, 3), dtype=mx.uint32), cache=long)
-    batched = caches.merge([short if row % 2 else long for row in range(_ROWS)])
+    batched = caches.merge([short if row % 2 else long for row in range(_TRIAL_ROWS)])
     for _ in range(2):
-        mx.eval(model(mx.zeros((_ROWS, 1), dtype=mx.uint32), cache=batched))
+        mx.eval(model(mx.zeros((_TRIAL_ROWS, 1), dtype=mx.uint32), cache=batched))
 
 
-def _forbid_batches(model: Any) -> None:
+def _disable_batching(model: Any) -> None:
     """Have the model make caches that cannot be merged."""
     from mlx_lm.models.cache import KVCache
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_FILES = 4096
+_MAX_OPEN_FILES = 4096
 """Files that may be open at once, if the machine allows it: sharded weights beside many connections."""
 _lock = threading.Lock()
 _imported = False
@@ -20,7 +20,7 @@ def import_text_libraries() -> None:
     with _lock:
         if _imported:
             return
-        with _own_file_limit():
+        with _keep_file_limit():
             import mlx_lm  # noqa: F401
 
         # The libraries leave some hundred thousand objects that never die. Out of the collector's sight,
@@ -31,7 +31,7 @@ def import_text_libraries() -> None:
 
 
 @contextmanager
-def _own_file_limit() -> Iterator[None]:
+def _keep_file_limit() -> Iterator[None]:
     """mlx-lm sets a limit of 4,096 open files for good at its import, or fails where less is allowed."""
     set_limit = resource.setrlimit
     setattr(resource, "setrlimit", lambda *_: None)  # noqa: B010
@@ -40,7 +40,7 @@ def _own_file_limit() -> Iterator[None]:
     finally:
         setattr(resource, "setrlimit", set_limit)  # noqa: B010
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 

@@ -12,17 +12,17 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batch_repairs import make_fit_for_batches
+from greenroom.engine.loading.batch_repairs import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 _LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
-_PIECE = 256 * 1024 * 1024
+_CHUNK_BYTES = 256 * 1024 * 1024
 """Bytes that are read before progress is told and the load can be abandoned."""
 
-_LONGEST_REASON = 300
+_MAX_REASON_LENGTH = 300
 
 
 class LoadAbandonedError(Exception):
@@ -32,9 +32,9 @@ class LoadAbandonedError(Exception):
 def load_model(
     folder: Path,
     settings: Settings,
-    progress: Callable[[float], None] = lambda fraction: None,
-    abandoned: Callable[[], bool] = lambda: False,
-    charge: Callable[[int], None] = lambda nbytes: None,
+    report_progress: Callable[[float], None] = lambda fraction: None,
+    is_abandoned: Callable[[], bool] = lambda: False,
+    reserve_memory: Callable[[int], None] = lambda nbytes: None,
 ) -> Any:
     """One of mlx-lm's models with all its weights in memory, proved by one forward pass.
 
@@ -50,11 +50,11 @@ def load_model(
     """
     use_device(settings)
     try:
-        model = _open(folder, settings)
-        charge(_weight_bytes(model))
-        _read_weights(model, progress, abandoned)
-        _prove(model)
-        make_fit_for_batches(model)
+        model = _load_lazily(folder, settings)
+        reserve_memory(_weight_bytes(model))
+        _read_weights(model, report_progress, is_abandoned)
+        _warm_up(model)
+        patch_for_batching(model)
         return quantize_kv(model, settings.kv_bits)
     except (ProblemError, LoadAbandonedError):
         raise
@@ -62,7 +62,7 @@ def load_model(
         raise ProblemError(load_failed(folder.name, _reason(error, folder))) from error
 
 
-def _open(folder: Path, settings: Settings) -> Any:
+def _load_lazily(folder: Path, settings: Settings) -> Any:
     """The model with weights that are named, but not read yet."""
     from mlx_lm.utils import load_model as load_lazily
 
@@ -101,7 +101,7 @@ def _read_weights(model: Any, progress: Callable[[float], None], abandoned: Call
     weights = tree_flatten(model.parameters())
     total = sum(value.nbytes for _, value in weights) or 1
     done = 0
-    for piece in _pieces(weights):
+    for piece in _chunks(weights):
         if abandoned():
             raise LoadAbandonedError
         mx.eval(piece)
@@ -109,12 +109,12 @@ def _read_weights(model: Any, progress: Callable[[float], None], abandoned: Call
         progress(done / total)
 
 
-def _pieces(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
+def _chunks(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
     """Weights of one layer at a time, and of no more than a piece's bytes at once."""
     for _, layer in itertools.groupby(weights, lambda weight: _layer_of(weight[0])):
         piece, size = list[mx.array](), 0
         for _, value in layer:
-            if piece and size + value.nbytes > _PIECE:
+            if piece and size + value.nbytes > _CHUNK_BYTES:
                 yield piece
                 piece, size = [], 0
             piece.append(value)
@@ -127,7 +127,7 @@ def _layer_of(name: str) -> str:
     return match.group(1) if match else ""
 
 
-def _prove(model: Any) -> None:
+def _warm_up(model: Any) -> None:
     """Run one token through: what cannot work fails now, and kernels are built before a request waits."""
     mx.eval(model(mx.array([[0]]), cache=caches.new_cache(model)))
 
@@ -136,4 +136,4 @@ def _reason(error: Exception, folder: Path) -> str:
     """One line for whoever asked for the model; the server's paths are not theirs to know."""
     text = str(error).strip().replace(str(folder), folder.name) or type(error).__name__
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"
+    return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"

@@ -30,8 +30,10 @@ class AnswerOrCalls(ToolCallParser):
         self.markers = calls.markers
         self._calls = calls
 
-    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
-        stream = self._calls.new(tools, release)
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        stream = self._calls.new_stream(tools, release)
         starts = tuple(start for start, _ in self.markers)
         return _AnswerOrCallsStream(stream, starts) if starts and all(starts) else stream
 
@@ -44,8 +46,8 @@ class _AnswerOrCallsStream(ToolCallStream):
         self._chosen: ToolCallStream | None = None
 
     @property
-    def broken_calls(self) -> int:  # type: ignore[override]
-        return self._calls.broken_calls
+    def malformed_calls(self) -> int:  # type: ignore[override]
+        return self._calls.malformed_calls
 
     def feed(self, text: str) -> list[ParserEvent]:
         if self._chosen is not None:

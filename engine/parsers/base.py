@@ -1,4 +1,4 @@
-"""What a parser promises: text in, in pieces of any size; calls, thoughts and plain text out.
+"""The interface of parsers: text in, in pieces of any size; calls, thoughts and plain text out.
 
 A stream's outcome is a function of the whole text it was fed, never of where the pieces were cut: it
 decides only on what it has read and never takes a decision back (sans-IO, as in h11).
@@ -7,7 +7,7 @@ decides only on what it has read and never takes a decision back (sans-IO, as in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
@@ -69,22 +69,6 @@ class ParsedCall:
     arguments: str
 
 
-@attrs.frozen
-class Extraction:
-    """The calls of a whole answer, and the text around them."""
-
-    calls: tuple[ParsedCall, ...]
-    text: str
-
-
-@attrs.frozen
-class Thought:
-    """A whole output, split. `reasoning` is None where the model did not think."""
-
-    reasoning: str | None
-    text: str
-
-
 class Malformed(Exception):
     """A block is no call, whatever may follow."""
 
@@ -97,18 +81,18 @@ class ToolCallStream(ABC):
     """Splits one answer, as it comes, into calls and plain text. One per request.
 
     Attributes:
-        broken_calls: Blocks that came back as plain text because they are no call or name no offered tool.
+        malformed_calls: Blocks that came back as plain text because they are no call or name no offered tool.
     """
 
-    broken_calls: int = 0
+    malformed_calls: int = 0
 
     @abstractmethod
     def feed(self, text: str) -> list[ParserEvent]:
-        """Take the next piece and return what it settled."""
+        """Return the events that the next piece decides."""
 
     @abstractmethod
     def finish(self) -> list[ParserEvent]:
-        """Return what the end of the text settles. Nothing may be fed afterwards."""
+        """Return the events that the end of the text decides. Nothing may be fed afterwards."""
 
 
 class ToolCallParser(ABC):
@@ -123,8 +107,10 @@ class ToolCallParser(ABC):
     markers: Markers = ()
 
     @abstractmethod
-    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
-        """A stream for one answer.
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        """Return a stream for one answer.
 
         Args:
             tools: What was offered; a call to anything else is plain text. None accepts every name.
@@ -132,21 +118,12 @@ class ToolCallParser(ABC):
         """
 
     def render(self, name: str, arguments: str) -> str | None:
-        """How this format writes a call, for prompts; None where only the model's template knows.
+        """Return a call as this format writes it, for prompts; None where only the model's template knows.
 
         Args:
             arguments: JSON text of one object.
         """
         return None
-
-    def extract(self, text: str, tools: Sequence[Tool] | None = None) -> Extraction:
-        """The calls in a whole answer; the same road as a stream's."""
-        stream = self.new(tools)
-        return collect_calls([*stream.feed(text), *stream.finish()])
-
-    def validates(self, text: str, name: str) -> bool:
-        """Whether the answer calls `name` (document 000, section 5.1: used to probe models)."""
-        return bool(self.extract(text, [Tool(name)]).calls)
 
 
 class ThinkingStream(ABC):
@@ -154,19 +131,19 @@ class ThinkingStream(ABC):
 
     Attributes:
         in_thought: What comes next is part of the thought, as far as is known.
-        settled: Nothing that may still come is part of a thought: `feed` returns its text unchanged.
+        thought_ended: Nothing that may still come is part of a thought: `feed` returns its text unchanged.
     """
 
     in_thought: bool = False
-    settled: bool = False
+    thought_ended: bool = False
 
     @abstractmethod
     def feed(self, text: str) -> list[ThoughtEvent]:
-        """Take the next piece and return what it settled."""
+        """Return the events that the next piece decides."""
 
     @abstractmethod
     def finish(self) -> list[ThoughtEvent]:
-        """Return what the end of the text settles. Nothing may be fed afterwards."""
+        """Return the events that the end of the text decides. Nothing may be fed afterwards."""
 
 
 class ThinkingParser(ABC):
@@ -175,47 +152,15 @@ class ThinkingParser(ABC):
     Attributes:
         parser_id: Name in capability records (document 000, section 5.2).
         markers: What opens and closes a thought.
-        supports_toggle: Templates of such models take `enable_thinking`.
     """
 
     parser_id: str
     markers: Markers = ()
-    supports_toggle: bool = False
 
     @abstractmethod
-    def new(self, starts_open: bool = False) -> ThinkingStream:
-        """A stream for one output.
+    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
+        """Return a stream for one output.
 
         Args:
             starts_open: The prompt ends inside a thought that the template has opened.
         """
-
-    def extract(self, text: str, starts_open: bool = False) -> Thought:
-        """Thought and answer of a whole output; the same road as a stream's."""
-        stream = self.new(starts_open)
-        events = [*stream.feed(text), *stream.finish()]
-        thoughts = [event.text for event in events if isinstance(event, ThoughtText)]
-        answer = "".join(event.text for event in events if isinstance(event, PlainText))
-        return Thought("".join(thoughts) if thoughts else None, answer)
-
-    def remove(self, text: str, starts_open: bool = False) -> str:
-        """The output without its thought."""
-        return self.extract(text, starts_open).text
-
-
-def collect_calls(events: Iterable[ParserEvent]) -> Extraction:
-    """Put the events of a whole answer together."""
-    calls: list[ParsedCall] = []
-    texts: list[str] = []
-    name, fragments = "", list[str]()
-    for event in events:
-        match event:
-            case PlainText(text):
-                texts.append(text)
-            case CallName(name):
-                fragments = []
-            case CallArguments(fragment):
-                fragments.append(fragment)
-            case CallEnd():
-                calls.append(ParsedCall(name, "".join(fragments)))
-    return Extraction(tuple(calls), "".join(texts))

@@ -22,16 +22,16 @@ from greenroom.engine.parsers.base import (
     ToolCallStream,
     Unclosed,
 )
+from greenroom.engine.parsers.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.json_scanner import JsonScanner
-from greenroom.engine.parsers.markers import WHITESPACE, beginnings, marker_pattern
+from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.schemas.messages import Tool
 
 _log = structlog.get_logger(__name__)
-_MAX_ENDS_INSIDE_VALUES = 64  # Then the block counts as broken, so that a model in a loop costs little.
 
-State = Literal["text", "block", "live", "closing", "after"]
+State = Literal["text", "block", "streamed arguments", "streamed end", "after"]
 
 
 class BlockParser(ToolCallParser):
@@ -40,25 +40,25 @@ class BlockParser(ToolCallParser):
     Attributes:
         body_start: Must match the beginning of a block, and the beginning of that beginning; where it does
             not, the marker is plain text at once. None accepts anything.
-        live_header: What comes before an arguments object that can be handed out while it is written.
+        json_header: What comes before the JSON value with which a block without an end marker ends; None if
+            the end of the text ends such a block.
+        streamed_header: What comes before an arguments object that can be handed out while it is written.
             Its group is the name.
         trailer: A marker that may follow a block and means nothing.
     """
 
     body_start: re.Pattern[str] | None = None
-    live_header: re.Pattern[str] | None = None
+    json_header: re.Pattern[str] | None = None
+    streamed_header: re.Pattern[str] | None = None
     trailer: str = ""
 
     def __init__(self) -> None:
         self.ends = dict(self.markers)
         self.opening = marker_pattern(self.ends)
-        self.unfinished_end = {
-            start: re.compile(rf"{beginnings(end)}\Z") for start, end in self.markers if len(end) > 1
-        }
 
     @abstractmethod
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        """The calls in a block.
+        """Return the calls in a block.
 
         Args:
             body: What stands between the markers.
@@ -69,10 +69,19 @@ class BlockParser(ToolCallParser):
             Malformed: There is no call, or something besides calls.
         """
 
-    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
         if tools is not None and not tools:
             return NullToolStream()
         return BlockStream(self, OfferedTools(tools), release)
+
+    def new_block_end(self, start: str) -> BlockEnd:
+        """Return what finds the end of a block that `start` opened."""
+        end = self.ends.get(start, "")
+        if not end and self.json_header is not None:
+            return JsonBlockEnd(start, self.json_header)
+        return BlockEnd(start, end)
 
 
 class BlockStream(ToolCallStream):
@@ -87,16 +96,17 @@ class BlockStream(ToolCallStream):
     def __init__(self, parser: BlockParser, offered: OfferedTools, release: Release) -> None:
         self._parser = parser
         self._offered = offered
-        self._live_header = parser.live_header if release == "immediate" else None
+        self._streamed_header = parser.streamed_header if release == "immediate" else None
         self._state: State = "text"
         self._pending = ""
         self._padding = ""
-        # None before any text; empty while text is said; after a call, what parts that text from more of it.
-        self._gap: str | None = None
+        # None before any text; empty behind text; after a call, what separates that text from more of it.
+        self._separator: str | None = None
         self._trailer = ""
         self._final = False
         self._scanner = JsonScanner()
-        self._open_block("")
+        self._start = ""
+        self._end = BlockEnd("", "")
 
     def feed(self, text: str) -> list[ParserEvent]:
         self._pending += text
@@ -108,16 +118,15 @@ class BlockStream(ToolCallStream):
     def finish(self) -> list[ParserEvent]:
         self._final = True
         events = self.feed("")
-        if self._state in ("live", "closing"):
-            if self._state == "live":
-                events.append(CallEnd())
-        else:
-            _say(events, self._padding + self._pending)
+        if self._state == "streamed arguments":
+            events.append(CallEnd())
+        elif self._state != "streamed end" and (rest := self._padding + self._pending):
+            events.append(PlainText(rest))
         self._padding = self._pending = ""
         return events
 
     def _advance(self, events: list[ParserEvent]) -> bool:
-        """Read on in the present state; False if that needs more text."""
+        """Read on in the present state; return False if that needs more text."""
         match self._state:
             case "text":
                 return self._read_text(events)
@@ -125,33 +134,31 @@ class BlockStream(ToolCallStream):
                 return self._read_block(events)
             case "after":
                 return self._read_after()
-            case "live":
-                return self._read_live(events)
-            case "closing":
-                return self._read_closing()
+            case "streamed arguments":
+                return self._read_streamed_arguments(events)
+            case "streamed end":
+                return self._read_streamed_end()
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
         text = self._pending
         found = self._parser.opening.search(text)
         if found is None:
             self._pending = ""
-            self._release(events, text)
+            self._add_text_before_padding(events, text)
             return False
         self._pending = text[found.start() :]
-        self._release(events, text[: found.start()])
+        self._add_text_before_padding(events, text[: found.start()])
         if found.group() not in self._parser.ends:
             return False
         self._open_block(found.group())
-        self._state = "block"
         return True
 
     def _open_block(self, start: str) -> None:
         self._start = start
-        self._end = self._parser.ends.get(start, "")
-        self._searched = len(start)
-        self._ends_inside_values: list[int] = []
+        self._end = self._parser.new_block_end(start)
+        self._state = "block"
 
-    def _release(self, events: list[ParserEvent], text: str) -> None:
+    def _add_text_before_padding(self, events: list[ParserEvent], text: str) -> None:
         """Hand out text, except for the whitespace at its end, which may be padding."""
         body = text.rstrip(WHITESPACE)
         if not body:
@@ -159,78 +166,63 @@ class BlockStream(ToolCallStream):
             return
         events.append(PlainText(self._padding + body))
         self._padding = text[len(body) :]
-        self._gap = ""
+        self._separator = ""
 
     def _read_block(self, events: list[ParserEvent]) -> bool:
         if self._parser.body_start and not self._parser.body_start.match(self._pending, len(self._start)):
-            return self._break(events, "not a call", len(self._start))
-        if self._live_header is not None and self._open_live(events, self._live_header):
+            return self._return_as_text(events, "not a call", len(self._start))
+        if self._streamed_header is not None and self._open_streamed_call(events, self._streamed_header):
             return True
-        end = self._find_end()
-        if end is None:
+        found = self._end.find(self._pending, self._final)
+        if found is None:
             return False
-        body_end, cut = end
+        body_end, end = found
         body = self._pending[len(self._start) : body_end]
         try:
             calls = self._parser.parse_block(body, self._start, self._offered)
         except Unclosed as error:
-            if not self._final or cut < len(self._pending):
-                self._ends_inside_values.append(cut)
-                self._searched = cut
-                if len(self._ends_inside_values) <= _MAX_ENDS_INSIDE_VALUES:
-                    return True
-            return self._break(events, str(error), self._broken_end(cut))
+            # At the end of the text there is no other end to look for.
+            if not (self._final and end == len(self._pending)) and self._end.skip(end):
+                return True
+            return self._return_as_text(events, str(error), self._end_of_text(end))
         except Malformed as error:
-            return self._break(events, str(error), self._broken_end(cut))
+            return self._return_as_text(events, str(error), self._end_of_text(end))
         if not all(self._offered.accepts(call.name) for call in calls):
-            return self._break(events, "tool not offered", cut)
-        cut_short = cut - body_end < len(self._end)
-        if cut_short and not all(map(self._offered.complete, calls)):
-            return self._break(events, "cut short", cut)
+            return self._return_as_text(events, "tool not offered", end)
+        complete = all(map(self._offered.has_required_arguments, calls))
+        if not complete and self._end.is_cut_short(body_end, end):
+            return self._return_as_text(events, "cut short", end)
         for call in calls:
             events += [CallName(call.name), CallArguments(call.arguments), CallEnd()]
-        self._close(cut)
+        self._end_block(end)
         return True
 
-    def _find_end(self) -> tuple[int, int] | None:
-        """Where the block's body ends, and where what follows it begins; None if not yet."""
-        text = self._pending
-        at = text.find(self._end, self._searched) if self._end else -1
-        if at >= 0:
-            return at, at + len(self._end)
-        if not self._final:
-            self._searched = max(self._searched, len(text) - len(self._end) + 1)
-            return None
-        unfinished = self._parser.unfinished_end.get(self._start)
-        found = unfinished.search(text, len(self._start)) if unfinished else None
-        return (found.start() if found else len(text)), len(text)
-
-    def _broken_end(self, cut: int) -> int:
-        """How much of a broken block is text for certain: up to its first end, or a marker before that."""
-        first = self._ends_inside_values[0] if self._ends_inside_values else cut
+    def _end_of_text(self, end: int) -> int:
+        """Return how much of a broken block is text for certain: up to its first end, or a marker before."""
+        first = self._end.first(end)
         again = self._parser.opening.search(self._pending, len(self._start), first)
         return again.start() if again and again.group() in self._parser.ends else first
 
-    def _break(self, events: list[ParserEvent], reason: str, cut: int) -> bool:
-        raw = self._pending[:cut]
-        self.broken_calls += 1
+    def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:
+        raw = self._pending[:end]
+        self.malformed_calls += 1
         parser = self._parser.parser_id
         _log.warning("tool call returned as text", parser=parser, reason=reason, characters=len(raw))
         _log.debug("text of the broken tool call", parser=parser, text=raw)
-        self._pending = self._pending[cut:]
+        self._pending = self._pending[end:]
         self._state = "text"
-        self._release(events, raw)
+        self._add_text_before_padding(events, raw)
         return True
 
-    def _close(self, cut: int) -> None:
-        self._pending = self._pending[cut:]
+    def _end_block(self, end: int) -> None:
+        self._pending = self._pending[end:]
         self._drop_padding()
         self._trailer = self._parser.trailer
         self._state = "after"
 
     def _drop_padding(self) -> None:
-        if self._gap == "":
-            self._gap = self._padding or "\n"
+        if self._separator == "":
+            self._separator = self._padding or "\n"
         self._padding = ""
 
     def _read_after(self) -> bool:
@@ -244,11 +236,11 @@ class BlockStream(ToolCallStream):
         if self._trailer.startswith(text):
             self._pending = "" if self._final else text
             return False
-        self._padding = self._gap or ""
+        self._padding = self._separator or ""
         self._state = "text"
         return True
 
-    def _open_live(self, events: list[ParserEvent], header: re.Pattern[str]) -> bool:
+    def _open_streamed_call(self, events: list[ParserEvent], header: re.Pattern[str]) -> bool:
         found = header.match(self._pending, len(self._start))
         if found is None or not self._offered.accepts(found.group(1)):
             return False
@@ -256,10 +248,10 @@ class BlockStream(ToolCallStream):
         self._scanner = JsonScanner()
         self._pending = self._pending[found.end() :]
         self._drop_padding()
-        self._state = "live"
+        self._state = "streamed arguments"
         return True
 
-    def _read_live(self, events: list[ParserEvent]) -> bool:
+    def _read_streamed_arguments(self, events: list[ParserEvent]) -> bool:
         end = self._scanner.feed(self._pending)
         fragment = self._pending if end < 0 else self._pending[:end]
         if fragment:
@@ -268,18 +260,13 @@ class BlockStream(ToolCallStream):
         if end < 0:
             return False
         events.append(CallEnd())
-        self._state = "closing"
+        self._state = "streamed end"
         return True
 
-    def _read_closing(self) -> bool:
-        at = self._pending.find(self._end)
-        if at < 0:
-            self._pending = self._pending[-len(self._end) :]
+    def _read_streamed_end(self) -> bool:
+        end = self._end.find_marker(self._pending)
+        if end < 0:
+            self._pending = self._end.keep(self._pending)
             return False
-        self._close(at + len(self._end))
+        self._end_block(end)
         return True
-
-
-def _say(events: list[ParserEvent], text: str) -> None:
-    if text:
-        events.append(PlainText(text))

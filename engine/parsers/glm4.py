@@ -8,8 +8,8 @@ from typing import Any
 
 from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.json_calls import json_text, object_text, parse_json_calls
-from greenroom.engine.parsers.markers import beginnings
+from greenroom.engine.parsers.json_calls import dump_json, normalize_object, parse_json_calls
+from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]]+)\s*")
@@ -43,9 +43,9 @@ class Glm4NativeParser(BlockParser):
             if end is None:
                 raise Unclosed("a value has no end")
             argument = key.group(1).strip()
-            arguments[argument] = offered.typed(name, argument, body[key.end() : end.start()])
+            arguments[argument] = offered.parse_value(name, argument, body[key.end() : end.start()])
             position = end.end()
-        return [ParsedCall(name, json_text(arguments))]
+        return [ParsedCall(name, dump_json(arguments))]
 
     def render(self, name: str, arguments: str) -> str:
         try:
@@ -53,7 +53,7 @@ class Glm4NativeParser(BlockParser):
         except (ValueError, TypeError):  # A client's history may hold anything.
             return f"<tool_call>{name}\n{arguments}\n</tool_call>"
         lines = [
-            f"<arg_key>{key}</arg_key>\n<arg_value>{value if isinstance(value, str) else json_text(value)}"
+            f"<arg_key>{key}</arg_key>\n<arg_value>{value if isinstance(value, str) else dump_json(value)}"
             for key, value in pairs.items()
         ]
         return f"<tool_call>{name}\n" + "".join(f"{line}</arg_value>\n" for line in lines) + "</tool_call>"
@@ -65,15 +65,15 @@ class Glm4XmlParser(BlockParser):
     parser_id = "glm4_xml"
     markers = (("<tool_call>", "</arguments>"),)
     trailer = "</tool_call>"
-    body_start = re.compile(rf"\s*(?:\Z|<name>|{beginnings('<name>')}\Z)")
-    live_header = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>\s*(?=\{)")
+    body_start = re.compile(rf"\s*(?:\Z|<name>|{prefix_pattern('<name>')}\Z)")
+    streamed_header = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>\s*(?=\{)")
     _body = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>(.*)\Z", re.DOTALL)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         parts = self._body.match(body)
         if parts is None:
             raise Malformed("the call has no name or no arguments")
-        return [ParsedCall(parts.group(1), object_text(parts.group(2).strip() or "{}"))]
+        return [ParsedCall(parts.group(1), normalize_object(parts.group(2).strip() or "{}"))]
 
     def render(self, name: str, arguments: str) -> str:
         return f"<tool_call><name>{name}</name><arguments>{arguments or '{}'}</arguments></tool_call>"

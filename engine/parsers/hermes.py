@@ -6,9 +6,8 @@ import re
 
 from greenroom.engine.parsers.base import Markers, ParsedCall
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.json_calls import parse_json_calls
+from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.rendering import json_call
 
 JSON_BODY = re.compile(r"[ \t\r\n]*(?:\Z|[{\[][ \t\r\n]*(?:\Z|[\"{\[}]))")
 
@@ -19,7 +18,7 @@ class HermesJsonParser(BlockParser):
     parser_id = "hermes_json"
     markers: Markers = (("<tool_call>", "</tool_call>"),)
     body_start = JSON_BODY
-    live_header: re.Pattern[str] | None = re.compile(
+    streamed_header: re.Pattern[str] | None = re.compile(
         r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
     )
 
@@ -27,7 +26,7 @@ class HermesJsonParser(BlockParser):
         return parse_json_calls(body)
 
     def render(self, name: str, arguments: str) -> str:
-        return f"<tool_call>\n{json_call(name, arguments)}\n</tool_call>"
+        return f"<tool_call>\n{render_json_call(name, arguments)}\n</tool_call>"
 
 
 class GraniteJsonParser(HermesJsonParser):
@@ -35,7 +34,7 @@ class GraniteJsonParser(HermesJsonParser):
 
     parser_id = "granite_json"
     markers = (("<|tool_call|>", ""), ("<tool_call>", "</tool_call>"))
-    live_header = None
+    streamed_header = None
 
     def render(self, name: str, arguments: str) -> str:
-        return f"<|tool_call|>[{json_call(name, arguments)}]"
+        return f"<|tool_call|>[{render_json_call(name, arguments)}]"

@@ -22,7 +22,7 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse)
 _LENIENT = json.JSONDecoder(parse_constant=_refuse, strict=False)
 
 
-def json_text(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """JSON of a decoded value, such that it can be sent as UTF-8.
 
     Raises:
@@ -36,7 +36,7 @@ def json_text(value: Any) -> str:
         raise Malformed(str(error)) from error
 
 
-def object_text(text: str) -> str:
+def normalize_object(text: str) -> str:
     """The JSON text of one object, as it stands where that is valid, else written anew.
 
     Raises:
@@ -50,7 +50,7 @@ def object_text(text: str) -> str:
             continue
         if not isinstance(value, dict):
             raise Malformed("the arguments are not an object")
-        return text.strip() if decoder is _STRICT else json_text(value)
+        return text.strip() if decoder is _STRICT else dump_json(value)
     raise _malformed(failure)
 
 
@@ -115,8 +115,8 @@ def _call(text: str, members: _Members) -> ParsedCall:
     if value is None or value == "":
         return ParsedCall(name, "{}")
     if isinstance(value, str):
-        return ParsedCall(name, object_text(value))
-    return ParsedCall(name, object_text(text[start:end]))
+        return ParsedCall(name, normalize_object(value))
+    return ParsedCall(name, normalize_object(text[start:end]))
 
 
 def _expect(text: str, position: int, character: str) -> int:
@@ -141,3 +141,8 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def render_json_call(name: str, arguments: str, key: str = "arguments") -> str:
+    """Return a call as one JSON object; `arguments` is JSON text already."""
+    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "{key}": {arguments or "{}"}}}'

@@ -12,14 +12,12 @@ from greenroom.engine.parsers.base import (
     Release,
     ToolCallStream,
 )
-from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.json_calls import object_text, parse_json_calls
-from greenroom.engine.parsers.json_ended_stream import JsonEndedStream
+from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
+from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls, render_json_call
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.python_calls import parse_python_calls
-from greenroom.engine.parsers.rendering import json_call
 from greenroom.schemas.messages import Tool
 
 
@@ -29,14 +27,14 @@ class LlamaXmlParser(BlockParser):
     parser_id = "llama_xml"
     markers = (("<function=", "</function>"),)
     body_start = re.compile(r"[^\s<>{}]*(?:\Z|>\s*(?:\Z|\{|<))")
-    live_header = re.compile(r"([^\s<>{}]+)>\s*(?=\{)")
+    streamed_header = re.compile(r"([^\s<>{}]+)>\s*(?=\{)")
     _body = re.compile(r"([^\s<>{}]+)>(.*)\Z", re.DOTALL)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         parts = self._body.match(body)
         if parts is None:
             raise Malformed("the call has no name")
-        return [ParsedCall(parts.group(1), object_text(parts.group(2).strip() or "{}"))]
+        return [ParsedCall(parts.group(1), normalize_object(parts.group(2).strip() or "{}"))]
 
     def render(self, name: str, arguments: str) -> str:
         return f"<function={name}>{arguments or '{}'}</function>"
@@ -56,7 +54,7 @@ class LlamaPythonParser(BlockParser):
         return parse_json_calls(body) if body.startswith("{") else parse_python_calls(body, offered)
 
     def render(self, name: str, arguments: str) -> str:
-        return f"<|python_tag|>{json_call(name, arguments, 'parameters')}"
+        return f"<|python_tag|>{render_json_call(name, arguments, 'parameters')}"
 
 
 class LlamaJsonParser(LlamaPythonParser):
@@ -66,27 +64,29 @@ class LlamaJsonParser(LlamaPythonParser):
     """
 
     parser_id = "llama_json"
+    json_header = re.compile("")
     trailer = ";"
 
-    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
         if tools is not None and not tools:
             return NullToolStream()
         return _BareJsonStream(self, OfferedTools(tools), release)
 
     def render(self, name: str, arguments: str) -> str:
-        return json_call(name, arguments, "parameters")
+        return render_json_call(name, arguments, "parameters")
 
 
 _BARE_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
-_NO_HEADER = re.compile("")
 _JSON_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-class _BareJsonStream(JsonEndedStream):
+class _BareJsonStream(BlockStream):
     """A block without markers: an object that starts the answer, or follows another such object."""
 
     def __init__(self, parser: BlockParser, offered: OfferedTools, release: Release) -> None:
-        super().__init__(parser, offered, release, _NO_HEADER)
+        super().__init__(parser, offered, release)
         self._only_calls_so_far = True
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
@@ -98,7 +98,6 @@ class _BareJsonStream(JsonEndedStream):
             self._padding += self._pending[: len(self._pending) - len(text)]
             self._pending = text
             self._open_block("")
-            self._state = "block"
             return True
         marker = next(iter(self._parser.ends))
         undecided = any(start.startswith(dense) for start in _BARE_STARTS) or marker.startswith(text)
@@ -107,6 +106,6 @@ class _BareJsonStream(JsonEndedStream):
         self._only_calls_so_far = text.startswith(marker)
         return super()._read_text(events)
 
-    def _break(self, events: list[ParserEvent], reason: str, cut: int) -> bool:
+    def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:
         self._only_calls_so_far = False
-        return super()._break(events, reason, cut)
+        return super()._return_as_text(events, reason, end)

@@ -16,11 +16,11 @@ def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:
     """
     ordered = sorted({marker for marker in markers if marker}, key=len)
     whole = [re.escape(marker) for marker in ordered]
-    parts = [rf"{beginnings(marker)}\Z" for marker in ordered if len(marker) > 1]
+    parts = [rf"{prefix_pattern(marker)}\Z" for marker in ordered if len(marker) > 1]
     return re.compile("|".join([*whole, *parts]) if ordered else r"(?!)")
 
 
-def beginnings(marker: str) -> str:
+def prefix_pattern(marker: str) -> str:
     """Regular expression for the non-empty proper prefixes of a marker of at least two characters."""
     pattern = ""
     for character in reversed(marker[1:-1]):

@@ -13,11 +13,11 @@ from typing import Any
 
 from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.json_calls import json_text, object_text
+from greenroom.engine.parsers.json_calls import dump_json, normalize_object
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.think_tag import MarkedThinkingParser
 
-PREFIX = "mlx_lm."
+MLX_LM_PREFIX = "mlx_lm."
 
 EQUIVALENT_PARSERS = {
     "json_tools": "hermes_json",
@@ -28,7 +28,7 @@ EQUIVALENT_PARSERS = {
 }
 """mlx-lm's parsers whose format one of ours reads too."""
 
-_LAST_INSIDE = {
+_BLOCK_ENDINGS = {
     "qwen3_coder": "</function>",
     "minimax_m2": "</invoke>",
     "minicpm5": "</param>",
@@ -64,10 +64,10 @@ class MlxLmToolParser(BlockParser):
 
     def __init__(self, name: str) -> None:
         module = importlib.import_module(f"mlx_lm.tool_parsers.{name}")
-        self.parser_id = PREFIX + name
+        self.parser_id = MLX_LM_PREFIX + name
         self.markers = ((module.tool_call_start, module.tool_call_end),)
         self._parse: Callable[..., Any] = module.parse_tool_call
-        self._last_inside = _LAST_INSIDE.get(name, "")
+        self._last_inside = _BLOCK_ENDINGS.get(name, "")
         super().__init__()
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
@@ -87,7 +87,7 @@ class MlxLmThinkingParser(MarkedThinkingParser):
 
     def __init__(self, name: str) -> None:
         start, end = _THINKING_MARKERS[name]
-        super().__init__(PREFIX + name, start, end, _XTML_STRUCTURE if name == "xtml" else ())
+        super().__init__(MLX_LM_PREFIX + name, start, end, _XTML_STRUCTURE if name == "xtml" else ())
 
 
 def tool_parser_names() -> list[str]:
@@ -106,4 +106,4 @@ def thinking_markers() -> dict[str, tuple[str, str]]:
 def _arguments(value: Any) -> str:
     if value is None or value == "":
         return "{}"
-    return object_text(value if isinstance(value, str) else json_text(value))
+    return normalize_object(value if isinstance(value, str) else dump_json(value))

@@ -32,14 +32,16 @@ class NullToolParser(ToolCallParser):
 
     parser_id = "null"
 
-    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
         return NullToolStream()
 
 
 class NullThinkingStream(ThinkingStream):
     """Everything follows the thought."""
 
-    settled = True
+    thought_ended = True
 
     def feed(self, text: str) -> list[ThoughtEvent]:
         return [PlainText(text)] if text else []
@@ -53,5 +55,5 @@ class NullThinkingParser(ThinkingParser):
 
     parser_id = "null"
 
-    def new(self, starts_open: bool = False) -> ThinkingStream:
+    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         return NullThinkingStream()

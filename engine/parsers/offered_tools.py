@@ -38,7 +38,7 @@ class OfferedTools:
         """Whether a call to `name` is a call."""
         return self._any or name in self._tools
 
-    def complete(self, call: ParsedCall) -> bool:
+    def has_required_arguments(self, call: ParsedCall) -> bool:
         """Whether a call has all the arguments that its tool requires."""
         tool = self._tools.get(call.name)
         required = tool.parameters.get("required") if tool is not None else None
@@ -46,11 +46,11 @@ class OfferedTools:
             return True
         return {name for name in required if isinstance(name, str)}.issubset(json.loads(call.arguments))
 
-    def arguments(self, name: str) -> list[str]:
+    def argument_names(self, name: str) -> list[str]:
         """Names of the tool's arguments in the order of its schema."""
         return list(self._properties(name))
 
-    def typed(self, name: str, argument: str, text: str) -> Any:
+    def parse_value(self, name: str, argument: str, text: str) -> Any:
         """The value that `text` stands for in formats that do not quote strings.
 
         A string stays as it is where the schema takes strings only; everything else is decoded as JSON

@@ -11,8 +11,8 @@ from collections.abc import Collection
 import attrs
 
 from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
-from greenroom.engine.parsers.mlx_lm_parsers import EQUIVALENT_PARSERS, PREFIX, thinking_markers
-from greenroom.engine.parsers.registry import TOOL_PARSERS, thinking_parser, tool_parser
+from greenroom.engine.parsers.mlx_lm_parsers import EQUIVALENT_PARSERS, MLX_LM_PREFIX, thinking_markers
+from greenroom.engine.parsers.registry import TOOL_PARSERS, make_thinking_parser, make_tool_parser
 from greenroom.schemas.capabilities import CapabilityRecord
 
 
@@ -33,7 +33,7 @@ def detect_tool_parser(
         LookupError: The record names a parser that does not exist.
     """
     parser_id = record.tool_parser or _tool_parser_of_template(chat_template or "", vocabulary)
-    return tool_parser(parser_id or family_default)
+    return make_tool_parser(parser_id or family_default)
 
 
 def detect_thinking_parser(
@@ -44,7 +44,7 @@ def detect_thinking_parser(
 ) -> ThinkingParser:
     """Return the parser of a model's thoughts; arguments as for `choose_tool_parser`."""
     parser_id = record.thinking_parser or _thinking_parser_of_template(chat_template or "", vocabulary)
-    return thinking_parser(parser_id or family_default)
+    return make_thinking_parser(parser_id or family_default)
 
 
 def _tool_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
@@ -89,7 +89,7 @@ def _inferred_by_mlx_lm(tokenizer: _TokenizerStandIn) -> str | None:
     name: str | None = _infer_tool_parser(tokenizer)
     if name is None or name in EQUIVALENT_PARSERS:
         return EQUIVALENT_PARSERS.get(name or "")
-    return PREFIX + name if PREFIX + name in TOOL_PARSERS else None
+    return MLX_LM_PREFIX + name if MLX_LM_PREFIX + name in TOOL_PARSERS else None
 
 
 def _thinking_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
@@ -102,4 +102,4 @@ def _thinking_parser_of_template(template: str, vocabulary: Collection[str]) -> 
         shown = next((name for name, pair in thinking_markers().items() if pair == (start, end)), None)
     if shown is None:
         return None
-    return "think_tag" if shown == "think" else PREFIX + shown
+    return "think_tag" if shown == "think" else MLX_LM_PREFIX + shown

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from greenroom.engine.parsers.base import Malformed, ParsedCall
-from greenroom.engine.parsers.json_calls import json_text
+from greenroom.engine.parsers.json_calls import dump_json
 from greenroom.engine.parsers.offered_tools import OfferedTools
 
 # An escape that Python does not know is a backslash to it, with a warning that nobody here wants to see.
@@ -44,7 +44,7 @@ def _call(node: ast.expr, offered: OfferedTools) -> ParsedCall:
     if not isinstance(node, ast.Call):
         raise Malformed("an expression is not a call")
     name = _name(node.func, offered)
-    names = offered.arguments(name)
+    names = offered.argument_names(name)
     if len(node.args) > len(names):
         raise Malformed("an argument has no name")
     arguments = {key: _value(value) for key, value in zip(names, node.args, strict=False)}
@@ -52,7 +52,7 @@ def _call(node: ast.expr, offered: OfferedTools) -> ParsedCall:
         if keyword.arg is None:
             raise Malformed("an argument has no name")
         arguments[keyword.arg] = _value(keyword.value)
-    return ParsedCall(name, json_text(arguments))
+    return ParsedCall(name, dump_json(arguments))
 
 
 def _name(function: ast.expr, offered: OfferedTools) -> str:

@@ -8,14 +8,14 @@ from typing import Any
 
 from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.json_calls import json_text, parse_json_calls
-from greenroom.engine.parsers.markers import beginnings
+from greenroom.engine.parsers.json_calls import dump_json, parse_json_calls
+from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
 
 _HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
 _KEY = re.compile(r"<parameter=([^\s<>]+)>\n?")
 # The function's own end may be missing, or cut short, at the end of a block.
-_END = re.compile(rf"</function>\s*|(?:{beginnings('</function>')})?\Z")
+_END = re.compile(rf"</function>\s*|(?:{prefix_pattern('</function>')})?\Z")
 _VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{_END.pattern})")
 
 
@@ -30,7 +30,7 @@ class Qwen3CoderParser(BlockParser):
     markers = (("<tool_call>", "</tool_call>"), ("<function=", "</function>"))
     trailer = "</tool_call>"
     body_start = re.compile(
-        rf"\s*(?:\Z|[{{\[]|<function=|{beginnings('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|<)))"
+        rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|<)))"
     )
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
@@ -56,12 +56,12 @@ class Qwen3CoderParser(BlockParser):
             end = _VALUE_END.search(text, key.end())
             if end is None:
                 raise Unclosed("a value has no end")
-            arguments[key.group(1)] = offered.typed(name, key.group(1), text[key.end() : end.start()])
+            arguments[key.group(1)] = offered.parse_value(name, key.group(1), text[key.end() : end.start()])
             position = end.end()
         tail = _END.match(text, position)
         if tail is None:
             raise Malformed("the call has no end")
-        return ParsedCall(name, json_text(arguments)), tail.end()
+        return ParsedCall(name, dump_json(arguments)), tail.end()
 
     def render(self, name: str, arguments: str) -> str:
         try:
@@ -69,7 +69,7 @@ class Qwen3CoderParser(BlockParser):
         except (ValueError, TypeError):  # A client's history may hold anything.
             return f"<tool_call>\n<function={name}>\n{arguments}\n</function>\n</tool_call>"
         lines = [
-            f"<parameter={key}>\n{value if isinstance(value, str) else json_text(value)}\n</parameter>\n"
+            f"<parameter={key}>\n{value if isinstance(value, str) else dump_json(value)}\n</parameter>\n"
             for key, value in pairs.items()
         ]
         return f"<tool_call>\n<function={name}>\n{''.join(lines)}</function>\n</tool_call>"

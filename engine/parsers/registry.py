@@ -27,7 +27,7 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "qwen3_coder": Qwen3CoderParser,
     "null": NullToolParser,
     **{
-        mlx_lm_parsers.PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)
+        mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)
         for name in mlx_lm_parsers.tool_parser_names()
     },
 }
@@ -36,13 +36,13 @@ THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
     "think_tag": ThinkTagParser,
     "null": NullThinkingParser,
     **{
-        mlx_lm_parsers.PREFIX + name: partial(mlx_lm_parsers.MlxLmThinkingParser, name)
+        mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmThinkingParser, name)
         for name in mlx_lm_parsers.thinking_markers()
     },
 }
 
 
-def tool_parser(parser_id: str) -> ToolCallParser:
+def make_tool_parser(parser_id: str) -> ToolCallParser:
     """The parser of that id.
 
     Raises:
@@ -53,7 +53,7 @@ def tool_parser(parser_id: str) -> ToolCallParser:
     return TOOL_PARSERS[parser_id]()
 
 
-def thinking_parser(parser_id: str) -> ThinkingParser:
+def make_thinking_parser(parser_id: str) -> ThinkingParser:
     """The parser of that id.
 
     Raises:

@@ -21,24 +21,24 @@ class StopStrings:
         self._longest = max(map(len, self._strings), default=0)
         firsts = "".join(re.escape(string[0]) for string in self._strings)
         self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
-        self._held = ""
+        self._withheld = ""
         self.matched: str | None = None
 
     def feed(self, text: str) -> str:
         """The part of the text that is settled as visible."""
-        if self._held:
-            text = self._held + text
+        if self._withheld:
+            text = self._withheld + text
         ends = [(text.find(string) + len(string), -len(string), string) for string in self._strings]
         found = [end for end in ends if end[0] >= len(end[2])]
         if found:
             end, _, self.matched = min(found)
-            self._held = ""
+            self._withheld = ""
             return text[: end - len(self.matched)]
-        cut = self._begun(text)
-        self._held = text[cut:]
+        cut = self._partial_match(text)
+        self._withheld = text[cut:]
         return text[:cut]
 
-    def _begun(self, text: str) -> int:
+    def _partial_match(self, text: str) -> int:
         """Where a stop string may have begun at the end of the text, else its length."""
         for first in self._first.finditer(text, max(0, len(text) - self._longest + 1)):
             rest = text[first.start() :]
@@ -48,5 +48,5 @@ class StopStrings:
 
     def flush(self) -> str:
         """Text that was held back and is no stop string, because something else follows it."""
-        held, self._held = self._held, ""
+        held, self._withheld = self._withheld, ""
         return held

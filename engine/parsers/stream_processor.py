@@ -60,8 +60,8 @@ class StreamProcessor:
     ) -> None:
         calls = tool_parser if prepared.parse and prepared.tools else NullToolParser()
         thoughts = thinking_parser if prepared.parse else NullThinkingParser()
-        self._calls = calls.new(prepared.tools, release)
-        self._thoughts = thoughts.new(prepared.starts_in_thinking)
+        self._calls = calls.new_stream(prepared.tools, release)
+        self._thoughts = thoughts.new_stream(prepared.starts_in_thinking)
         self._stop = StopStrings(prepared.stop) if prepared.stop else None
         self._new_call_id = new_call_id
         self._index = index
@@ -77,16 +77,16 @@ class StreamProcessor:
         return self._stop.matched if self._stop is not None else None
 
     @property
-    def called(self) -> bool:
+    def has_tool_calls(self) -> bool:
         return self._call >= 0
 
     @property
-    def broken_calls(self) -> int:
+    def malformed_calls(self) -> int:
         """Blocks that were returned as plain text though they look like calls.
 
         Those that stand behind a stop string, in the same piece of text, are among them.
         """
-        return self._calls.broken_calls
+        return self._calls.malformed_calls
 
     @property
     def in_reasoning(self) -> bool:
@@ -101,34 +101,34 @@ class StreamProcessor:
         """
         self.tokens += tokens
         deltas: list[Delta] = []
-        if not self._open or not (text or tokens):
+        if not self._is_open or not (text or tokens):
             return deltas
-        if self._thoughts.settled:
-            self._answer(deltas, self._calls.feed(text))
+        if self._thoughts.thought_ended:
+            self._add_answer(deltas, self._calls.feed(text))
             return deltas
         was_in_thought = self._thoughts.in_thought
         events = self._thoughts.feed(text)
-        self._count(tokens, was_in_thought, events)
-        self._split(deltas, events)
+        self._count_tokens(tokens, was_in_thought, events)
+        self._add_events(deltas, events)
         return deltas
 
     def finish(self) -> list[Delta]:
         """Return what the end of the output settles. Harmless if called again."""
         deltas: list[Delta] = []
-        if self._open:
-            self._split(deltas, self._thoughts.finish())
-        if self._open:
-            self._answer(deltas, self._calls.finish())
-        if self._open:
-            self._flush(deltas)
+        if self._is_open:
+            self._add_events(deltas, self._thoughts.finish())
+        if self._is_open:
+            self._add_answer(deltas, self._calls.finish())
+        if self._is_open:
+            self._flush_stop_strings(deltas)
         self._finished = True
         return deltas
 
     @property
-    def _open(self) -> bool:
+    def _is_open(self) -> bool:
         return not self._finished and (self._stop is None or self._stop.matched is None)
 
-    def _count(self, tokens: int, was_in_thought: bool, events: list[ThoughtEvent]) -> None:
+    def _count_tokens(self, tokens: int, was_in_thought: bool, events: list[ThoughtEvent]) -> None:
         """Attribute tokens; those of a marker that is still incomplete wait for what it turns out to be."""
         if was_in_thought or self._thoughts.in_thought or any(isinstance(e, ThoughtText) for e in events):
             self.reasoning_tokens += tokens + self._undecided_tokens
@@ -138,26 +138,26 @@ class StreamProcessor:
         else:
             self._undecided_tokens += tokens
 
-    def _split(self, deltas: list[Delta], events: list[ThoughtEvent]) -> None:
+    def _add_events(self, deltas: list[Delta], events: list[ThoughtEvent]) -> None:
         for event in events:
             if isinstance(event, ThoughtText):
                 deltas.append(ReasoningDelta(event.text, self._index))
             else:
-                self._answer(deltas, self._calls.feed(event.text))
+                self._add_answer(deltas, self._calls.feed(event.text))
 
-    def _answer(self, deltas: list[Delta], events: list[ParserEvent]) -> None:
+    def _add_answer(self, deltas: list[Delta], events: list[ParserEvent]) -> None:
         for event in events:
-            if not self._open:
+            if not self._is_open:
                 return
             if isinstance(event, PlainText):
                 text = event.text if self._stop is None else self._stop.feed(event.text)
                 if text:
                     deltas.append(TextDelta(text, self._index))
                 continue
-            self._flush(deltas)
-            self._tell_call(deltas, event)
+            self._flush_stop_strings(deltas)
+            self._add_call(deltas, event)
 
-    def _tell_call(self, deltas: list[Delta], event: CallName | CallArguments | CallEnd) -> None:
+    def _add_call(self, deltas: list[Delta], event: CallName | CallArguments | CallEnd) -> None:
         match event:
             case CallName(name):
                 self._call += 1
@@ -167,7 +167,7 @@ class StreamProcessor:
             case CallEnd():
                 pass
 
-    def _flush(self, deltas: list[Delta]) -> None:
+    def _flush_stop_strings(self, deltas: list[Delta]) -> None:
         held = self._stop.flush() if self._stop is not None else ""
         if held:
             deltas.append(TextDelta(held, self._index))

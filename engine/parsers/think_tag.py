@@ -24,8 +24,6 @@ class MarkedThinkingParser(ThinkingParser):
         dropped: Further markers that structure the answer and mean nothing to a reader.
     """
 
-    supports_toggle = True
-
     def __init__(self, parser_id: str, start: str, end: str, dropped: tuple[str, ...] = ()) -> None:
         self.parser_id = parser_id
         self.markers = ((start, end),)
@@ -33,7 +31,7 @@ class MarkedThinkingParser(ThinkingParser):
         self.dropped_markers = dropped
         self.dropped = marker_pattern(dropped) if dropped else None
 
-    def new(self, starts_open: bool = False) -> ThinkingStream:
+    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         return _MarkedThinkingStream(self, starts_open)
 
 
@@ -116,7 +114,7 @@ class _MarkedThinkingStream(ThinkingStream):
         found = self._parser.closing.search(self._pending)
         whole = found is not None and found.group() == self._end
         cut = len(self._pending) if found is None or (self._final and not whole) else found.start()
-        self._think(events, self._pending[:cut])
+        self._add_thought(events, self._pending[:cut])
         self._pending = self._pending[cut:]
         if not whole:
             return False
@@ -126,7 +124,7 @@ class _MarkedThinkingStream(ThinkingStream):
         self._closed_before = self._thought_is_empty = True
         return True
 
-    def _think(self, events: list[ThoughtEvent], text: str) -> None:
+    def _add_thought(self, events: list[ThoughtEvent], text: str) -> None:
         if self._thought_is_empty:
             text = text.lstrip(WHITESPACE)
         body = text.rstrip(WHITESPACE)
@@ -141,13 +139,13 @@ class _MarkedThinkingStream(ThinkingStream):
     def _read_answer(self, events: list[ThoughtEvent]) -> bool:
         dropped = self._parser.dropped
         if dropped is None:
-            self.settled = True
+            self.thought_ended = True
             events.append(PlainText(self._pending))
             self._pending = ""
             return False
-        return self._drop(events, dropped)
+        return self._read_dropping_markers(events, dropped)
 
-    def _drop(self, events: list[ThoughtEvent], dropped: re.Pattern[str]) -> bool:
+    def _read_dropping_markers(self, events: list[ThoughtEvent], dropped: re.Pattern[str]) -> bool:
         text = self._pending
         found = dropped.search(text)
         whole = found is not None and found.group() in self._parser.dropped_markers

@@ -37,7 +37,7 @@ class Processor(Protocol):
     def stopped(self) -> str | None: ...
 
     @property
-    def called(self) -> bool: ...
+    def has_tool_calls(self) -> bool: ...
 
     @property
     def in_reasoning(self) -> bool: ...
@@ -46,7 +46,7 @@ class Processor(Protocol):
     def reasoning_tokens(self) -> int: ...
 
     @property
-    def broken_calls(self) -> int: ...
+    def malformed_calls(self) -> int: ...
 
     def feed(self, text: str, tokens: int = 1) -> GenericSequence[InferenceEvent]: ...
 
@@ -188,7 +188,7 @@ class Sequence:
             events += processor.finish()
             if processor.stopped is not None:
                 reason = "stop"
-            if reason == "stop" and processor.called:
+            if reason == "stop" and processor.has_tool_calls:
                 reason = "tool_calls"
         usage = Usage(
             len(self.prompt),

@@ -68,7 +68,7 @@ def _load_draft(
     if theirs.wrapped.get_vocab() != tokenizer.wrapped.get_vocab():
         reason = f"the draft model '{name}' has another vocabulary; use one of the same family"
         raise ProblemError(load_failed(tokenizer.folder.name, reason))
-    draft = load_model(folder, settings, abandoned=abandoned, charge=charge)
+    draft = load_model(folder, settings, is_abandoned=abandoned, reserve_memory=charge)
     if not caches.can_trim(caches.new_cache(draft)):
         reason = f"the draft model '{name}' has a cache that cannot be trimmed (a sliding window or a state)"
         raise ProblemError(load_failed(tokenizer.folder.name, reason))
@@ -77,11 +77,15 @@ def _load_draft(
 
 def _folder(name: str, settings: Settings) -> Path:
     """Where the draft model's files are, which are fetched if need be."""
-    from greenroom.engine.catalog.catalog import as_folder
+    from greenroom.engine.catalog.catalog import resolve_folder
     from greenroom.engine.catalog.download import download
-    from greenroom.engine.catalog.hub_cache import cached_model, hub_cache
+    from greenroom.engine.catalog.hub_cache import find_cached_model, hub_cache_folder
 
-    return as_folder(name) or cached_model(name, hub_cache()) or download(name, settings.trust_remote_code)
+    return (
+        resolve_folder(name)
+        or find_cached_model(name, hub_cache_folder())
+        or download(name, settings.trust_remote_code)
+    )
 
 
 def _bytes(model: Any) -> int:

@@ -30,7 +30,7 @@ _ESCAPED = {
 _MARKED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}|[{OPEN}{CLOSE}]")
 
 
-class Marker:
+class ControlTokenMarker:
     """Marks the given control tokens wherever they occur in user strings."""
 
     def __init__(self, control_tokens: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_KEPT = 256
+_MAX_KEPT_CHARACTERS = 256
 """Characters after which what was read already is forgotten."""
 
 
@@ -27,7 +27,7 @@ class BoundedDetokenizer:
         """Text that became readable since this was last read."""
         inner = self._inner
         segment: str = inner.last_segment
-        if inner.offset > _KEPT:
+        if inner.offset > _MAX_KEPT_CHARACTERS:
             text = getattr(inner, self._text)
             # One character stays, because only at the very beginning a space is left out.
             forgotten = min(inner.offset, len(text)) - 1

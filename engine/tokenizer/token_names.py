@@ -23,7 +23,7 @@ class TokenNames:
         self._added = {ident: token.content for ident, token in wrapped.added_tokens_decoder.items()}
         self._byte_of = byte_alphabet() if _writes_bytes(wrapped) else None
 
-    def __call__(self, ident: int) -> Token:
+    def look_up(self, ident: int) -> Token:
         """The token of that id; one without a name, which pads the vocabulary, writes nothing."""
         known = self._known.get(ident)
         if known is None:

@@ -131,7 +131,7 @@ class ChatTokenizer:
         """The text of tokens, special ones included."""
         return str(self.wrapped.decode(list(tokens)))
 
-    def new_detokenizer(self, after: Sequence[int] = ()) -> Detokenizer:
+    def new_detokenizer(self, preceding_tokens: Sequence[int] = ()) -> Detokenizer:
         """A detokenizer for one request.
 
         Args:
@@ -139,7 +139,7 @@ class ChatTokenizer:
                 none for an answer, which begins at its first word.
         """
         detokenizer: Detokenizer = BoundedDetokenizer(self.wrapped.detokenizer)
-        for token in after[-_TAIL:]:
+        for token in preceding_tokens[-_TAIL:]:
             detokenizer.add_token(token)
         _ = detokenizer.last_segment
         return detokenizer
@@ -164,10 +164,10 @@ class ChatTokenizer:
     def _encode_as_text(self, token: str) -> list[int]:
         known = self._as_text.get(token)
         if known is None:
-            known = self._as_text[token] = self._spell(token)
+            known = self._as_text[token] = self._encode_control_token_as_text(token)
         return known
 
-    def _spell(self, token: str) -> list[int]:
+    def _encode_control_token_as_text(self, token: str) -> list[int]:
         """A control token's text, spelled with ordinary tokens."""
         if hasattr(self.wrapped._tokenizer, "_encode_without_added_tokens"):
             tokens = list(self.wrapped._tokenizer._encode_without_added_tokens("\n" + token))
@@ -190,7 +190,7 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
 
     try:
         wrapped = load_wrapped(
-            folder, {"trust_remote_code": trust_remote_code}, eos_token_ids=_end_tokens(folder)
+            folder, {"trust_remote_code": trust_remote_code}, eos_token_ids=_configured_eos_token_ids(folder)
         )
         return ChatTokenizer(wrapped, folder)
     except Exception as error:  # anything may come out of a foreign folder
@@ -200,7 +200,7 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
         ) from error
 
 
-def _end_tokens(folder: Path) -> list[int]:
+def _configured_eos_token_ids(folder: Path) -> list[int]:
     """End-of-turn ids of config.json and generation_config.json together; mlx-lm takes either."""
     config = read_optional(folder / "config.json")
     found: list[int] = []

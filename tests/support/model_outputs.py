@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 
-from greenroom.engine.parsers.base import Release, ToolCallParser, ToolCallStream
-from greenroom.engine.parsers.registry import thinking_parser, tool_parser
+from greenroom.engine.parsers.base import (
+    CallArguments,
+    CallEnd,
+    CallName,
+    ParsedCall,
+    ParserEvent,
+    PlainText,
+    Release,
+    ThinkingParser,
+    ThoughtText,
+    ToolCallParser,
+    ToolCallStream,
+)
+from greenroom.engine.parsers.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool, ToolCall
@@ -40,6 +52,55 @@ def parse_answer(processor: StreamProcessor, pieces: Sequence[str]) -> ParsedAns
     return ParsedAnswer("".join(texts), "".join(thoughts) if thoughts else None, tuple(calls.values()))
 
 
+@attrs.frozen
+class ExtractedCalls:
+    """The calls of a whole answer, and the text around them."""
+
+    calls: tuple[ParsedCall, ...]
+    text: str
+
+
+@attrs.frozen
+class ExtractedThought:
+    """A whole output, split. `reasoning` is None where the model did not think."""
+
+    reasoning: str | None
+    text: str
+
+
+def extract_calls(parser: ToolCallParser, text: str, tools: Sequence[Tool] | None = None) -> ExtractedCalls:
+    """Read a whole answer with one tool parser."""
+    stream = parser.new_stream(tools)
+    return collect_calls([*stream.feed(text), *stream.finish()])
+
+
+def collect_calls(events: Iterable[ParserEvent]) -> ExtractedCalls:
+    """Put the events of a whole answer together."""
+    calls: list[ParsedCall] = []
+    texts: list[str] = []
+    name, fragments = "", list[str]()
+    for event in events:
+        match event:
+            case PlainText(text):
+                texts.append(text)
+            case CallName(name):
+                fragments = []
+            case CallArguments(fragment):
+                fragments.append(fragment)
+            case CallEnd():
+                calls.append(ParsedCall(name, "".join(fragments)))
+    return ExtractedCalls(tuple(calls), "".join(texts))
+
+
+def extract_thought(parser: ThinkingParser, text: str, starts_open: bool = False) -> ExtractedThought:
+    """Read a whole output with one thinking parser."""
+    stream = parser.new_stream(starts_open)
+    events = [*stream.feed(text), *stream.finish()]
+    thoughts = [event.text for event in events if isinstance(event, ThoughtText)]
+    answer = "".join(event.text for event in events if isinstance(event, PlainText))
+    return ExtractedThought("".join(thoughts) if thoughts else None, answer)
+
+
 class _AnyName(ToolCallParser):
     """A parser that accepts a call to any tool."""
 
@@ -47,8 +108,10 @@ class _AnyName(ToolCallParser):
         self.parser_id, self.markers = inner.parser_id, inner.markers
         self._inner = inner
 
-    def new(self, tools: Sequence[Tool] | None = None, release: Release = "validated") -> ToolCallStream:
-        return self._inner.new(None, release)
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        return self._inner.new_stream(None, release)
 
 
 def parse_case(
@@ -63,7 +126,7 @@ def parse_case(
     Args:
         tools: What was offered, each with `name` and `parameters`; None accepts every name.
     """
-    calls = tool_parser(tool_parser_id)
+    calls = make_tool_parser(tool_parser_id)
     if tools is None:
         calls, tools = _AnyName(calls), [{"name": "any", "parameters": {}}]
     prepared = PreparedInput(
@@ -73,7 +136,7 @@ def parse_case(
         tools=tuple(Tool(tool["name"], "", tool["parameters"]) for tool in tools),
         starts_in_thinking=starts_in_thinking,
     )
-    processor = StreamProcessor(calls, thinking_parser(thinking_parser_id), prepared, lambda: "id")
+    processor = StreamProcessor(calls, make_thinking_parser(thinking_parser_id), prepared, lambda: "id")
     answer = parse_answer(processor, pieces)
     return {
         "content": answer.text,

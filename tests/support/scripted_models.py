@@ -82,7 +82,7 @@ class ScriptedEngine:
         del self._rows[name]
         last: list[Any] = list(row.processor.finish())
         usage = Usage(row.prompt, row.generated, reasoning=row.processor.reasoning_tokens)
-        return [*last, Finished("tool_calls" if row.processor.called else "stop", usage)]
+        return [*last, Finished("tool_calls" if row.processor.has_tool_calls else "stop", usage)]
 
     def _new_call_id(self) -> str:
         return f"call_{next(self._numbers)}"

@@ -8,10 +8,11 @@ from typing import Any
 import openai
 import trio
 
-from greenroom.engine.parsers.registry import thinking_parser, tool_parser
+from greenroom.engine.parsers.registry import make_thinking_parser, make_tool_parser
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.model_outputs import extract_calls, extract_thought
 
 Said = tuple[str, str, list[tuple[str, Any]]]
 """Thought, text and calls of an answer."""
@@ -19,8 +20,8 @@ Said = tuple[str, str, list[tuple[str, Any]]]
 
 def expected(prompt: DemoPrompt) -> Said:
     """What a client is to see of the documented raw text."""
-    whole = thinking_parser("think_tag").extract(prompt.expected)
-    answer = tool_parser("hermes_json").extract(whole.text)
+    whole = extract_thought(make_thinking_parser("think_tag"), prompt.expected)
+    answer = extract_calls(make_tool_parser("hermes_json"), whole.text)
     calls = [(call.name, json.loads(call.arguments)) for call in answer.calls]
     return whole.reasoning or "", answer.text, calls
 

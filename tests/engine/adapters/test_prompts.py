@@ -14,7 +14,7 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.families import FAMILIES
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.parsers.registry import thinking_parser, tool_parser
+from greenroom.engine.parsers.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.tokenizer.control_tokens import CLOSE, OPEN
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
@@ -67,8 +67,8 @@ def refusal(adapter: Adapter, request: InferenceRequest) -> Any:
 def test_every_familys_default_parsers_exist() -> None:
     assert FAMILIES.keys() == set(get_args(Family))
     for family in FAMILIES.values():
-        assert tool_parser(family.tool_parser).parser_id == family.tool_parser
-        assert thinking_parser(family.thinking_parser).parser_id == family.thinking_parser
+        assert make_tool_parser(family.tool_parser).parser_id == family.tool_parser
+        assert make_thinking_parser(family.thinking_parser).parser_id == family.thinking_parser
 
 
 def test_a_record_with_an_unknown_parser_fails_to_load(folder: Folder) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from greenroom.engine.catalog.catalog import DEMO_ID, Catalog, CatalogEntry
 from greenroom.engine.catalog.download import download
-from greenroom.engine.catalog.hub_cache import cached_model, hub_cache
+from greenroom.engine.catalog.hub_cache import find_cached_model, hub_cache_folder
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hub_server import COMMIT, hub_server
 
@@ -120,7 +120,7 @@ def test_a_request_cannot_reach_other_folders(tmp_path: Path, model: str) -> Non
     catalog = Catalog((str(make_model(tmp_path / "named")),), cache=cache)
     missing(catalog, model)
     missing(catalog, str(tmp_path / "secret"))
-    assert cached_model(model, cache) is None
+    assert find_cached_model(model, cache) is None
 
 
 def test_only_complete_text_models_of_the_cache_are_listed(tmp_path: Path) -> None:
@@ -155,27 +155,27 @@ def test_the_main_snapshot_is_preferred_and_an_incomplete_one_passed_over(tmp_pa
     refs = tmp_path / "models--org--model" / "refs" / "main"
     for commit in (old, new):
         refs.write_text(commit)
-        folder = cached_model("org/model", tmp_path)
+        folder = find_cached_model("org/model", tmp_path)
         assert folder is not None
         assert folder.name == commit
     (tmp_path / "models--org--model" / "snapshots" / new / "config.json").unlink()
-    folder = cached_model("org/model", tmp_path)
+    folder = find_cached_model("org/model", tmp_path)
     assert folder is not None
     assert folder.name == old
     refs.write_text("../../../../secret")
-    assert cached_model("org/model", tmp_path) == folder
+    assert find_cached_model("org/model", tmp_path) == folder
 
 
 def test_the_cache_is_found_where_the_hub_library_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    assert hub_cache() == Path.home() / ".cache/huggingface/hub"
+    assert hub_cache_folder() == Path.home() / ".cache/huggingface/hub"
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert hub_cache() == Path("/xdg/huggingface/hub")
+    assert hub_cache_folder() == Path("/xdg/huggingface/hub")
     monkeypatch.setenv("HF_HOME", "~/hf")
-    assert hub_cache() == Path.home() / "hf/hub"
+    assert hub_cache_folder() == Path.home() / "hf/hub"
     monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
-    assert hub_cache() == Path("/elsewhere")
+    assert hub_cache_folder() == Path("/elsewhere")
 
 
 def test_a_hub_with_many_models_is_listed_quickly(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from greenroom.engine.grammar.call_formats import CALL_FORMATS
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher_state import Phase
-from greenroom.engine.parsers.base import Extraction
-from greenroom.engine.parsers.registry import tool_parser
+from greenroom.engine.parsers.registry import make_tool_parser
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import (
@@ -21,6 +20,7 @@ from greenroom.schemas.response_format import (
     ThoughtConstraint,
 )
 from greenroom.tests.support.grammar_walks import END, Grammars, validate
+from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
 
 WEATHER = Tool(
     "get_weather",
@@ -78,11 +78,11 @@ def either(request: pytest.FixtureRequest, grammars: Grammars, marked: Grammars)
     return grammars if request.param == "spelled" else marked
 
 
-def calls_of(call_format: str, text: str) -> Extraction:
-    extraction = tool_parser(call_format).extract(text, (WEATHER, CODE))
-    for call in extraction.calls:
+def calls_of(call_format: str, text: str) -> ExtractedCalls:
+    extracted = extract_calls(make_tool_parser(call_format), text, (WEATHER, CODE))
+    for call in extracted.calls:
         validate(SCHEMAS[call.name], call.arguments)
-    return extraction
+    return extracted
 
 
 def constrained(call_format: str, choice: ToolChoice, parallel: bool = True) -> Constraint:
@@ -94,9 +94,9 @@ def test_a_required_call_is_made_and_its_arguments_validate(either: Grammars, ca
     for seed in range(6):
         written = either.walk(constrained(call_format, REQUIRED), seed, eager={END: 0.5})
         assert written.stopped
-        extraction = calls_of(call_format, written.text)
-        assert extraction.calls
-        assert not extraction.text.strip()
+        extracted = calls_of(call_format, written.text)
+        assert extracted.calls
+        assert not extracted.text.strip()
 
 
 @pytest.mark.parametrize("call_format", CALL_FORMATS)
@@ -122,9 +122,9 @@ def test_under_auto_text_is_free_and_a_call_is_held(either: Grammars, call_forma
         assert not matcher.is_accepting
         written = either.walk(matcher, seed=3, eager={END: 1.0})
         assert written.stopped
-        extraction = calls_of(call_format, either.text([*opening, *written.tokens]))
-        assert len(extraction.calls) >= 1
-        assert extraction.text.strip() == "Let me see. {}"
+        extracted = calls_of(call_format, either.text([*opening, *written.tokens]))
+        assert len(extracted.calls) >= 1
+        assert extracted.text.strip() == "Let me see. {}"
 
 
 def test_a_model_without_a_marker_answers_or_calls(grammars: Grammars) -> None:
@@ -136,9 +136,9 @@ def test_a_model_without_a_marker_answers_or_calls(grammars: Grammars) -> None:
             start.accept_token(token)
         written = grammars.walk(start, seed, limit=400, eager={END: 0.3})
         assert written.stopped
-        extraction = calls_of("llama_json", grammars.text([*prefix, *written.tokens]))
-        called += bool(extraction.calls)
-        assert bool(extraction.calls) == bool(prefix)
+        extracted = calls_of("llama_json", grammars.text([*prefix, *written.tokens]))
+        called += bool(extracted.calls)
+        assert bool(extracted.calls) == bool(prefix)
     assert called == 10
 
 
@@ -218,10 +218,10 @@ def test_with_a_response_format_the_answer_is_either(grammars: Grammars) -> None
     for seed in range(20):
         written = grammars.walk(constraint, seed, eager={END: 0.9, "<tool_call>": 0.2})
         assert written.stopped
-        extraction = calls_of("hermes_json", written.text)
-        if not extraction.calls:
+        extracted = calls_of("hermes_json", written.text)
+        if not extracted.calls:
             validate(schema, written.text)
-        kinds.add(bool(extraction.calls))
+        kinds.add(bool(extracted.calls))
     assert kinds == {True, False}
 
 

@@ -3,26 +3,27 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.base import ParserEvent, collect_calls
-from greenroom.engine.parsers.registry import tool_parser
+from greenroom.engine.parsers.base import ParserEvent
+from greenroom.engine.parsers.registry import make_tool_parser
 from greenroom.schemas.messages import Tool
+from greenroom.tests.support.model_outputs import collect_calls, extract_calls
 
 CALL = "<tool_call>\n<function=look>\n<parameter=at>\nRome\n</parameter>\n</function>\n</tool_call>"
 JSON = '{"quoted": "' + CALL.replace("\n", "") + '"}'
 
 
 def read(text: str, piece: int) -> tuple[list[tuple[str, str]], str]:
-    stream = AnswerOrCalls(tool_parser("qwen3_coder")).new([Tool("look")])
+    stream = AnswerOrCalls(make_tool_parser("qwen3_coder")).new_stream([Tool("look")])
     events: list[ParserEvent] = []
     for start in range(0, len(text), piece):
         events += stream.feed(text[start : start + piece])
-    extraction = collect_calls([*events, *stream.finish()])
-    return [(call.name, call.arguments) for call in extraction.calls], extraction.text
+    extracted = collect_calls([*events, *stream.finish()])
+    return [(call.name, call.arguments) for call in extracted.calls], extracted.text
 
 
 @pytest.mark.parametrize("piece", [1, 3, 1_000])
 def test_a_call_counts_only_where_the_output_begins_with_one(piece: int) -> None:
-    assert tool_parser("qwen3_coder").extract(JSON, [Tool("look")]).calls
+    assert extract_calls(make_tool_parser("qwen3_coder"), JSON, [Tool("look")]).calls
     assert read(JSON, piece) == ([], JSON)
     assert read(f"\n {JSON}", piece) == ([], f"\n {JSON}")
     calls, _ = read(f"\n{CALL}", piece)

@@ -18,13 +18,13 @@ from greenroom.engine.parsers.base import (
     Release,
     ThoughtText,
     ToolCallStream,
-    collect_calls,
 )
 from greenroom.engine.parsers.json_scanner import JsonScanner
-from greenroom.engine.parsers.registry import THINKING_PARSERS, thinking_parser, tool_parser
+from greenroom.engine.parsers.registry import THINKING_PARSERS, make_thinking_parser, make_tool_parser
+from greenroom.tests.support.model_outputs import collect_calls, extract_thought
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 
-PARSERS = {parser_id: tool_parser(parser_id) for parser_id in [*WRITTEN, "null"]}
+PARSERS = {parser_id: make_tool_parser(parser_id) for parser_id in [*WRITTEN, "null"]}
 
 
 def merged(events: list[ParserEvent]) -> list[ParserEvent]:
@@ -43,7 +43,7 @@ def merged(events: list[ParserEvent]) -> list[ParserEvent]:
 
 def read(stream: ToolCallStream, pieces: list[str]) -> tuple[list[ParserEvent], int]:
     events = [event for piece in pieces for event in stream.feed(piece)]
-    return merged([*events, *stream.finish()]), stream.broken_calls
+    return merged([*events, *stream.finish()]), stream.malformed_calls
 
 
 def cut(text: str, borders: list[int]) -> list[str]:
@@ -73,9 +73,9 @@ def test_calls_do_not_depend_on_borders(parser_id: str, release: Release, data: 
     text = data.draw(outputs(parser_id))
     pieces = cut(text, data.draw(BORDERS))
     parser = PARSERS[parser_id]
-    whole = read(parser.new(TOOLS, release), [text])
-    assert read(parser.new(TOOLS, release), pieces) == whole
-    assert read(parser.new(TOOLS, release), list(text)) == whole
+    whole = read(parser.new_stream(TOOLS, release), [text])
+    assert read(parser.new_stream(TOOLS, release), pieces) == whole
+    assert read(parser.new_stream(TOOLS, release), list(text)) == whole
     found = collect_calls(whole[0])
     if not found.calls and release == "validated":
         assert found.text == text
@@ -89,13 +89,13 @@ THOUGHTS = ["<think>", "</think>", "<thi", "nk>", "</th", "\n", "\n\n", "  ", "w
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_thoughts_do_not_depend_on_borders(parser_id: str, starts_open: bool, data: st.DataObject) -> None:
-    parser = thinking_parser(parser_id)
+    parser = make_thinking_parser(parser_id)
     ((start, end),) = parser.markers or (("<think>", "</think>"),)
     fragments = [part.replace("<think>", start).replace("</think>", end) for part in THOUGHTS]
     text = "".join(data.draw(st.lists(st.sampled_from(fragments), max_size=10)))
-    whole = parser.extract(text, starts_open)
+    whole = extract_thought(parser, text, starts_open)
     for pieces in (cut(text, data.draw(BORDERS)), list(text)):
-        stream = parser.new(starts_open)
+        stream = parser.new_stream(starts_open)
         events = [event for piece in pieces for event in stream.feed(piece)] + stream.finish()
         thought = "".join(event.text for event in events if isinstance(event, ThoughtText))
         answer = "".join(event.text for event in events if isinstance(event, PlainText))
@@ -104,7 +104,7 @@ def test_thoughts_do_not_depend_on_borders(parser_id: str, starts_open: bool, da
 
 @pytest.mark.parametrize("parser_id", PARSERS)
 def test_ordinary_text_is_not_held_back(parser_id: str) -> None:
-    stream = PARSERS[parser_id].new(TOOLS)
+    stream = PARSERS[parser_id].new_stream(TOOLS)
     for piece in ["It", " is", " 3", "<", "4", " and", " a<t", "b", " [T", "ax", " <|x", "."]:
         begun = piece in ("<", " a<t", " [T", " <|x")
         shown = "".join(event.text for event in stream.feed(piece) if isinstance(event, PlainText))
@@ -112,7 +112,7 @@ def test_ordinary_text_is_not_held_back(parser_id: str) -> None:
 
 
 def test_whitespace_waits_for_what_follows() -> None:
-    stream = PARSERS["hermes_json"].new(TOOLS)
+    stream = PARSERS["hermes_json"].new_stream(TOOLS)
     assert stream.feed("Yes.\n") == [PlainText("Yes.")]
     assert stream.feed("\n") == []
     assert stream.feed("No") == [PlainText("\n\nNo")]
@@ -121,7 +121,7 @@ def test_whitespace_waits_for_what_follows() -> None:
 
 
 def test_a_call_is_handed_out_when_its_block_has_proved_right() -> None:
-    stream = PARSERS["hermes_json"].new(TOOLS)
+    stream = PARSERS["hermes_json"].new_stream(TOOLS)
     call = WRITTEN["hermes_json"]
     assert stream.feed(call[:-1]) == []
     name, arguments, end = stream.feed(call[-1])
@@ -131,7 +131,7 @@ def test_a_call_is_handed_out_when_its_block_has_proved_right() -> None:
 
 @pytest.mark.parametrize("parser_id", ["hermes_json", "glm4_xml", "llama_xml", "mistral"])
 def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
-    stream = PARSERS[parser_id].new(TOOLS, "immediate")
+    stream = PARSERS[parser_id].new_stream(TOOLS, "immediate")
     call = WRITTEN[parser_id]
     torn = call.index("Paris")
     begun = stream.feed("Well. " + call[:torn])
@@ -141,7 +141,7 @@ def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
 
 
 def test_a_call_that_is_cut_while_it_is_written_ends_there() -> None:
-    stream = PARSERS["hermes_json"].new(TOOLS, "immediate")
+    stream = PARSERS["hermes_json"].new_stream(TOOLS, "immediate")
     call = WRITTEN["hermes_json"]
     stream.feed(call[: call.index("Paris")])
     assert stream.finish() == [CallEnd()]

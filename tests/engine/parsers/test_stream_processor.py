@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.parsers.registry import thinking_parser, tool_parser
+from greenroom.engine.parsers.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.prepared_input import PreparedInput
@@ -29,7 +29,9 @@ def processor(
     tool_format: str = "hermes_json", thoughts: str = "think_tag", **prepared: Any
 ) -> StreamProcessor:
     given_input = PreparedInput((1,), frozenset(), 100, **{"tools": TOOLS, **prepared})
-    return StreamProcessor(tool_parser(tool_format), thinking_parser(thoughts), given_input, call_ids())
+    return StreamProcessor(
+        make_tool_parser(tool_format), make_thinking_parser(thoughts), given_input, call_ids()
+    )
 
 
 def joined(deltas: list[Delta]) -> list[Delta]:
@@ -65,8 +67,8 @@ def test_thought_text_and_parallel_calls() -> None:
         *whole_call(0),
         *whole_call(1),
     ]
-    assert stream.called
-    assert stream.broken_calls == 0
+    assert stream.has_tool_calls
+    assert stream.malformed_calls == 0
     assert stream.finish() == []
 
 
@@ -86,7 +88,7 @@ def test_text_is_shown_token_by_token() -> None:
 def test_a_call_inside_a_thought_is_part_of_the_thought() -> None:
     stream = processor(starts_in_thinking=True)
     assert run(stream, f"I could {CALL}") == [ReasoningDelta(f"I could {CALL}")]
-    assert not stream.called
+    assert not stream.has_tool_calls
 
 
 def test_a_thought_inside_a_call_is_part_of_the_call() -> None:
@@ -99,14 +101,14 @@ def test_a_thought_inside_a_call_is_part_of_the_call() -> None:
 def test_without_tools_calls_are_text() -> None:
     stream = processor(tools=())
     assert run(stream, f"{CALL}\n") == [TextDelta(f"{CALL}\n")]
-    assert not stream.called
+    assert not stream.has_tool_calls
 
 
 def test_a_call_to_another_tool_is_text_and_counted_and_logged_without_its_content() -> None:
     stream = processor(tools=(CLOCK,))
     with capture_logs() as logs:
         assert run(stream, f"Well:\n{CALL}\n") == [TextDelta(f"Well:\n{CALL}\n")]
-    assert (stream.called, stream.broken_calls) == (False, 1)
+    assert (stream.has_tool_calls, stream.malformed_calls) == (False, 1)
     assert [log["log_level"] for log in logs] == ["warning", "debug"]
     assert "Paris" not in str(logs[0])
 
@@ -152,7 +154,7 @@ def test_a_stop_string_counts_neither_in_a_thought_nor_in_a_call_nor_across_one(
 def test_what_comes_after_a_stop_string_in_the_same_piece_is_dropped() -> None:
     stream = processor(stop=("stop",))
     assert stream.feed(f"Go. stop {CALL}") == [TextDelta("Go. ")]
-    assert not stream.called
+    assert not stream.has_tool_calls
     assert stream.finish() == []
 
 
@@ -180,7 +182,7 @@ def test_tokens_that_only_look_like_a_thought_are_not_counted_as_one() -> None:
 
 def test_deltas_carry_the_choice_and_calls_may_be_shown_while_they_are_written() -> None:
     given_input = PreparedInput((1,), frozenset(), 100, tools=TOOLS)
-    parsers = tool_parser("hermes_json"), thinking_parser("null")
+    parsers = make_tool_parser("hermes_json"), make_thinking_parser("null")
     stream = StreamProcessor(*parsers, given_input, call_ids(), index=3, release="immediate")
     assert stream.feed("Hm.") == [TextDelta("Hm.", 3)]
     torn = CALL.index("Paris")
@@ -230,8 +232,8 @@ def test_deltas_do_not_depend_on_borders(
     for pieces in cuts:
         stream = processor(starts_in_thinking=starts_in_thinking, stop=stop, parse=parse)
         deltas = run(stream, pieces)
-        broken = stream.broken_calls if stream.stopped is None else 0
-        outcomes.append((deltas, stream.stopped, stream.called, broken))
+        broken = stream.malformed_calls if stream.stopped is None else 0
+        outcomes.append((deltas, stream.stopped, stream.has_tool_calls, broken))
         shown = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
         assert not any(string in shown for string in stop)
     assert outcomes[0] == outcomes[1] == outcomes[2]

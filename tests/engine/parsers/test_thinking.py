@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.base import PlainText, Thought, ThoughtText
-from greenroom.engine.parsers.registry import thinking_parser
+from greenroom.engine.parsers.base import PlainText, ThoughtText
+from greenroom.engine.parsers.registry import make_thinking_parser
+from greenroom.tests.support.model_outputs import ExtractedThought, extract_thought
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,7 @@ from greenroom.engine.parsers.registry import thinking_parser
     ],
 )
 def test_thought_and_answer(text: str, reasoning: str | None, answer: str) -> None:
-    assert thinking_parser("think_tag").extract(text) == Thought(reasoning, answer)
-    assert thinking_parser("think_tag").remove(text) == answer
+    assert extract_thought(make_thinking_parser("think_tag"), text) == ExtractedThought(reasoning, answer)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,9 @@ def test_thought_and_answer(text: str, reasoning: str | None, answer: str) -> No
     ],
 )
 def test_a_thought_that_the_template_opened(text: str, reasoning: str | None, answer: str) -> None:
-    assert thinking_parser("think_tag").extract(text, starts_open=True) == Thought(reasoning, answer)
+    assert extract_thought(make_thinking_parser("think_tag"), text, starts_open=True) == ExtractedThought(
+        reasoning, answer
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,8 +67,8 @@ def test_a_thought_that_the_template_opened(text: str, reasoning: str | None, an
     ],
 )
 def test_markers_that_mlx_lm_knows(parser_id: str, text: str) -> None:
-    parser = thinking_parser(parser_id)
-    assert parser.extract(text) == Thought("a", "b")
+    parser = make_thinking_parser(parser_id)
+    assert extract_thought(parser, text) == ExtractedThought("a", "b")
     assert parser.parser_id == parser_id
 
 
@@ -80,17 +82,19 @@ def test_our_markers_are_all_that_mlx_lm_knows() -> None:
     ours = {
         marker
         for name in ("think", "longcat_think", "think_start", "channel", "xtml")
-        for marker in thinking_parser(f"mlx_lm.{name}").markers[0]
+        for marker in make_thinking_parser(f"mlx_lm.{name}").markers[0]
     }
     assert set(re.findall(r'"(<[^"]*think[^"]*|<\|channel>thought)"', source)) <= ours
 
 
 def test_the_null_parser_knows_no_thoughts() -> None:
-    assert thinking_parser("null").extract("<think>a</think>b") == Thought(None, "<think>a</think>b")
+    assert extract_thought(make_thinking_parser("null"), "<think>a</think>b") == ExtractedThought(
+        None, "<think>a</think>b"
+    )
 
 
 def test_a_thought_is_shown_while_it_is_written() -> None:
-    stream = thinking_parser("think_tag").new()
+    stream = make_thinking_parser("think_tag").new_stream()
     assert not stream.in_thought
     assert stream.feed("<think>\n") == []
     assert stream.in_thought
@@ -99,11 +103,11 @@ def test_a_thought_is_shown_while_it_is_written() -> None:
     assert stream.feed(" two") == [ThoughtText(" < two")]
     assert stream.feed("\n</think>\n") == []
     assert not stream.in_thought
-    assert not stream.settled
+    assert not stream.thought_ended
     assert stream.feed("Four") == [PlainText("Four")]
-    assert stream.settled
+    assert stream.thought_ended
 
 
 def test_an_unknown_id_is_refused_with_those_that_exist() -> None:
     with pytest.raises(LookupError, match=r"'thinker'.*think_tag"):
-        thinking_parser("thinker")
+        make_thinking_parser("thinker")

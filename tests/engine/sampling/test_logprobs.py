@@ -261,11 +261,11 @@ def test_scores_of_what_a_stop_string_takes_are_not_told(tiny_model: TinyModel) 
 def test_tokens_spell_the_text(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     tokenizer = loaded(folder)[1].tokenizer
-    name = TokenNames(tokenizer.wrapped)
+    names = TokenNames(tokenizer.wrapped)
     text = "Über 日本 <|im_end|> \t\n ok"
     tokens = tokenizer.encode_rendered(text)
-    assert b"".join(name(token).bytes for token in tokens).decode() == text
-    assert name(10**6).bytes == b""
+    assert b"".join(names.look_up(token).bytes for token in tokens).decode() == text
+    assert names.look_up(10**6).bytes == b""
     assert sorted(byte_alphabet().values()) == list(range(256))
     assert len({*byte_alphabet()}) == 256
 
