@@ -1,41 +1,58 @@
 # Everything a fresh machine needs is Python 3.11 or newer and make; the rest is set up in .venv.
 PYTHON ?= python3
+VENV := .venv
 # MLX's build on Linux: cpu, cuda12 or cuda13 (ignored on a Mac).
 ACCELERATOR ?= cpu
-BIN := .venv/bin
-SYNC := $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR)
+# Those that `make test-all` looks for.
+VERSIONS := 3.11 3.12 3.13 3.14
+# Processes that share the tests, file by file; 0 runs all in one.
+JOBS := 2
+BIN := $(VENV)/bin
+SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR)
 
-.PHONY: run test soak lint types clean
+.PHONY: run test test-all soak lint types clean
 
-run: .venv/installed-$(ACCELERATOR)
+run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
 
-test: lint types .venv/developing-$(ACCELERATOR)
-	$(BIN)/pytest
+test: lint types $(VENV)/developing-$(ACCELERATOR)
+	$(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile
 
-soak: .venv/developing-$(ACCELERATOR)
+# On every Python from 3.11 up that is found, each with a virtual environment of its own.
+test-all:
+	@for version in $(VERSIONS); do \
+	    found=; \
+	    for python in python$$version ~/.pyenv/versions/$$version.*/bin/python; do \
+	        if "$$python" -c "" 2>/dev/null; then found=$$python; break; fi; \
+	    done; \
+	    if [ -z "$$found" ]; then echo "Python $$version: none found"; continue; fi; \
+	    echo "Python $$version: $$found"; \
+	    $(MAKE) test PYTHON="$$found" VENV=.venv-$$version || exit; \
+	done
+
+soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak
 
-lint: .venv/developing-$(ACCELERATOR)
+lint: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/developing-$(ACCELERATOR)
+types: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Greenroom needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
-	@echo "Setting up .venv (once; about a minute) ..."
-	@$(PYTHON) -m venv .venv
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.13,<0.14"
 
-.venv/installed-%: uv.lock pyproject.toml | $(BIN)/uv
+$(VENV)/installed-%: uv.lock pyproject.toml | $(BIN)/uv
 	@$(SYNC) --no-dev --inexact
 	@touch $@
 
-.venv/developing-%: uv.lock pyproject.toml | $(BIN)/uv
+$(VENV)/developing-%: uv.lock pyproject.toml | $(BIN)/uv
 	@$(SYNC)
-	@touch $@ .venv/installed-$*
+	@touch $@ $(VENV)/installed-$*

@@ -8,12 +8,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck
 
 from greenroom.tests.support import surroundings
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # The same examples in every run, however slow the machine; only `make soak` looks for new ones.
+    soak = config.option.markexpr == "soak"
+    hypothesis.settings.register_profile(
+        "greenroom",
+        derandomize=not soak,
+        database=None,
+        deadline=None,
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.function_scoped_fixture,
+        ],
+    )
+    hypothesis.settings.load_profile("greenroom")
     # With several workers this process runs no test, and hands its environment on to them as it is.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         home = Path(tempfile.mkdtemp(prefix="greenroom-tests-"))

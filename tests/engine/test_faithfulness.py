@@ -206,7 +206,7 @@ def hold(folder: Path, schedule: list[Visit], regime: Regime) -> int:
 
 
 @pytest.mark.parametrize("kind", FEW_KINDS)
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2)
 @given(schedule=st.lists(visits(), min_size=2, max_size=7), regime=regimes)
 def test_rows_are_mlx_lms_whoever_comes_and_goes(
     tiny_model: Callable[..., Path], kind: str, schedule: list[Visit], regime: Regime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -28,8 +29,26 @@ def uv(*arguments: str | Path, cwd: Path, **variables: str) -> None:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    uv("build", "--wheel", "--out-dir", folder, ROOT, cwd=folder)
+    # Built from a copy: setuptools writes beside what it reads, where other tests may be reading.
+    source = folder / "source"
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    uv("build", "--wheel", "--out-dir", folder, source, cwd=folder)
     return next(folder.glob("*.whl"))
+
+
+def test_versions_of_python_are_named_from_the_oldest_that_is_required() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [name.split(" :: ")[-1] for name in project["classifiers"] if " :: Python :: 3." in name]
+    oldest = int(project["requires-python"].removeprefix(">=3."))
+    assert named == [f"3.{minor}" for minor in range(oldest, oldest + len(named))]
+    line = next(
+        line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("VERSIONS := ")
+    )
+    assert set(named) <= set(line.split())
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in line
 
 
 def test_every_folder_with_code_is_a_listed_package() -> None:

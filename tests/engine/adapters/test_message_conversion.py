@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.adapters.adapter import Adapter
@@ -77,7 +77,7 @@ def said(messages: tuple[Message, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(data=st.data())
 def test_everything_said_reaches_the_model_in_order(
     adapter: Callable[[str], Adapter], name: str, data: st.DataObject

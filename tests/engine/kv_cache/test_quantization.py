@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -114,7 +114,7 @@ def rows_of(batch: BatchedQuantizedCache) -> list[np.ndarray[Any, Any]]:
     return [keys[row : row + 1][:, :, seen[row]] for row in range(len(seen))]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data(), bits=st.sampled_from(BITS), lengths=st.lists(LENGTHS, min_size=2, max_size=4))
 def test_rows_stay_what_they_are_whatever_a_batch_does(
     data: st.DataObject, bits: int, lengths: list[int]
@@ -164,7 +164,7 @@ def test_rows_are_those_of_mlx_lms_quantised_cache(tiny_model: TinyModel, kind: 
     check(folder, driver, CROWD)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3)
 @given(
     kind=st.sampled_from(KINDS),
     bits=st.sampled_from(BITS),

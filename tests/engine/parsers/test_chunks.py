@@ -67,7 +67,7 @@ BORDERS = st.lists(st.integers(0, 10_000), max_size=12)
 
 @pytest.mark.parametrize("release", ["validated", "immediate"])
 @pytest.mark.parametrize("parser_id", PARSERS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_calls_do_not_depend_on_borders(parser_id: str, release: Release, data: st.DataObject) -> None:
     text = data.draw(outputs(parser_id))
@@ -86,7 +86,7 @@ THOUGHTS = ["<think>", "</think>", "<thi", "nk>", "</th", "\n", "\n\n", "  ", "w
 
 @pytest.mark.parametrize("starts_open", [False, True])
 @pytest.mark.parametrize("parser_id", THINKING_PARSERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_thoughts_do_not_depend_on_borders(parser_id: str, starts_open: bool, data: st.DataObject) -> None:
     parser = make_thinking_parser(parser_id)

@@ -210,7 +210,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     parts=st.lists(st.sampled_from(PIECES), max_size=10),
     borders=st.lists(st.integers(0, 1_000), max_size=10),
