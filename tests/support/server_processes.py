@@ -1,4 +1,4 @@
-"""Servers in processes of their own, started as users start them."""
+"""The command line and its servers in processes of their own, started as users start them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,41 @@ from typing import Any
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 
 
-class Server:
+def run_greenroom(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run([*GREENROOM, *arguments], input=stdin, capture_output=True, text=True, timeout=600)
+
+
+class ServerProcess:
     """A server in a process of its own."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.seen: list[dict[str, Any]] = []
+        self.log: list[dict[str, Any]] = []
         self.address: str = self.wait_for("listening")["addresses"][0]
 
     def wait_for(self, name: str) -> dict[str, Any]:
         """Read the log up to an event; every line must be JSON."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.seen.append(json.loads(line))
-            if self.seen[-1]["event"] == name:
-                return self.seen[-1]
-        raise AssertionError(f"no {name} in {self.seen}")
+            self.log.append(json.loads(line))
+            if self.log[-1]["event"] == name:
+                return self.log[-1]
+        raise AssertionError(f"no {name} in {self.log}")
 
     def end(self, seconds: float = 60) -> int:
-        """The exit status; the rest of the log must be JSON and stdout empty."""
+        """Return the exit status; the rest of the log must be JSON and stdout empty."""
         out, err = self.process.communicate(timeout=seconds)
-        self.seen += [json.loads(line) for line in err.splitlines()]
+        self.log += [json.loads(line) for line in err.splitlines()]
         assert out == ""
         return self.process.returncode
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Server]:
+def serving(*arguments: str) -> Iterator[ServerProcess]:
     command = [*GREENROOM, "serve", "--port", "0", "--log-format", "json", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield Server(process)
+            yield ServerProcess(process)
         finally:
             process.kill()

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from greenroom.tests.support.server_processes import Server, serving
+from greenroom.tests.support.server_processes import ServerProcess, serving
 
 SYSTEM = "You answer in one word. " + " ".join(f"Rule {i}: never say {i * i}." for i in range(60))
 
 
-def ask(server: Server, *said: str, **fields: Any) -> tuple[str, int, int]:
+def ask(server: ServerProcess, *said: str, **fields: Any) -> tuple[str, int, int]:
     """Text, prompt tokens and cached tokens; what was said alternates between user and assistant."""
     turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
     messages = [{"role": "system", "content": SYSTEM}, *turns]

@@ -405,6 +405,12 @@ async def test_an_inherited_socket_is_served() -> None:
             drain.set()
 
 
+async def test_the_host_decides_on_which_addresses_it_listens() -> None:
+    async with running(make_app(), Settings(host="0.0.0.0")) as server:
+        assert server.address == f"http://0.0.0.0:{server.port}"
+        assert (await fetch(server, "GET", "/")).body == b"ok"
+
+
 async def test_a_name_with_several_addresses_gets_one_free_port() -> None:
     async with running(make_app(), Settings(host="localhost")) as server:
         assert server.port > 0

@@ -1,0 +1,103 @@
+"""`greenroom serve` as users run it: real processes, real signals, real clients."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from greenroom.tests.support.server_processes import GREENROOM, ServerProcess, serving
+from greenroom.tests.support.tiny_models import TinyModel
+
+CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
+
+
+def test_a_server_from_start_to_signal(tiny_model: TinyModel) -> None:
+    with serving(str(tiny_model("qwen3"))) as server:
+        assert server.process.pid == server.log[-1]["pid"]
+        with httpx.Client(base_url=server.address, timeout=600) as client:
+            body = {"model": "default", "max_tokens": 3, "messages": [{"role": "user", "content": "SECRET"}]}
+            assert client.post("/v1/chat/completions", json=body).json()["usage"]["completion_tokens"] == 3
+            assert client.post("/v1/chat/completions", json={**body, "model": "nope"}).status_code == 404
+            assert client.get("/nowhere").status_code == 404
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 0
+    events = {line["event"] for line in server.log}
+    assert "received" not in events  # of level debug
+    assert {"listening", "draining", "state changed", "request finished", "stopped"} <= events
+    assert "SECRET" not in json.dumps(server.log)
+
+
+def test_a_reader_that_stalls_does_not_outlast_the_shutdown_timeout(tiny_model: TinyModel) -> None:
+    with serving(str(tiny_model("qwen3")), "--shutdown-timeout", "2") as server, stalled_stream(server):
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 0
+
+
+def test_a_second_interrupt_ends_the_server_at_once(tiny_model: TinyModel) -> None:
+    with serving(str(tiny_model("qwen3"))) as server, stalled_stream(server):
+        server.process.send_signal(signal.SIGINT)
+        server.wait_for("draining")
+        server.process.send_signal(signal.SIGINT)
+        assert server.end() == 130  # at the end of the shutdown's time it would be 0
+
+
+@contextmanager
+def stalled_stream(server: ServerProcess) -> Iterator[None]:
+    """A client in the midst of an endless answer that has stopped reading."""
+    host, port = server.address.removeprefix("http://").split(":")
+    body = json.dumps({**CHAT, "model": "default", "stream": True, "max_tokens": 2000}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host, int(port)))
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        received = b""
+        while b'"content"' not in received:
+            received += client.recv(1024)
+        yield
+
+
+def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) -> None:
+    command = [*GREENROOM, "serve", str(tiny_model("qwen3")), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        said = next(line for line in process.stdout if line.strip().startswith("curl"))
+        words = shlex.split(said)
+        address, body = words[2], json.loads(words[-1])
+        with httpx.stream("POST", address, json={**body, "max_tokens": 2}, timeout=600) as response:
+            assert response.read().rstrip().endswith(b"data: [DONE]")
+        process.send_signal(signal.SIGINT)
+        assert "base_url" in process.stdout.read()
+        assert process.wait(60) == 0
+
+
+def test_flags_reach_the_server(tiny_model: TinyModel) -> None:
+    flags = (
+        *("--log-level", "debug", "--max-tokens", "3", "--temperature", "0", "--max-context", "64"),
+        *("--max-body-bytes", "2000", "--allowed-hosts", "greenroom.example"),
+        *("--allowed-origins", "https://chat.example"),
+    )
+
+    def chat(words: int = 1, **headers: str) -> httpx.Response:
+        body = {"model": "default", "messages": [{"role": "user", "content": "word " * words}]}
+        return httpx.post(f"{server.address}/v1/chat/completions", json=body, headers=headers, timeout=60)
+
+    with serving(str(tiny_model("qwen3")), *flags) as server:
+        first, second = chat(), chat()
+        assert first.json()["usage"]["completion_tokens"] == 3
+        assert first.json()["choices"] == second.json()["choices"]
+        assert chat(100).json()["error"]["code"] == "context_length_exceeded"
+        assert chat(1000).status_code == 413
+        assert chat(host="greenroom.example").status_code == 200
+        assert chat(host="other.example").status_code == 403
+        assert "access-control-allow-origin" in chat(origin="https://chat.example").headers
+        server.process.send_signal(signal.SIGTERM)
+        server.end()
+    assert "received" in {line["event"] for line in server.log}
