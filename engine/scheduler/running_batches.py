@@ -16,7 +16,7 @@ from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
 from greenroom.engine.scheduler.step_timer import StepTimer
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.engine.speculation.policy import DRAFT_LENGTHS
+from greenroom.engine.speculation.policy import MAX_DRAFT
 from greenroom.engine.speculation.speculation import Speculation
 
 _STEPS_PER_REARRANGEMENT = 32
@@ -65,7 +65,7 @@ class RunningBatches:
     @property
     def lookahead(self) -> int:
         """Tokens that may be drafted for the next step."""
-        return DRAFT_LENGTHS[-1] if self._speculation is not None and self._is_single_sequence else 0
+        return MAX_DRAFT if self._speculation is not None and self._is_single_sequence else 0
 
     @property
     def _draft_bytes(self) -> int:

@@ -12,8 +12,8 @@ import structlog
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.speculation.draft_model import DraftModel
-from greenroom.engine.speculation.policy import SpeculationPolicy
-from greenroom.engine.speculation.speculation import LookupDrafter, Speculation
+from greenroom.engine.speculation.prompt_lookup import PromptLookup
+from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
@@ -28,7 +28,7 @@ def load_speculation(
     abandoned: Callable[[], bool] = lambda: False,
     charge: Callable[[int], None] = lambda nbytes: None,
 ) -> Speculation | None:
-    """What drafts for this model; None if nothing does.
+    """Return what drafts for this model; None if nothing does.
 
     Args:
         model: The model that answers.
@@ -49,11 +49,11 @@ def load_speculation(
         log.info("no speculation", model=tokenizer.folder.name, reason="its cache cannot be trimmed")
         return None
     if mode == "lookup" or draft_model is None:
-        return Speculation(LookupDrafter(), SpeculationPolicy(LookupDrafter.guesses))
+        return Speculation(PromptLookup())
     draft = _load_draft(tokenizer, draft_model, settings, abandoned, charge)
     width = model(mx.array([[0]])).shape[-1]
     share = max(_bytes(draft) / _bytes(model), 1e-3)
-    return Speculation(DraftModel(draft, width, share), SpeculationPolicy(DraftModel.guesses, token=share))
+    return Speculation(DraftModel(draft, width, share))
 
 
 def _load_draft(

@@ -5,77 +5,69 @@ Known as prompt lookup decoding (Saxena, 2023).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as GenericSequence
 
-_SHORT, _LONG = 2, 3
-"""Tokens that have to be the same: the latest place with three in a row is better than with two."""
+import mlx.core as mx
+
+from greenroom.engine.sequences.sequence import Sequence
+
+_NGRAM = 3
+"""Tokens that have to be the same."""
 
 _AT_ONCE = 512
-"""Tokens of a prompt that are looked at in one step, so that a long one delays none."""
-
-_LENGTHS = (3, 5, 9)
-"""Tokens in a row that were the same, from which on the next ones are likelier to be."""
-
-KINDS = len(_LENGTHS) + 1
+"""Tokens of a prompt that are indexed in one step, so that a long one delays none."""
 
 
 class PromptLookup:
-    """Where prompt and answer said before what they say now; constant work for every token.
+    """Drafts the tokens that followed where prompt and answer said before what they say now.
 
-    Args:
-        prompt: Token ids, `[prompt]`.
+    Constant work for every token.
     """
 
-    def __init__(self, prompt: Sequence[int]) -> None:
-        self._tokens = list(prompt)
-        self._indexed = 0
+    nbytes = 0
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
         self._places: dict[tuple[int, ...], int] = {}
+        self._indexed = 0
 
-    def __len__(self) -> int:
-        return len(self._tokens)
+    def has_memory(self, reserve: Callable[[int], bool]) -> bool:
+        return True
 
-    def add(self, tokens: Sequence[int]) -> None:
-        """The answer has gone on."""
+    def begin(self, sequence: Sequence) -> None:
+        self.reset()
+        self._tokens = list(sequence.prompt)
+
+    def add(self, tokens: GenericSequence[int]) -> None:
         self._tokens += tokens
-        self._index()
+        end = min(len(self._tokens), self._indexed + _AT_ONCE)
+        for place in range(max(self._indexed, _NGRAM), end):  # what ends the text: once something follows
+            self._places[tuple(self._tokens[place - _NGRAM : place])] = place
+        self._indexed = max(self._indexed, end)
 
-    def find(self) -> tuple[int, int] | None:
-        """The place after the latest text like the end of this one, and what kind of match it is.
+    def can_draft(self) -> bool:
+        return self._place() is not None
 
-        Returns:
-            None if nothing is alike. Kinds are counted from 0; the higher, the longer the match.
-        """
-        if self._indexed < len(self._tokens):
-            return None
-        tokens = self._tokens
-        for count in (_LONG, _SHORT):
-            place = self._places.get(tuple(tokens[-count:]))
-            if place is not None:
-                return place, self._kind(place)
-        return None
+    def draft(self, count: int) -> mx.array:
+        return mx.array(self.lookup(count), dtype=mx.uint32)
 
-    def draft(self, place: int, count: int) -> list[int]:
-        """Tokens that followed there; where text and draft meet, the draft repeats itself."""
+    def lookup(self, count: int) -> list[int]:
+        """Return what followed the latest likeness; where text and draft meet, the draft repeats itself."""
+        place, tokens, length = self._place(), self._tokens, len(self._tokens)
         drafted: list[int] = []
-        tokens, length = self._tokens, len(self._tokens)
-        for at in range(place, place + count):
+        for at in range(place, place + count) if place is not None else ():
             drafted.append(tokens[at] if at < length else drafted[at - length])
         return drafted
 
-    def _index(self) -> None:
-        """Note places; what ends the text is noted once something follows."""
-        tokens, places = self._tokens, self._places
-        end = min(len(tokens), self._indexed + _AT_ONCE)
-        for place in range(max(self._indexed, 1), end):
-            if place >= _LONG:
-                places[tuple(tokens[place - _LONG : place])] = place
-            if place >= _SHORT:
-                places[tuple(tokens[place - _SHORT : place])] = place
-        self._indexed = end
+    def prefill(self) -> bool:
+        return False
 
-    def _kind(self, place: int) -> int:
-        tokens, end = self._tokens, len(self._tokens)
-        same = 0
-        while same < _LENGTHS[-1] and same < place and tokens[place - 1 - same] == tokens[end - 1 - same]:
-            same += 1
-        return sum(same >= length for length in _LENGTHS)
+    def reset(self) -> None:
+        self._tokens, self._places, self._indexed = [], {}, 0
+
+    def _place(self) -> int | None:
+        """The place after the latest text like the end of this one."""
+        if self._indexed < len(self._tokens):
+            return None
+        return self._places.get(tuple(self._tokens[-_NGRAM:]))

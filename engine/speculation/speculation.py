@@ -1,4 +1,4 @@
-"""Speculative decoding for a stream that is alone: when tokens are drafted, and what it was worth."""
+"""Speculative decoding for a sequence that is alone: when tokens are drafted, and what that was worth."""
 
 from __future__ import annotations
 
@@ -12,82 +12,44 @@ import mlx.core as mx
 
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import SpeculationPolicy
-from greenroom.engine.speculation.prompt_lookup import KINDS, PromptLookup
-from greenroom.engine.speculation.verification import Drafts, can_verify
+from greenroom.engine.speculation.verification import can_verify
 from greenroom.schemas.statistics import SpeculationStatistics
 
 
 class Drafter(Protocol):
-    """Knows, or guesses, how a text goes on."""
+    """Proposes how a text goes on."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of its caches."""
 
-    def has_memory(self, lend: Callable[[int], bool]) -> bool:
-        """Whether there is memory to draft, as far as any is needed."""
+    def has_memory(self, reserve: Callable[[int], bool]) -> bool:
+        """Return whether there is memory to draft, reserving what is missing."""
 
-    def begin(self, row: Sequence) -> None:
-        """Draft for this row from now on; its prompt is known, its answer is still to be added."""
-
-    def add(self, tokens: GenericSequence[int]) -> None:
-        """The answer has gone on."""
-
-    def propose(self) -> int | None:
-        """The kind of draft that could be made now; None if there is nothing to draft from."""
-
-    def draft(self, count: int) -> mx.array:
-        """That many tokens, `[count]` (uint32), which may be still under way."""
-
-    def prefill(self, policy: SpeculationPolicy) -> bool:
-        """Do a bounded piece of what has to be done before drafts can be offered; whether anything was."""
-
-    def reset(self) -> None:
-        """Free what belongs to the row."""
-
-
-class LookupDrafter:
-    """Drafts what followed where the text said the same before."""
-
-    guesses = (0.3, 0.5, 0.6, 0.7)
-    assert len(guesses) == KINDS
-    nbytes = 0
-
-    def __init__(self) -> None:
-        self._lookup = PromptLookup(())
-        self._place = 0
-
-    def has_memory(self, lend: Callable[[int], bool]) -> bool:
-        return True
-
-    def begin(self, row: Sequence) -> None:
-        self._lookup = PromptLookup(row.prompt)
+    def begin(self, sequence: Sequence) -> None:
+        """Draft for this sequence from now on; its prompt is known, its answer is still to be added."""
 
     def add(self, tokens: GenericSequence[int]) -> None:
-        self._lookup.add(tokens)
+        """Add tokens of the answer, drafted or not; do a bounded piece of what they ask for."""
 
-    def propose(self) -> int | None:
-        found = self._lookup.find()
-        if found is None:
-            return None
-        self._place, kind = found
-        return kind
+    def can_draft(self) -> bool:
+        """Return whether there is anything to draft from now."""
 
     def draft(self, count: int) -> mx.array:
-        return mx.array(self._lookup.draft(self._place, count), dtype=mx.uint32)
+        """Return that many tokens, `[count]` (uint32), which may be still under way."""
 
-    def prefill(self, policy: SpeculationPolicy) -> bool:
-        return False
+    def prefill(self) -> bool:
+        """Compute a bounded piece of the prompt, if that is worth it; return whether any was."""
 
     def reset(self) -> None:
-        self._lookup = PromptLookup(())
+        """Release what belongs to the sequence."""
 
 
-_Step = Literal["plain", "late", "other"] | Drafts
+_Step = Literal["plain", "unpipelined", "verifying", "other"]
 
 
 class Speculation:
-    """Decides at every step of a lone row whether to draft, and learns from how it went.
+    """Decides at every step of a lone sequence whether to draft, and records what came of it.
 
     A plain step is launched while the token before it is on its way; drafts can be made only once that token
     is known, so it is waited for where a draft is likely, and only there.
@@ -96,20 +58,23 @@ class Speculation:
         clock: Seconds.
 
     Attributes:
-        lend: Takes bytes of memory, if they are there.
+        reserve: Takes bytes of memory, if they are there.
     """
 
     def __init__(
-        self, drafter: Drafter, policy: SpeculationPolicy, clock: Callable[[], float] = time.perf_counter
+        self,
+        drafter: Drafter,
+        policy: SpeculationPolicy | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.reserve: Callable[[int], bool] = lambda nbytes: True
         self._drafter = drafter
-        self._policy = policy
+        self._policy = policy or SpeculationPolicy()
         self._clock = clock
-        self._row: Sequence | None = None
-        self._known = 0
+        self._sequence: Sequence | None = None
+        self._added = 0
         self._launched: deque[_Step] = deque()
-        self._arrived_at: float | None = None
+        self._last_arrival: float | None = None
         self._drafted = self._accepted = 0
 
     @property
@@ -121,85 +86,80 @@ class Speculation:
         """Return how many tokens were drafted so far, and how many of them were right."""
         return SpeculationStatistics(self._drafted, self._accepted)
 
-    def propose(self, row: Sequence, read: Callable[[], list[int]], waiting: bool) -> Drafts | None:
-        """Tokens to verify in the step that is about to be launched; None for a plain one.
+    def propose(self, sequence: Sequence, read: Callable[[], list[int]], in_flight: bool) -> mx.array | None:
+        """Return tokens to verify in the step that is about to be launched; None for a plain one.
 
         Args:
-            read: Waits for the tokens that the row has drawn and not taken yet.
-            waiting: Whether those are still under way.
+            read: Waits for the tokens that the sequence has sampled and not taken yet.
+            in_flight: Whether those are still under way.
         """
-        if waiting and not self._launched:  # launched beside others
+        if in_flight and not self._launched:  # launched beside others
             self._launched.append("other")
-        drafts, step = self._decide(row, read, waiting)
+        drafts, step = self._propose(sequence, read, in_flight)
         self._launched.append(step)
         return drafts
 
     def record_step(self) -> None:
-        """The token of a plain step is known."""
+        """Record that the token of a step without drafts is known."""
         milliseconds, step = self._interval()
         if milliseconds is None:
             return
         if step == "plain":
-            self._policy.plain(milliseconds)
-        elif step == "late":
-            self._policy.late(milliseconds)
+            self._policy.record_step(milliseconds)
+        elif step == "unpipelined":
+            self._policy.record_unpipelined(milliseconds)
 
-    def record_verified(self, drafts: Drafts, accepted: int) -> None:
-        """The tokens of a step that verified drafts are known."""
-        self._drafted += drafts.count
+    def record_verified(self, drafted: int, accepted: int) -> None:
+        """Record that the tokens of a step that verified drafts are known."""
+        self._drafted += drafted
         self._accepted += accepted
         milliseconds, _ = self._interval()
-        self._policy.verified(drafts.kind, drafts.count, accepted, milliseconds)
+        self._policy.record_draft(drafted, accepted, milliseconds)
 
     def pause(self) -> None:
-        """The next steps are none of a lone row: what they take says nothing."""
+        """Measure nothing of the next steps, which are not those of a lone sequence."""
         self._launched.clear()
-        self._arrived_at = None
+        self._last_arrival = None
 
     def reset(self) -> None:
-        """Nothing decodes any more."""
+        """Release what belongs to the sequence."""
         self.pause()
-        self._row = None
+        self._sequence = None
         self._drafter.reset()
 
-    def _decide(
-        self, row: Sequence, read: Callable[[], list[int]], waiting: bool
-    ) -> tuple[Drafts | None, _Step]:
-        if not can_verify(row):
-            return None, "plain" if waiting else "late"
-        self._follow(row, [])
+    def _propose(
+        self, sequence: Sequence, read: Callable[[], list[int]], in_flight: bool
+    ) -> tuple[mx.array | None, _Step]:
+        without: _Step = "plain" if in_flight else "unpipelined"
+        if not can_verify(sequence):
+            return None, without
+        self._update(sequence, [])
         if not self._drafter.has_memory(self.reserve):
-            return None, "plain" if waiting else "late"
-        # The token that is being drawn is not known yet; whether there is a draft before it tells enough.
-        most = row.max_tokens - row.sampled - 1
-        if waiting and not self._count(most):
-            return None, "other" if self._drafter.prefill(self._policy) else "plain"
+            return None, without
+        # The token in flight is not known yet; whether there is a draft before it tells enough.
+        count = self._policy.draft_length(sequence.max_tokens - sequence.sampled - 1)
+        if in_flight and not (count and self._drafter.can_draft()):
+            return None, "other" if count and self._drafter.prefill() else "plain"
         unread = read()
-        if unread and unread[-1] in row.stop_token_ids:
-            return None, "late"
-        self._follow(row, unread)
-        kind, count = self._drafter.propose(), self._count(most)
-        if kind is None or not count:
-            return None, "late"
-        drafts = Drafts(self._drafter.draft(count), kind)
-        return drafts, drafts
+        if unread and unread[-1] in sequence.stop_token_ids:
+            return None, "unpipelined"
+        self._update(sequence, unread)
+        if not count or not self._drafter.can_draft():
+            return None, "unpipelined"
+        return self._drafter.draft(count), "verifying"
 
-    def _count(self, most: int) -> int:
-        kind = self._drafter.propose()
-        return 0 if kind is None else self._policy.choose(kind, most)
-
-    def _follow(self, row: Sequence, unread: list[int]) -> None:
-        """Tell the drafter what is new."""
-        if self._row is not row:
-            self._row, self._known = row, 0
-            self._drafter.begin(row)
-        new = (row.answer[self._known :] + unread)[max(0, self._known - len(row.answer)) :]
-        self._known += len(new)
+    def _update(self, sequence: Sequence, unread: list[int]) -> None:
+        """Give the drafter what is new."""
+        if self._sequence is not sequence:
+            self._sequence, self._added = sequence, 0
+            self._drafter.begin(sequence)
+        new = (sequence.answer[self._added :] + unread)[max(0, self._added - len(sequence.answer)) :]
+        self._added += len(new)
         self._drafter.add(new)
 
     def _interval(self) -> tuple[float | None, _Step]:
-        """Milliseconds since the tokens before, and what was launched for these."""
+        """Return the milliseconds since the tokens before, and what was launched for these."""
         step: _Step = self._launched.popleft() if self._launched else "other"
         now = self._clock()
-        before, self._arrived_at = self._arrived_at, now
+        before, self._last_arrival = self._last_arrival, now
         return (None if before is None else (now - before) * 1e3), step

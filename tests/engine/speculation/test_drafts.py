@@ -16,7 +16,6 @@ from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.draft_model import DraftModel
 from greenroom.engine.speculation.loading import load_speculation
-from greenroom.engine.speculation.policy import SpeculationPolicy
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.events import Finished, Usage
 from greenroom.schemas.generation import GenerationParameters
@@ -54,9 +53,8 @@ class Clocked:
 
 def drafting(folder: Path, share: float = 0.05) -> Speculation:
     """Drafts by that model, on a simulated clock."""
-    policy = SpeculationPolicy(DraftModel.guesses, token=share)
     model = Clocked(loaded(folder)[0], share)
-    return Speculation(DraftModel(model, VOCABULARY, share), policy, clock=model.now)
+    return Speculation(DraftModel(model, VOCABULARY, share), clock=model.now)
 
 
 def answer(

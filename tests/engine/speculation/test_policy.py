@@ -8,9 +8,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from greenroom.engine.speculation.acceptance import Acceptance
 from greenroom.engine.speculation.policy import SpeculationPolicy
-from greenroom.engine.speculation.prompt_lookup import PromptLookup
 
 
 @attrs.define
@@ -40,11 +38,11 @@ class Stream:
         began, target = self.now, self.tokens + tokens
         while self.tokens < target:
             noise = chance.lognormvariate(0, 0.1)
-            count = policy.choose(0, 1000) if chance.random() < self.match else 0
+            count = policy.draft_length(1000) if chance.random() < self.match else 0
             if not count:
                 self.now += self.step * noise
                 self.tokens += 1
-                policy.plain(self.step * noise)
+                policy.record_step(self.step * noise)
                 continue
             accepted = 0
             while accepted < count and chance.random() < self.likely:
@@ -53,11 +51,11 @@ class Stream:
             self.now += spent
             self.tokens += accepted + 1
             self.drafted += count
-            policy.verified(0, count, accepted, spent)
+            policy.record_draft(count, accepted, spent)
             if chance.random() < 0.5:
                 self.now += self.step + self.late
                 self.tokens += 1
-                policy.late(self.step + self.late)
+                policy.record_unpipelined(self.step + self.late)
         return self.step * tokens / (self.now - began)
 
 
@@ -72,16 +70,16 @@ def steep(count: int) -> float:
 
 
 def test_long_drafts_where_they_are_right_and_cheap() -> None:
-    policy = SpeculationPolicy([0.5])
+    policy = SpeculationPolicy()
     stream = Stream(1.0, flat, likely=0.97)
     stream.run(policy, 200)
     assert stream.run(policy, 2000) > 3
-    assert policy.choose(0, 1000) >= 8
-    assert policy.choose(0, 3) == 3
+    assert policy.draft_length(1000) >= 8
+    assert policy.draft_length(3) == 3
 
 
 def test_short_drafts_where_they_are_often_wrong() -> None:
-    policy = SpeculationPolicy([0.5])
+    policy = SpeculationPolicy()
     stream = Stream(1.0, flat, likely=0.5)
     stream.run(policy, 500)
     assert stream.run(policy, 2000) > 1.2
@@ -92,14 +90,14 @@ def test_short_drafts_where_they_are_often_wrong() -> None:
 def test_a_stream_for_which_drafts_never_pay_loses_next_to_nothing(
     cost: Callable[[int], float], likely: float
 ) -> None:
-    policy = SpeculationPolicy([0.7])
+    policy = SpeculationPolicy()
     stream = Stream(1.0, cost, likely)
     stream.run(policy, 200)
     assert stream.run(policy, 5000) > 0.98
 
 
 def test_drafts_come_back_when_they_pay_again() -> None:
-    policy = SpeculationPolicy([0.7])
+    policy = SpeculationPolicy()
     stream = Stream(1.0, flat, likely=0.0)
     stream.run(policy, 2000)
     stream.likely = 0.95
@@ -107,7 +105,7 @@ def test_drafts_come_back_when_they_pay_again() -> None:
 
 
 def test_a_machine_that_becomes_slow_at_passes_is_noticed() -> None:
-    policy = SpeculationPolicy([0.7])
+    policy = SpeculationPolicy()
     stream = Stream(1.0, flat, likely=0.6)
     stream.run(policy, 1000)
     stream.cost = steep
@@ -116,58 +114,9 @@ def test_a_machine_that_becomes_slow_at_passes_is_noticed() -> None:
 
 
 def test_plain_steps_that_become_slower_are_measured_among_drafts() -> None:
-    policy = SpeculationPolicy([0.7])
+    policy = SpeculationPolicy()
     stream = Stream(1.0, flat, likely=0.99)
     stream.run(policy, 2000)
     stream.step, stream.cost = 3.0, lambda count: 3 * flat(count)
     stream.run(policy, 10000)
     assert policy.step_ms == pytest.approx(3.0, rel=0.3)
-
-
-def test_acceptance_is_learnt_by_place() -> None:
-    acceptance = Acceptance(0.5, 4)
-    for _ in range(50):
-        acceptance.observe(4, 2)
-    assert acceptance.expected(1) == pytest.approx(1, abs=0.1)
-    assert acceptance.expected(2) == pytest.approx(2, abs=0.2)
-    assert acceptance.expected(4) == pytest.approx(2, abs=0.3)
-
-
-def found(lookup: PromptLookup, count: int = 6) -> tuple[list[int], int] | None:
-    lookup.add([])
-    match = lookup.find()
-    return None if match is None else (lookup.draft(match[0], count), match[1])
-
-
-def test_lookup_finds_what_followed_the_latest_likeness() -> None:
-    assert found(PromptLookup([1, 2, 3, 4])) is None
-    assert found(PromptLookup([1, 2, 3, 4, 5, 6, 7, 1, 2, 3])) == ([4, 5, 6, 7, 1, 2], 1)
-    assert found(PromptLookup([1, 2, 3, 4, 1, 2, 3, 9, 1, 2, 3]), 2) == ([9, 1], 1)
-    assert found(PromptLookup([7, 2, 3, 4, 9, 2, 3]), 2) == ([4, 9], 0)
-    assert found(PromptLookup([1, 2, 3, 4, 8, 2, 3, 9, 1, 2, 3]), 1) == ([4], 1)
-
-
-def test_a_loop_is_drafted_on_beyond_its_end() -> None:
-    assert found(PromptLookup([5, 6, 7, 5, 6, 7, 5, 6, 7])) == ([5, 6, 7, 5, 6, 7], 2)
-    assert found(PromptLookup([5] * 12)) == ([5] * 6, 3)
-
-
-def test_lookup_goes_on_with_the_answer() -> None:
-    lookup = PromptLookup([1, 2, 3, 4])
-    for token in (9, 1, 2):
-        lookup.add([token])
-    assert found(lookup, 3) == ([3, 4, 9], 0)
-    lookup.add([3, 7])
-    assert found(lookup) is None
-    lookup.add([1, 2, 3])
-    assert found(lookup, 1) == ([7], 1)
-
-
-def test_a_long_prompt_is_looked_at_piece_by_piece() -> None:
-    lookup = PromptLookup([*range(3000), 10, 11, 12])
-    pieces = 0
-    while lookup.find() is None:
-        lookup.add([])
-        pieces += 1
-    assert pieces > 3
-    assert found(lookup, 2) == ([13, 14], 1)

@@ -14,8 +14,8 @@ import pytest
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.speculation.policy import SpeculationPolicy
-from greenroom.engine.speculation.speculation import LookupDrafter, Speculation
+from greenroom.engine.speculation.prompt_lookup import PromptLookup
+from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.events import Finished, TextDelta, TokenLogprob
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.tests.support.text_engines import Driver, expected, loaded
@@ -32,8 +32,7 @@ def rarely(*cases: Any) -> list[Any]:
 def lookup() -> Speculation:
     """As it is where verifying a draft takes no longer than a plain step: each token arrives a tick later."""
     ticks = itertools.count()
-    policy = SpeculationPolicy(LookupDrafter.guesses)
-    return Speculation(LookupDrafter(), policy, clock=lambda: next(ticks) / 1000)
+    return Speculation(PromptLookup(), clock=lambda: next(ticks) / 1000)
 
 
 def finished(driver: Driver, request: str) -> Finished:
