@@ -27,7 +27,7 @@ async def serve(
         drain: Set it to stop: listeners and idle connections close at once, answers that are
             under way get their share of `settings.shutdown_timeout`, what is left is cut.
         sockets: Listening sockets that were inherited; otherwise `settings.host` and `.port` are bound.
-        task_status: Is told the addresses (`http://127.0.0.1:8000`) once connections are accepted.
+        task_status: Gets the addresses (`http://127.0.0.1:8000`) once connections are accepted.
 
     Raises:
         OSError: The address cannot be bound.

@@ -90,7 +90,7 @@ def parse_answer(response: RecordedResponse) -> Answer:
 
 
 def _chunks(response: RecordedResponse) -> Iterator[tuple[float, dict[str, Any]]]:
-    """The JSON documents of the server-sent events.
+    """Yield the JSON documents of the server-sent events, with their arrivals.
 
     Raises:
         ValueError: The server refused, or did not send JSON.

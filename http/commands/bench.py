@@ -10,70 +10,19 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
+
+from greenroom.http.commands.bench_plan import SCENARIOS, BenchPlan, is_url, open_targets
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from greenroom.http.bench.report import Results
-    from greenroom.http.bench.scenario import Scenario
-    from greenroom.http.bench.target_server import TargetServer
 
 Command = Callable[..., None]
-SCENARIOS = ("streams", "mixed", "long-prompt", "shared-prompt", "conversation")
 
 
-@attrs.frozen
-class Plan:
-    """What the user asked to measure."""
-
-    target: str
-    model: str | None
-    against: str | None
-    scenario: tuple[str, ...]
-    concurrency: tuple[int, ...]
-    requests: int
-    beside: int
-    long_tokens: int
-    turns: int
-    tokens: int
-    prompt_words: int
-    repeats: int
-    seed: int | None
-    extra: dict[str, Any]
-    bare: bool
-    serve: tuple[str, ...]
-
-    @property
-    def is_url(self) -> bool:
-        return _is_url(self.target)
-
-    def scenarios(self) -> list[Scenario]:
-        """Return the scenarios in the order in which they were named."""
-        from greenroom.http.bench.scenarios.conversation import Conversation
-        from greenroom.http.bench.scenarios.long_prompt import LongPrompt
-        from greenroom.http.bench.scenarios.mixed import Mixed
-        from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
-        from greenroom.http.bench.scenarios.streams import Streams
-
-        tokens, words = self.tokens, self.prompt_words
-        known: dict[str, list[Scenario]] = {
-            "streams": [Streams(streams, tokens, words) for streams in self.concurrency],
-            "mixed": [Mixed(self.requests, tokens, words)],
-            "long-prompt": [LongPrompt(self.beside, self.long_tokens, stream_words=words)],
-            "shared-prompt": [SharedPrompt(self.long_tokens)],
-            "conversation": [Conversation(self.turns, tokens, words)],
-        }
-        names = SCENARIOS if "all" in self.scenario else dict.fromkeys(self.scenario)
-        return [scenario for name in names for scenario in known[name]]
-
-
-def _is_url(text: str) -> bool:
-    return text.startswith(("http://", "https://"))
-
-
-def _numbers(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+def _parse_counts(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -83,7 +32,7 @@ def _numbers(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[
     return numbers
 
 
-def _object(_ctx: click.Context, _option: click.Parameter, text: str) -> dict[str, Any]:
+def _parse_fields(_ctx: click.Context, _option: click.Parameter, text: str) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except ValueError as problem:
@@ -93,13 +42,13 @@ def _object(_ctx: click.Context, _option: click.Parameter, text: str) -> dict[st
     return fields
 
 
-def _url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    if text is not None and not _is_url(text):
+def _check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    if text is not None and not is_url(text):
         raise click.BadParameter("must be an address like http://127.0.0.1:8000")
     return text
 
 
-def _picture(_ctx: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
+def _check_picture(_ctx: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
     """Refuse a picture that could not be drawn before anything is measured."""
     from greenroom.http.bench import plot
 
@@ -120,7 +69,7 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
 @click.argument("target", metavar="URL|MODEL")
 @click.option("--model", help="Model to ask for at URL (default: the first that the server lists).")
 @click.option(
-    "--against", callback=_url, metavar="URL", help="Another server, measured in turns with the first."
+    "--against", callback=_check_url, metavar="URL", help="Another server, measured in turns with the first."
 )
 @click.option(
     "--scenario",
@@ -134,7 +83,7 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
     "--concurrency",
     default="1,8,16",
     show_default=True,
-    callback=_numbers,
+    callback=_parse_counts,
     help="streams: numbers of streams at once.",
 )
 @_count("--requests", 16, "mixed: requests at once.")
@@ -146,7 +95,7 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
 @_count("--repeats", 7, "Runs that count, after those that warm up.")
 @click.option("--seed", type=int, help="Repeat the prompts of an earlier run (default: new ones).")
 @click.option(
-    "--extra", default="{}", callback=_object, metavar="JSON", help="Fields to add to every request."
+    "--extra", default="{}", callback=_parse_fields, metavar="JSON", help="Fields to add to every request."
 )
 @click.option("--bare/--no-bare", default=True, help="With MODEL: also run mlx-lm's bare loops.")
 @click.option("--serve", "serve", multiple=True, metavar="OPTION", help="With MODEL: option for `serve`.")
@@ -155,7 +104,7 @@ def _count(name: str, default: int, meaning: str) -> Callable[[Command], Command
     "--plot",
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    callback=_picture,
+    callback=_check_picture,
     metavar="FILE.png",
     help="Draw the results, a panel for each scenario.",
 )
@@ -189,7 +138,7 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
     from greenroom.http.process.log_configuration import configure_logging
 
     configure_logging("console", "error")
-    chosen = Plan(**plan)
+    chosen = BenchPlan(**plan)
     try:
         model, results = trio.run(_measure, chosen, Console(stderr=True))
         _print_report(results, model, as_json, picture)
@@ -201,38 +150,16 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
     sys.exit(1 if any(result.errors for row in results for result in row) else 0)
 
 
-async def _measure(plan: Plan, console: Console) -> tuple[str, Results]:
+async def _measure(plan: BenchPlan, console: Console) -> tuple[str, Results]:
     from greenroom.http.bench.measurement import Measurement
     from greenroom.http.bench.prompts import Prompts
 
     with console.status("starting") as status:
         async with AsyncExitStack() as stack:
-            targets = await _open_targets(plan, stack)
+            targets = await open_targets(plan, stack)
             measurement = Measurement(targets, Prompts(plan.seed), plan.repeats, status.update)
             results = [await measurement.measure(scenario) for scenario in plan.scenarios()]
             return targets[0].client.endpoint.model, results
-
-
-async def _open_targets(plan: Plan, stack: AsyncExitStack) -> list[TargetServer]:
-    from greenroom.http.bench.load_client import LoadClient, find_endpoint
-    from greenroom.http.bench.local_processes import open_bare_loops, open_local_server
-    from greenroom.http.bench.response_recorder import open_response_recorder
-    from greenroom.http.bench.target_server import TargetServer
-
-    address, pid, loops = plan.target, None, None
-    if not plan.is_url:
-        server = await stack.enter_async_context(open_local_server(plan.target, plan.serve))
-        address, pid = server.address, server.pid
-        if plan.bare:
-            loops = await stack.enter_async_context(open_bare_loops(plan.target))
-    key = os.environ.get("OPENAI_API_KEY", "none")
-    recorder = await stack.enter_async_context(open_response_recorder())
-    target = await find_endpoint(address, plan.model, key, plan.extra)
-    targets = [TargetServer(LoadClient(target, recorder), pid, loops)]
-    if plan.against is not None:
-        other = await find_endpoint(plan.against, None, key, plan.extra)
-        targets.append(TargetServer(LoadClient(other, recorder)))
-    return targets
 
 
 def _print_report(results: Results, model: str, as_json: bool, picture: Path | None) -> None:

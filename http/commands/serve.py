@@ -81,7 +81,7 @@ async def _serve(settings: Settings, shutdown: Shutdown) -> None:
 
 
 async def _serve_until_drained(system: System, settings: Settings, drain: trio.Event) -> OSError | None:
-    """Serve until `drain` is set and what was accepted has ended; returns why the address cannot be had."""
+    """Serve until `drain` is set and what was accepted has ended; return why the address cannot be bound."""
     import structlog
     import trio
 
@@ -103,7 +103,7 @@ async def _serve_until_drained(system: System, settings: Settings, drain: trio.E
 
 
 def welcome(address: str, settings: Settings) -> str:
-    """What a person needs next: the address, a line to paste, and where to go from here."""
+    """Return what a person needs next: the address, a line to paste, and where to go from here."""
     for anywhere in ("//0.0.0.0", "//[::]"):
         address = address.replace(anywhere, "//127.0.0.1")
     body = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "stream": True}

@@ -96,25 +96,31 @@ async def open_server(
 
 async def _events(response: httpx.Response, url: str) -> AsyncIterator[InferenceEvent]:
     usage = Usage(0, 0)
+    failure: Failed | None = None
     try:
         if response.status_code != 200:
             yield Failed(_problem(response.status_code, await response.aread()))
             return
         async for line in response.aiter_lines():
-            if not line.startswith("data:") or line.endswith("[DONE]"):
+            # What follows a failure is read but ignored: httpx leaves generators open when it is left midway.
+            if failure is not None or not line.startswith("data:") or line.endswith("[DONE]"):
                 continue
-            chunk = json.loads(line[5:])
+            try:
+                chunk = json.loads(line[5:])
+            except ValueError as problem:
+                failure = _unreachable(url, problem)
+                continue
             if "error" in chunk:
-                yield Failed(_problem(500, line[5:].encode()))
-                return
+                failure = Failed(_problem(500, line[5:].encode()))
+                continue
             if chunk.get("usage"):
                 usage = Usage(chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"])
             for choice in chunk.get("choices", ()):
                 for event in _deltas(choice.get("delta", {})):
                     yield event
-        yield Finished("stop", usage)
-    except (httpx.HTTPError, ValueError) as problem:
-        yield _unreachable(url, problem)
+        yield failure or Finished("stop", usage)
+    except httpx.HTTPError as problem:
+        yield failure or _unreachable(url, problem)
 
 
 def _deltas(delta: Mapping[str, Any]) -> Iterator[InferenceEvent]:

@@ -1,0 +1,74 @@
+"""Answers of other servers, as `greenroom chat --url` reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.http.terminal.answer_sources import open_server
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
+from greenroom.schemas.messages import Message, TextPart
+from greenroom.tests.support.bench_servers import Respond, chunked, delta, event, server
+
+CONVERSATION = (Message("system", (TextPart("Be brief."),)), Message("user", (TextPart("Hello"),)))
+
+
+async def ask(respond: Respond, model: str | None = None) -> tuple[list[InferenceEvent], dict[str, Any]]:
+    """Return the events of one answer, and the body that the server was sent."""
+    parameters, options = {"temperature": 0.5}, {"enable_thinking": False}
+    with server(respond) as (address, bodies):
+        async with (
+            open_server(f"{address}/v1", model, parameters, options) as answer,
+            answer(CONVERSATION) as events,
+        ):
+            return [event async for event in events], bodies[0]
+
+
+async def test_thinking_text_and_usage_arrive_as_events() -> None:
+    usage = event(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 2})
+    deltas = (delta(reasoning_content="hm"), delta(reasoning="hm"), delta(content="Hi"))
+    events, _ = await ask(lambda _body: chunked(*deltas, usage, b"data: [DONE]\n\n"))
+    assert events == [
+        ReasoningDelta("hm"),
+        ReasoningDelta("hm"),
+        TextDelta("Hi"),
+        Finished("stop", Usage(5, 2)),
+    ]
+
+
+async def test_the_request_carries_conversation_parameters_and_template_options() -> None:
+    for model, named in ((None, "default"), ("qwen3", "qwen3")):
+        _, body = await ask(lambda _body: chunked(b"data: [DONE]\n\n"), model)
+        assert body["messages"] == [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hello"},
+        ]
+        assert (body["model"], body["temperature"], body["stream"]) == (named, 0.5, True)
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+REFUSAL = b'{"error": {"message": "no such model"}}'
+
+
+@pytest.mark.parametrize(
+    ("pieces", "detail"),
+    [
+        ([b"HTTP/1.1 404 No\r\nContent-Length: %d\r\n\r\n%b" % (len(REFUSAL), REFUSAL)], "no such model"),
+        ([b"HTTP/1.1 502 No\r\nContent-Length: 3\r\n\r\noh!"], "oh!"),
+        ([*chunked(delta(content="a"), event(error={"message": "it broke"}))], "it broke"),
+        ([*chunked(delta(content="a"))][:-1], "peer closed connection"),
+        ([*chunked(b"data: {nonsense\n\n")], "Expecting property name"),
+    ],
+)
+async def test_an_answer_that_goes_wrong_ends_with_the_reason(pieces: list[bytes], detail: str) -> None:
+    events, _ = await ask(lambda _body: iter(pieces))
+    assert isinstance(events[-1], Failed)
+    assert detail in events[-1].problem.detail
+
+
+async def test_a_server_that_does_not_listen_is_named() -> None:
+    async with open_server("http://127.0.0.1:1", None, {}, {}) as answer, answer(CONVERSATION) as events:
+        [failed] = [event async for event in events]
+    assert isinstance(failed, Failed)
+    assert "http://127.0.0.1:1" in failed.problem.detail
