@@ -1,4 +1,4 @@
-"""Servers on real sockets, and clients that speak to them byte by byte."""
+"""Servers on real sockets, and clients that write requests byte by byte."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         port = urlsplit(self.address).port
         assert port
         return port
@@ -46,7 +46,7 @@ class Server:
 async def running(
     app: ASGIFramework, settings: Settings, send_timeout: float = SEND_TIMEOUT
 ) -> AsyncIterator[Server]:
-    """Any application behind our accept loop, on a free port."""
+    """Serve an application with our accept loop, on a free port."""
     settings = attrs.evolve(settings, port=0)
     loop = AcceptLoop(app, settings, send_timeout, PROTOCOLS[0].error_members)
     drain, stopped = trio.Event(), trio.Event()
@@ -70,7 +70,7 @@ class Served:
 
     @property
     def base_url(self) -> str:
-        """What an OpenAI client is told."""
+        """The address for OpenAI's clients."""
         return f"{self.server.address}/v1"
 
 
@@ -82,7 +82,7 @@ async def serving(
     status_timeout: float = 60.0,
     send_timeout: float = SEND_TIMEOUT,
 ) -> AsyncIterator[Served]:
-    """The whole server, without its process."""
+    """Serve a whole system, without its process."""
     async with open_system(settings, engines=engines) as system:
         app = create_app(system.pool, settings, status_timeout=status_timeout)
         async with running(app, settings, send_timeout) as server:
@@ -103,7 +103,7 @@ class Answer:
 
 
 class RawClient:
-    """A connection on which a test says exactly what it wants."""
+    """A connection on which a test sends exactly the bytes that it means."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -124,7 +124,7 @@ class RawClient:
         await self.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
     async def read_until(self, mark: bytes) -> bytes:
-        """Everything up to and including the mark."""
+        """Return everything up to and including the mark."""
         while mark not in self._buffer:
             received = await self.stream.receive_some()
             assert received, f"the connection ended after {bytes(self._buffer)!r}"
@@ -135,7 +135,7 @@ class RawClient:
         return found
 
     async def answer(self) -> Answer:
-        """The next whole response that says how long it is, or is chunked."""
+        """Return the next response: one with a content-length, or a chunked one."""
         head = (await self.read_until(b"\r\n\r\n")).decode()
         line, *fields = head.rstrip().split("\r\n")
         headers = {
@@ -153,7 +153,7 @@ class RawClient:
         return Answer(status, headers, body)
 
     async def read_to_end(self) -> bytes:
-        """Everything until the server closes, orderly or not."""
+        """Return everything until the server closes, orderly or not."""
         try:
             async for received in self.stream:
                 self._buffer += received
@@ -175,14 +175,14 @@ class RawClient:
 
 @asynccontextmanager
 async def connected(server: Server, seconds: float = 60.0) -> AsyncIterator[RawClient]:
-    """A raw connection; a server that does not answer in time fails the test."""
+    """Open a raw connection; a server that does not answer in time fails the test."""
     with trio.fail_after(seconds):
         async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
             yield RawClient(stream)
 
 
 async def fetch(server: Server, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-    """One request on a connection of its own; a body is sent as JSON unless it is bytes."""
+    """Send one request on a connection of its own; a body is sent as JSON unless it is bytes."""
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     async with connected(server) as client:
         await client.request(method, path, data, **headers)

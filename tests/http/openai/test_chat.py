@@ -103,9 +103,9 @@ async def test_content_and_roles_come_in_several_forms(settings: Settings) -> No
             {"role": "developer", "content": [{"type": "text", "text": "be brief"}]},
             {"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]},
         ]
-        said = [streamed_text(await stream_of(served, messages=messages)) for messages in (plain, parts)]
-        assert said[0] == said[1]
-        assert said[0] != streamed_text(await stream_of(served))
+        texts = [streamed_text(await stream_of(served, messages=messages)) for messages in (plain, parts)]
+        assert texts[0] == texts[1]
+        assert texts[0] != streamed_text(await stream_of(served))
 
 
 async def test_default_means_the_first_model(settings: Settings) -> None:

@@ -46,18 +46,18 @@ async def stream_of(served: Served, **fields: Any) -> list[Any]:
 async def test_refusals_keep_their_status(settings: Settings, stream: bool) -> None:
     async with serving(settings) as served:
 
-        async def asked(**fields: Any) -> None:
+        async def create(**fields: Any) -> None:
             request = body(stream=stream, **fields)
             await ask(served, lambda client: client.chat.completions.create(**request))
 
         with pytest.raises(openai.NotFoundError, match="qwen3") as missing:
-            await asked(model="qwen")
+            await create(model="qwen")
         assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
         with pytest.raises(openai.BadRequestError, match="maximum context length") as overflow:
-            await asked(messages=[{"role": "user", "content": "word " * 100_000}])
+            await create(messages=[{"role": "user", "content": "word " * 100_000}])
         assert overflow.value.code == "context_length_exceeded"
         with pytest.raises(openai.BadRequestError) as unmatched:
-            await asked(messages=[USER, {"role": "tool", "tool_call_id": "call_x", "content": "1"}])
+            await create(messages=[USER, {"role": "tool", "tool_call_id": "call_x", "content": "1"}])
         assert (unmatched.value.param or "").startswith("messages[1]")
         assert unmatched.value.response.headers["content-type"] == "application/problem+json"
         assert unmatched.value.request_id
@@ -121,8 +121,8 @@ async def test_a_stream_opens_while_its_model_loads_and_is_kept_alive(
             assert b'"content":""' in await client.read_until(b"\n\n")
         assert faults.gate is not None
         faults.gate.set()
-        told = await client.read_until(b"data: [DONE]\n\n")
-        assert told.count(b'"finish_reason":"length"') == 1
+        received = await client.read_until(b"data: [DONE]\n\n")
+        assert received.count(b'"finish_reason":"length"') == 1
 
 
 async def test_what_fails_after_the_headers_is_an_event(settings: Settings) -> None:
@@ -156,9 +156,9 @@ async def test_a_crash_ends_its_own_streams_only_and_the_next_request_works(sett
             await client.request("POST", CHAT, json.dumps(body(stream=True, max_tokens=400)).encode())
             head = await client.read_until(b"\r\n\r\n")
             faults.crash.add(head.decode().lower().split("x-request-id: ")[1].split()[0])
-            told = await client.read_until(b"data: [DONE]\n\n")
-            assert b'"code":"model_crashed"' in told
-            assert b'"finish_reason":"' not in told
+            received = await client.read_until(b"data: [DONE]\n\n")
+            assert b'"code":"model_crashed"' in received
+            assert b'"finish_reason":"' not in received
         assert bystander[-1].choices[0].finish_reason == "length"
         assert streamed_text(await stream_of(served))
 

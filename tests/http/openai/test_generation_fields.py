@@ -1,4 +1,4 @@
-"""Seeds, choices, penalties, biases and log-probabilities over a socket, asked for by OpenAI's client."""
+"""Seeds, choices, penalties, biases and log-probabilities over a socket, options for by OpenAI's client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_seed_repeats_an_answer_and_another_does_not(settings: Settings)
         assert streamed_text(await streamed(served, seed=7)) == contents[0]
 
 
-async def test_choices_are_told_apart_and_their_prompt_is_counted_once(settings: Settings) -> None:
+async def test_choices_differ_and_their_prompt_is_counted_once(settings: Settings) -> None:
     async with serving(settings) as served:
         whole = await chat(served, n=3, seed=1, logprobs=True)
         assert [choice.index for choice in whole.choices] == [0, 1, 2]
@@ -108,13 +108,17 @@ async def test_log_probabilities_of_raw_completions(settings: Settings) -> None:
         assert single.usage.prompt_tokens == whole.usage.prompt_tokens
         assert [choice.text for choice in single.choices] == [whole.choices[0].text, whole.choices[2].text]
         for choice in whole.choices:
-            told = choice.logprobs
-            assert len(told.tokens) == len(told.token_logprobs) == len(told.text_offset) == 8
-            for token, logprob, top in zip(told.tokens, told.token_logprobs, told.top_logprobs, strict=True):
+            entries = choice.logprobs
+            assert len(entries.tokens) == len(entries.token_logprobs) == len(entries.text_offset) == 8
+            for token, logprob, top in zip(
+                entries.tokens, entries.token_logprobs, entries.top_logprobs, strict=True
+            ):
                 assert 1 <= len(top) <= 3
                 assert top[token] == logprob
-            assert told.text_offset == sorted(told.text_offset)
-            for token, start, end in zip(told.tokens, told.text_offset, told.text_offset[1:], strict=False):
+            assert entries.text_offset == sorted(entries.text_offset)
+            for token, start, end in zip(
+                entries.tokens, entries.text_offset, entries.text_offset[1:], strict=False
+            ):
                 if "\N{REPLACEMENT CHARACTER}" not in choice.text[: end + 1]:
                     assert choice.text[start:end] == token
         chunks = await ask(
@@ -149,19 +153,19 @@ async def test_penalties_biases_and_what_others_added_are_honoured(settings: Set
             assert kept.usage.completion_tokens == tokens
 
 
-async def test_a_stream_is_told_how_much_of_its_prompt_is_computed(tiny_model: TinyModel) -> None:
+async def test_a_stream_reports_how_much_of_its_prompt_is_computed(tiny_model: TinyModel) -> None:
     words = [f"word{number} " for number in range(900)]
-    asked = {"extra_body": {"return_progress": True}, "max_tokens": 1}
+    options = {"extra_body": {"return_progress": True}, "max_tokens": 1}
     async with serving(Settings(models=(str(tiny_model("qwen3")),))) as served:
         cold, known = [
-            await streamed(served, messages=[{"role": "user", "content": "".join(words) + end}], **asked)
+            await streamed(served, messages=[{"role": "user", "content": "".join(words) + end}], **options)
             for end in ("one", "two")
         ]
         silent = await streamed(served, max_tokens=1)
-    first, *_, last = told = [chunk.prompt_progress for chunk in cold if hasattr(chunk, "prompt_progress")]
+    first, *_, last = reports = [chunk.prompt_progress for chunk in cold if hasattr(chunk, "prompt_progress")]
     assert 0 < first["processed"] < last["processed"] == last["total"]
     assert first["cache"] == last["cache"] < 10
-    assert all(0 <= one["time_ms"] <= other["time_ms"] for one, other in pairwise(told))
+    assert all(0 <= one["time_ms"] <= other["time_ms"] for one, other in pairwise(reports))
     again = [chunk.prompt_progress for chunk in known if hasattr(chunk, "prompt_progress")]
     assert again[0]["cache"] > last["total"] // 2
     assert not any(hasattr(chunk, "prompt_progress") for chunk in silent)

@@ -17,7 +17,7 @@ TinyModel = Callable[..., Path]
 
 
 async def answers(served: Served, count: int) -> list[str | None]:
-    """What so many clients are told that ask at once."""
+    """Return the answers to so many clients that ask at once."""
     texts: list[str | None] = [None] * count
     async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client:
 

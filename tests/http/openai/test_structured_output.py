@@ -44,11 +44,11 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
 
 
 async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Settings) -> None:
-    wanted = [schema for schema in SCHEMAS for _ in range(3)]
+    schemas = [schema for schema in SCHEMAS for _ in range(3)]
     async with serving(settings) as served:
-        calls = [chat(response_format=formatted(schema), temperature=1) for schema in wanted]
+        calls = [chat(response_format=formatted(schema), temperature=1) for schema in schemas]
         answers = await ask_together(served, *calls)
-    for schema, answer in zip(wanted, answers, strict=True):
+    for schema, answer in zip(schemas, answers, strict=True):
         [choice] = answer.choices
         assert choice.finish_reason == "stop", choice
         validate(schema, choice.message.content)
@@ -58,7 +58,7 @@ async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Setti
     "sampling",
     [{"temperature": 0}, {"temperature": 2}, {"top_p": 0.1}, {"extra_body": {"top_k": 3, "min_p": 0.2}}],
 )
-async def test_every_way_of_drawing_keeps_to_the_schema(settings: Settings, sampling: Any) -> None:
+async def test_every_way_of_sampling_keeps_to_the_schema(settings: Settings, sampling: Any) -> None:
     async with serving(settings) as served:
         calls = [chat(response_format=formatted(PERSON), **sampling)] * 4
         for answer in await ask_together(served, *calls):
@@ -66,7 +66,9 @@ async def test_every_way_of_drawing_keeps_to_the_schema(settings: Settings, samp
             validate(PERSON, answer.choices[0].message.content)
 
 
-async def test_what_is_cut_says_length_and_is_the_beginning_of_something_valid(settings: Settings) -> None:
+async def test_what_is_cut_ends_with_length_and_begins_something_valid(
+    settings: Settings,
+) -> None:
     long = {"const": {"text": "a constant that takes more tokens than there is room for"}}
     async with serving(settings) as served:
         [answer] = await ask_together(served, chat(response_format=formatted(long), max_tokens=12))
@@ -151,11 +153,11 @@ async def test_nothing_that_a_client_calls_an_end_cuts_a_constrained_answer(
 
 
 async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained(settings: Settings) -> None:
-    begun = {"messages": [*MESSAGES, {"role": "assistant", "content": "<think>\nHm"}]}
+    continued = {"messages": [*MESSAGES, {"role": "assistant", "content": "<think>\nHm"}]}
     options = {"continue_final_message": True, "reasoning_effort": "high"}
 
     def thinking(budget: dict[str, Any], **fields: Any) -> Callable[[openai.OpenAI], Any]:
-        return chat(**begun, extra_body={**options, **budget}, **fields)
+        return chat(**continued, extra_body={**options, **budget}, **fields)
 
     forced = {"tools": TOOLS, "tool_choice": NAMED, "max_tokens": 1_500}
     async with serving(settings) as served:
@@ -163,10 +165,10 @@ async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained
             {"thinking_budget": 20},
             {"thinking": {"type": "enabled", "budget_tokens": 20}},
         ]
-        said = [thinking(budget, response_format=formatted(PERSON)) for budget in budgets]
+        constrained = [thinking(budget, response_format=formatted(PERSON)) for budget in budgets]
         called = thinking({"reasoning_max_tokens": 20}, **forced)
         endless = thinking({}, response_format=formatted(PERSON), max_tokens=50)
-        *answers, calling, thought = await ask_together(served, *said, called, endless)
+        *answers, calling, thought = await ask_together(served, *constrained, called, endless)
     for answer in answers:
         [choice] = answer.choices
         assert choice.finish_reason == "stop"
@@ -182,12 +184,12 @@ async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained
 
 
 async def test_an_answer_that_has_begun_cannot_be_constrained(settings: Settings) -> None:
-    begun = {"messages": [*MESSAGES, {"role": "assistant", "content": "It"}]}
+    continued = {"messages": [*MESSAGES, {"role": "assistant", "content": "It"}]}
 
     def refused(client: openai.OpenAI) -> Any:
         fields = {"response_format": formatted(PERSON), "extra_body": {"continue_final_message": True}}
         with pytest.raises(openai.BadRequestError) as error:
-            client.chat.completions.create(**{**PLAIN, **begun, **fields})
+            client.chat.completions.create(**{**PLAIN, **continued, **fields})
         return error.value
 
     async with serving(settings) as served:
