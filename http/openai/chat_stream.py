@@ -6,8 +6,6 @@ from greenroom.http.answering.json_encoding import json_string
 from greenroom.http.openai.chunk_stream import ChunkStream
 from greenroom.http.openai.logprobs import chat_logprobs
 from greenroom.schemas.events import (
-    Failed,
-    Finished,
     InferenceEvent,
     PromptProgress,
     ReasoningDelta,
@@ -52,26 +50,28 @@ class ChatStream(ChunkStream):
             include_usage=include_usage,
         )
         self._with_progress = with_progress
-        self._befores = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
-        self._after = b',"logprobs":null,"finish_reason":null}]' + self._usage + b"}\n\n"
-        self._after_logprobs = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
-        self._after_last = b',"logprobs":null,"finish_reason":%b}]' + self._usage + b"}\n\n"
+        self._choice_heads = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
+        self._choice_tail = b',"logprobs":null,"finish_reason":null}]' + self._usage + b"}\n\n"
+        self._tail_with_logprobs = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
+        self._tail_with_reason = b',"logprobs":null,"finish_reason":%b}]' + self._usage + b"}\n\n"
 
     def opening(self) -> bytes:
         """Return the first chunk of every choice, which names the role."""
-        return b"".join(self._chunk(ROLE, index) for index in range(len(self._befores)))
+        return b"".join(self._chunk(ROLE, index) for index in range(len(self._choice_heads)))
 
     def heartbeat(self) -> bytes:
         """Return a chunk without text, since some clients choke on comments."""
         return self._chunk(EMPTY)
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the chunks for an event; nothing for those that this protocol does not know."""
+        """Return the chunks for an event."""
         match event:
             case TextDelta(text, index, logprobs):
                 delta = b'{"content":%b}' % json_string(text)
                 if logprobs:
-                    return self._befores[index] + delta + self._after_logprobs % chat_logprobs(logprobs)
+                    return (
+                        self._choice_heads[index] + delta + self._tail_with_logprobs % chat_logprobs(logprobs)
+                    )
                 return self._chunk(delta, index)
             case ReasoningDelta(text, index):
                 return self._chunk(_reasoning(json_string(text)), index)
@@ -79,18 +79,14 @@ class ChatStream(ChunkStream):
                 return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _tool_call(event), event.index)
             case PromptProgress() if self._with_progress:
                 return self.heartbeat().removesuffix(b"}\n\n") + _progress(event)
-            case Finished():
-                return self._finish_choice(event)
-            case Failed(problem):
-                return self.failure(problem)
             case _:
-                return b""
+                return super().event(event)
 
     def _chunk(self, delta: bytes, index: int = 0) -> bytes:
-        return self._befores[index] + delta + self._after
+        return self._choice_heads[index] + delta + self._choice_tail
 
     def _last_chunk(self, index: int, reason: bytes) -> bytes:
-        return self._befores[index] + b"{}" + self._after_last % reason
+        return self._choice_heads[index] + b"{}" + self._tail_with_reason % reason
 
 
 def _reasoning(text: bytes) -> bytes:

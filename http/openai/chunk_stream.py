@@ -11,7 +11,7 @@ from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.http.openai.errors import error_object
 from greenroom.http.openai.usage import usage_body
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.openai.chat import StreamOptions
 from greenroom.schemas.problems import Problem
 
@@ -56,6 +56,16 @@ class ChunkStream(ABC):
             json_string(model),
             json_string(system_fingerprint()),
         )
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the chunks for an event that ends a choice or all of them; nothing for any other."""
+        match event:
+            case Finished():
+                return self._finish_choice(event)
+            case Failed(problem):
+                return self.failure(problem)
+            case _:
+                return b""
 
     def failure(self, problem: Problem) -> bytes:
         """Return the end of an answer that cannot be completed."""

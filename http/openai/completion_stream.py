@@ -5,7 +5,7 @@ from __future__ import annotations
 from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.http.openai.chunk_stream import ChunkStream
 from greenroom.http.openai.logprobs import CompletionLogprobs
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.events import InferenceEvent, TextDelta
 
 
 class CompletionStream(ChunkStream):
@@ -50,17 +50,13 @@ class CompletionStream(ChunkStream):
         return self._chunk(0, "")
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the chunks for an event; nothing for those that this protocol does not know."""
+        """Return the chunks for an event."""
         match event:
             case TextDelta(text, index, logprobs):
                 encoded = json_ascii(self._logprobs[index].add(logprobs)) if logprobs else b"null"
                 return self._chunk(index, text, logprobs=encoded)
-            case Finished():
-                return self._finish_choice(event)
-            case Failed(problem):
-                return self.failure(problem)
             case _:
-                return b""
+                return super().event(event)
 
     def _chunk(self, index: int, text: str, reason: bytes = b"null", logprobs: bytes = b"null") -> bytes:
         choice = b'"choices":[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]' % (
