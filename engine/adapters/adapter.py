@@ -132,7 +132,7 @@ class Adapter:
         return StreamProcessor(tools, thoughts, prepared, new_call_id, index=index, release=release)
 
     def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
-        """The detokenizer of one choice: a free answer loses its leading space, any other text is kept."""
+        """Return the detokenizer of one choice: a free answer loses its leading space, any other keeps it."""
         constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
 

@@ -67,16 +67,16 @@ class Catalog:
         self._scanned = float("-inf")
 
     def entries(self) -> tuple[CatalogEntry, ...]:
-        """Every model, the named ones first."""
+        """Return every model, the named ones first."""
         now = time.monotonic()
         if now - self._scanned > _RESCAN_SECONDS:
-            taken = {entry.id for entry in self._named}
-            self._found = tuple(entry for entry in self._scan_cache() if entry.id not in taken)
+            named_ids = {entry.id for entry in self._named}
+            self._found = tuple(entry for entry in self._scan_cache() if entry.id not in named_ids)
             self._scanned = now
         return (*(self._with_folder(entry) for entry in self._named), *self._found)
 
     def find(self, model: str) -> CatalogEntry | Problem:
-        """The model of that id, or a 404 with the closest ids."""
+        """Return the model of that id, or a 404 with the closest ids."""
         for entry in self._named:
             if entry.id == model:
                 return self._with_folder(entry)
@@ -105,7 +105,7 @@ class Catalog:
         return tuple(named)
 
     def _with_folder(self, entry: CatalogEntry) -> CatalogEntry:
-        """The entry with its folder, if its files have arrived since."""
+        """Return the entry with its folder, if its files have arrived since."""
         if entry.hub_id is None or entry.folder is not None:
             return entry
         folder = find_cached_model(entry.hub_id, self._cache)
@@ -124,7 +124,7 @@ class Catalog:
 
 
 def resolve_folder(model: str) -> Path | None:
-    """The folder that an operator's name for a model means; None if it is a hub id."""
+    """Return the folder that an operator's name for a model means; None if it is a hub id."""
     path = Path(os.path.abspath(Path(model).expanduser()))
     if path.is_dir():
         return path

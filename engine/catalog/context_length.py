@@ -28,7 +28,7 @@ _MAX_TOKENIZER_CONTEXT_LENGTH = 10_000_000
 
 
 def declared_context_length(folder: Path, config: Mapping[str, Any], text_module: Path | None) -> int:
-    """Tokens that fit: what config.json says, else the tokenizer, else mlx-lm's own default.
+    """Return the tokens that fit: what config.json says, else the tokenizer, else mlx-lm's own default.
 
     Args:
         text_module: The file of mlx-lm that implements the architecture.
@@ -45,14 +45,14 @@ def declared_context_length(folder: Path, config: Mapping[str, Any], text_module
 
 
 def _as_token_count(value: Any, largest: int) -> int | None:
-    """The value, if it can be a number of tokens."""
+    """Return the value, if it can be a number of tokens."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= largest:
         return None
     return value
 
 
 def _yarn_context_length(config: Mapping[str, Any]) -> int:
-    """The context after YaRN stretching; other kinds of scaling are part of the declared length already."""
+    """Return the context after YaRN stretching, which alone is not part of the declared length already."""
     for scaling in _rope_settings(config):
         kind = scaling.get("rope_type", scaling.get("type"))
         original = _as_token_count(scaling.get("original_max_position_embeddings"), _MAX_CONTEXT_LENGTH)
@@ -63,7 +63,7 @@ def _yarn_context_length(config: Mapping[str, Any]) -> int:
 
 
 def _rope_settings(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Rope settings, which newer configurations keep per type of layer."""
+    """Yield rope settings, which newer configurations keep per type of layer."""
     for field in ("rope_scaling", "rope_parameters"):
         settings = config.get(field)
         if isinstance(settings, dict):

@@ -28,7 +28,7 @@ _ENCODERS = re.compile(r".*(bert|e5|bge|nomic|siglip|clip|embedding|rerank)", re
 
 
 def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> CapabilityRecord:
-    """The capability record of a model's folder.
+    """Return the capability record of a model's folder.
 
     Args:
         trust_remote_code: Accept a model that brings Python code of its own.
@@ -85,7 +85,7 @@ def _refuse_remote_code(config: Mapping[str, Any], name: str) -> None:
 
 
 def _model_type(folder: Path, config: Mapping[str, Any], architecture: str) -> ModelType | None:
-    """Which library loads it. What mlx-lm can load is text, even if it could see as well."""
+    """Return which library loads it. What mlx-lm can load is text, even if it could see as well."""
     if any((folder / file).exists() for file in _SENTENCE_FILES):
         return "embeddings"
     if _text_module(architecture) is not None:
@@ -106,7 +106,7 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _library_folder(name: str) -> Path | None:
-    """Where a package is installed, without importing it."""
+    """Return where a package is installed, without importing it."""
     spec = importlib.util.find_spec(name)
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return Path(places[0]) if places else None
@@ -119,7 +119,7 @@ def _library_has(library: str, path: str) -> bool:
 
 @functools.cache
 def _model_remapping() -> Mapping[str, str]:
-    """mlx-lm's table of architectures that share another's code."""
+    """Return mlx-lm's table of architectures that share another's code."""
     root = _library_folder("mlx_lm")
     if root is None:
         return {}
@@ -131,7 +131,7 @@ def _model_remapping() -> Mapping[str, str]:
 
 @functools.cache
 def _text_module(architecture: str) -> Path | None:
-    """The file of mlx-lm that implements an architecture, if there is one."""
+    """Return the file of mlx-lm that implements an architecture, if there is one."""
     root = _library_folder("mlx_lm")
     if root is None or not _MODULE_NAME.fullmatch(architecture):
         return None

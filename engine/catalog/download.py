@@ -21,7 +21,7 @@ _PATTERNS = (
 
 
 def download(hub_id: str, trust_remote_code: bool = False, cache: Path | None = None) -> Path:
-    """The folder of a model, fetched as far as it is not in the cache. Blocks until it is there.
+    """Download a model as far as it is not in the cache, and return its folder. Blocks until it is there.
 
     Args:
         trust_remote_code: Fetch the model's own Python code too.

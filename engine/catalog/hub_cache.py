@@ -16,7 +16,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "ti
 
 
 def hub_cache_folder() -> Path:
-    """The cache folder, found as huggingface_hub finds it."""
+    """Return the cache folder, found as huggingface_hub finds it."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if named:
         return Path(os.path.expandvars(named)).expanduser()
@@ -27,7 +27,7 @@ def hub_cache_folder() -> Path:
 
 
 def find_cached_model(hub_id: str, cache: Path) -> Path | None:
-    """The folder of a model's newest complete snapshot, if the cache has one."""
+    """Return the folder of a model's newest complete snapshot, if the cache has one."""
     if not HUB_ID.fullmatch(hub_id):
         return None
     root = cache / f"models--{hub_id.replace('/', '--')}"
@@ -35,7 +35,7 @@ def find_cached_model(hub_id: str, cache: Path) -> Path | None:
 
 
 def list_cached_ids(cache: Path) -> list[str]:
-    """Hub ids of all models in the cache, complete or not, by name."""
+    """Return hub ids of all models in the cache, complete or not, by name."""
     try:
         names = sorted(os.listdir(cache))
     except OSError:
@@ -59,7 +59,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def _snapshots(root: Path) -> Iterator[Path]:
-    """Snapshot folders, the one that `main` points at first."""
+    """Yield snapshot folders, the one that `main` points at first."""
     try:
         main = (root / "refs" / "main").read_text(encoding="ascii").strip()
         if re.fullmatch(r"[0-9a-fA-F]{1,64}", main):

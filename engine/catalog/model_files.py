@@ -11,7 +11,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object that a file holds.
+    """Return the object that a file holds.
 
     Raises:
         ValueError: One sentence about what is wrong with the file.
@@ -36,7 +36,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def read_optional(path: Path) -> dict[str, Any]:
-    """Like `read_json_object`, for a file that a model may lack or have broken: an empty object then."""
+    """Return the object that a file holds; an empty one if the model lacks the file or has it broken."""
     try:
         return read_json_object(path)
     except ValueError:

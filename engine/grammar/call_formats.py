@@ -61,14 +61,14 @@ class CallGrammar:
         return not self.required and all(self.triggers)
 
     def body_rules(self) -> list[Callable[[GrammarBuilder], str]]:
-        """For each trigger, what may follow it, to the end of the call."""
+        """Return what may follow each trigger, to the end of the call."""
         return [
             lambda text, body=body: body(text, self._tools, self._parallel)  # type: ignore[misc]
             for _, body in self._format.triggers
         ]
 
     def answer_rule(self, text: GrammarBuilder) -> str:
-        """An answer that is nothing but calls; without a need for one, also an answer that has none."""
+        """Return an answer that is nothing but calls; if none is required, also one that has none."""
         trigger, body = self._format.triggers[0]
         marker = text.fixed_text(trigger) if trigger else ""
         call = text.rule(f"{marker} {body(text, self._tools, self._parallel)}")
@@ -80,7 +80,7 @@ class CallGrammar:
 
 
 def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
-    """The grammar of the calls that a request allows; None if it leaves them free.
+    """Return the grammar of the calls that a request allows; None if it leaves them free.
 
     Args:
         alone: No other grammar holds the answer.
@@ -109,7 +109,7 @@ def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
 
 
 def _json_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], key: str, many: bool = False) -> str:
-    """A JSON object with the tool's name and its arguments, or an array of them."""
+    """Return a JSON object with the tool's name and its arguments, or an array of them."""
     base = "#/items" if many else "#"
     calls = []
     for index, tool in enumerate(tools):
@@ -179,7 +179,7 @@ def _raw(arguments: TaggedArguments) -> Body:
 
 
 def _raw_function(arguments: TaggedArguments) -> Body:
-    """Qwen's call without its outer tag, which these models forget."""
+    """Return Qwen's call without its outer tag, which these models forget."""
     return lambda text, tools, many: arguments.functions(text, tools)
 
 

@@ -42,7 +42,7 @@ class ConstrainedTool:
         return self.name
 
     def schema(self, base: str) -> Any:
-        """The checked schema of its arguments.
+        """Return the checked schema of its arguments.
 
         Args:
             base: JSON pointer at which it will stand.
@@ -54,7 +54,7 @@ class ConstrainedTool:
 
 
 def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[ConstrainedTool, ...]:
-    """The tools, each with the schema that its arguments are held to.
+    """Return the tools, each with the schema that its arguments are held to.
 
     A strict tool's schema is held or refused; another's is held if it can be.
 

@@ -52,20 +52,20 @@ class GrammarBuilder:
         return name
 
     def json(self, schema: Any) -> str:
-        """A reference to JSON that validates against a checked schema."""
+        """Return a reference to JSON that validates against a checked schema."""
         return self._part({"json_schema": _with_options(schema)})
 
     def lark(self, grammar: str) -> str:
-        """A reference to a whole Lark grammar."""
+        """Return a reference to a whole Lark grammar."""
         return self._part({"lark_grammar": grammar})
 
     def fixed_text(self, text: str) -> str:
-        """Fixed text as this model's tokens write it, special tokens where it holds any."""
+        """Return fixed text as this model's tokens write it, special tokens where it holds any."""
         pieces = self.tokenizer.split_specials(text)
         return " ".join(literal(piece) if isinstance(piece, str) else f"<[{piece}]>" for piece in pieces)
 
     def build(self, start: str) -> str:
-        """The finished grammar, for `LLMatcher`."""
+        """Return the finished grammar, for `LLMatcher`."""
         # Where the grammar leaves no choice, llguidance would force what the tokenizer makes of the text:
         # a special token for text that only looks like one, which the grammar then refuses.
         lark = "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *self._rules])
@@ -78,7 +78,7 @@ class GrammarBuilder:
 
 
 def literal(text: str) -> str:
-    """A Lark string."""
+    """Return a Lark string."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -97,7 +97,7 @@ def _as_object(schema: bool) -> dict[str, Any]:
 
 
 def response_format_rule(text: GrammarBuilder, wanted: ResponseFormat) -> str:
-    """The expression that the visible answer has to match.
+    """Return the expression that the visible answer has to match.
 
     Raises:
         ProblemError: 400 that names what cannot be honoured.
@@ -121,7 +121,7 @@ def response_format_rule(text: GrammarBuilder, wanted: ResponseFormat) -> str:
 
 
 def anchored_pattern(pattern: str, param: str) -> str:
-    """A regular expression that matches a whole text; anchors at its ends are taken for granted."""
+    """Return a pattern that matches a whole text; anchors at its ends are taken for granted."""
     inner = pattern.removeprefix("^")
     if inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2:
         inner = inner[:-1]

@@ -50,12 +50,12 @@ class GrammarTokenizer:
         return [decode([ident]) for ident in range(self.size)]
 
     def special(self, text: str) -> int | None:
-        """The id of the special token that is written so, or None if ordinary tokens spell the text."""
+        """Return the id of the special token that is written so; None if ordinary tokens spell the text."""
         ident = self._added.get(text)
         return ident if ident is not None and self.inner.is_special_token(ident) else None
 
     def split_specials(self, text: str) -> list[str | int]:
-        """The text in pieces: ids of the special tokens in it, and what stands between."""
+        """Return the text in pieces: ids of the special tokens in it, and what stands between."""
         pieces = [piece for piece in self._specials.split(text) if piece]
         return [piece if (ident := self.special(piece)) is None else ident for piece in pieces]
 
@@ -65,7 +65,7 @@ class GrammarTokenizer:
         return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else r"(?!)")
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of the text, special ones included."""
+        """Return the tokens of the text, special ones included."""
         return tuple(self.inner.tokenize_str(text, parse_special=True))
 
 

@@ -30,7 +30,7 @@ MAX_GRAMMAR: Final = 262_144
 
 
 def parser_limits() -> Any:
-    """llguidance's own limits: they bound each mask to some 15 ms whatever the grammar."""
+    """Return llguidance's own limits: they bound each mask to some 15 ms whatever the grammar."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(

@@ -99,7 +99,7 @@ class _PatternRewriter:
         return self._character()
 
     def _character(self) -> str:
-        """One escaped character, inside or outside a class."""
+        """Return one escaped character, inside or outside a class."""
         letter = self._pattern[self._at + 1 : self._at + 2]
         if letter in {"p", "P"}:
             found = re.compile(r"\\[pP]\{[\w=]+\}").match(self._pattern, self._at)
@@ -152,7 +152,7 @@ class _PatternRewriter:
 
 
 def portable_pattern(pattern: str, param: str) -> str:
-    """The expression in the dialect of Rust's `regex`, matching only what all dialects match.
+    """Return the expression in the dialect of Rust's `regex`, matching only what all dialects match.
 
     Args:
         pattern: ECMA-262 regular expression, searched for as JSON Schema does.

@@ -39,13 +39,13 @@ class TaggedArguments:
     space: str
 
     def calls(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
-        """A call to any of the tools, after the marker and up to its end."""
+        """Return a call to any of the tools, after the marker and up to its end."""
         calls = " | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools)
         end = text.fixed_text("</tool_call>")
         return f"{SPACE} ({calls}) {SPACE} {end}"
 
     def functions(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
-        """Likewise, after the marker `<function=`."""
+        """Return the same for the marker `<function=`."""
         head = self.head.removeprefix("<function=")
         return "(" + " | ".join(text.rule(self._call(text, tool, head)) for tool in tools) + ")"
 
@@ -109,7 +109,7 @@ class TaggedArguments:
         return "(" + " | ".join(literal(item) for item in kept) + f") {self._closing(text)}"
 
     def _content(self, value: Mapping[str, Any]) -> str:
-        """The terminal expression of a string's text."""
+        """Return the terminal expression of a string's text."""
         least, most = value.get("minLength", 0), value.get("maxLength", "")
         parts = [f"/(?s:.{{{least},{most}}})/"]
         patterns = [value["pattern"]] if "pattern" in value else []
@@ -121,7 +121,7 @@ class TaggedArguments:
         return " & ".join(parts)
 
     def _string(self, text: GrammarBuilder, content: str) -> str:
-        """A string's text, up to the tag that closes it."""
+        """Return a string's text, up to the tag that closes it."""
         special = text.tokenizer.special(self.end)
         closer = re.escape(self.end).replace("/", r"\/")
         inside = f"({content} & ~/(?s:.*){closer}(?s:.*)/)"
@@ -137,7 +137,7 @@ class TaggedArguments:
 
 
 def _resolved(value: Any, root: Any) -> Any:
-    """The schema that a chain of references leads to."""
+    """Return the schema that a chain of references leads to."""
     for _ in range(MAX_DEPTH):
         if not isinstance(value, Mapping) or not str(value.get("$ref", "")).startswith("#/"):
             return value
@@ -149,7 +149,7 @@ def _resolved(value: Any, root: Any) -> Any:
 
 
 def _types(value: Any, root: Any) -> set[str]:
-    """The types that a value may have; every type if it cannot be told."""
+    """Return the types that a value may have; every type if it cannot be told."""
     value = _resolved(value, root)
     if not isinstance(value, Mapping):
         return set(schema_keywords.TYPES)
@@ -175,7 +175,7 @@ def _is_json(text: str) -> bool:
 
 
 def _searched(pattern: str) -> str:
-    """A pattern that is searched for, as one that matches the whole text."""
+    """Return a pattern that is searched for, as one that matches the whole text."""
     start = "" if pattern.startswith("^") else "(?s:.*)"
     end = "" if pattern.endswith("$") and not pattern.endswith("\\$") else "(?s:.*)"
     inner = pattern.removeprefix("^")

@@ -80,7 +80,7 @@ class TriggerMatcher:
 
 
 def _fallbacks(marker: bytes) -> list[int]:
-    """For each prefix, the length of the longest other prefix that it ends with."""
+    """Return for each prefix the length of the longest other prefix that it ends with."""
     table = [0] * len(marker)
     count = 0
     for index in range(1, len(marker)):

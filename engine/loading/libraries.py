@@ -32,7 +32,7 @@ def import_text_libraries() -> None:
 
 @contextmanager
 def _keep_file_limit() -> Iterator[None]:
-    """mlx-lm sets a limit of 4,096 open files for good at its import, or fails where less is allowed."""
+    """Keep the limit of open files that mlx-lm would set to 4,096 at its import, or fail to."""
     set_limit = resource.setrlimit
     setattr(resource, "setrlimit", lambda *_: None)  # noqa: B010
     try:

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batch_repairs import patch_for_batching
+from greenroom.engine.loading.batching_patches import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -20,13 +20,13 @@ from greenroom.schemas.settings import Settings
 
 _LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
 _CHUNK_BYTES = 256 * 1024 * 1024
-"""Bytes that are read before progress is told and the load can be abandoned."""
+"""Bytes that are read before progress is reported and the load can be abandoned."""
 
 _MAX_REASON_LENGTH = 300
 
 
 class LoadAbandonedError(Exception):
-    """Nobody waits for the model any more."""
+    """The load was given up between two chunks of weights."""
 
 
 def load_model(
@@ -36,17 +36,17 @@ def load_model(
     is_abandoned: Callable[[], bool] = lambda: False,
     reserve_memory: Callable[[int], None] = lambda nbytes: None,
 ) -> Any:
-    """One of mlx-lm's models with all its weights in memory, proved by one forward pass.
+    """Return one of mlx-lm's models with all its weights in memory, tried with one forward pass.
 
     Args:
         settings: `device`, `dtype`, `kv_bits` and `trust_remote_code` matter here.
-        progress: Told the fraction of the weights that are in memory, 0 to 1.
-        abandoned: Asked between pieces of the weights.
-        charge: Told the bytes of the weights before they are read; may raise ProblemError.
+        report_progress: Told the fraction of the weights that are in memory, 0 to 1.
+        is_abandoned: Asked between chunks of the weights.
+        reserve_memory: Told the bytes of the weights before they are read; may raise ProblemError.
 
     Raises:
         ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
-        LoadAbandonedError: `abandoned` said so.
+        LoadAbandonedError: `is_abandoned` said so.
     """
     use_device(settings)
     try:
@@ -63,7 +63,7 @@ def load_model(
 
 
 def _load_lazily(folder: Path, settings: Settings) -> Any:
-    """The model with weights that are named, but not read yet."""
+    """Return the model with weights that are named, but not read yet."""
     from mlx_lm.utils import load_model as load_lazily
 
     check_weight_files(folder)
@@ -101,25 +101,25 @@ def _read_weights(model: Any, progress: Callable[[float], None], abandoned: Call
     weights = tree_flatten(model.parameters())
     total = sum(value.nbytes for _, value in weights) or 1
     done = 0
-    for piece in _chunks(weights):
+    for chunk in _chunks(weights):
         if abandoned():
             raise LoadAbandonedError
-        mx.eval(piece)
-        done += sum(value.nbytes for value in piece)
+        mx.eval(chunk)
+        done += sum(value.nbytes for value in chunk)
         progress(done / total)
 
 
 def _chunks(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
-    """Weights of one layer at a time, and of no more than a piece's bytes at once."""
+    """Yield weights of one layer at a time, and of no more than a chunk's bytes at once."""
     for _, layer in itertools.groupby(weights, lambda weight: _layer_of(weight[0])):
-        piece, size = list[mx.array](), 0
+        chunk, size = list[mx.array](), 0
         for _, value in layer:
-            if piece and size + value.nbytes > _CHUNK_BYTES:
-                yield piece
-                piece, size = [], 0
-            piece.append(value)
+            if chunk and size + value.nbytes > _CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(value)
             size += value.nbytes
-        yield piece
+        yield chunk
 
 
 def _layer_of(name: str) -> str:
@@ -133,7 +133,7 @@ def _warm_up(model: Any) -> None:
 
 
 def _reason(error: Exception, folder: Path) -> str:
-    """One line for whoever asked for the model; the server's paths are not theirs to know."""
+    """Return one line for whoever asked for the model; the server's paths are not theirs to know."""
     text = str(error).strip().replace(str(folder), folder.name) or type(error).__name__
     line = " ".join(text.split())
     return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"

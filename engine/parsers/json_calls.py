@@ -23,7 +23,7 @@ _LENIENT = json.JSONDecoder(parse_constant=_refuse, strict=False)
 
 
 def dump_json(value: Any) -> str:
-    """JSON of a decoded value, such that it can be sent as UTF-8.
+    """Return JSON of a decoded value, such that it can be sent as UTF-8.
 
     Raises:
         Malformed: It has no JSON form.
@@ -37,7 +37,7 @@ def dump_json(value: Any) -> str:
 
 
 def normalize_object(text: str) -> str:
-    """The JSON text of one object, as it stands where that is valid, else written anew.
+    """Return the JSON text of one object, as it stands where that is valid, else written anew.
 
     Raises:
         Malformed: It is not an object.
@@ -55,7 +55,7 @@ def normalize_object(text: str) -> str:
 
 
 def parse_json_calls(body: str) -> list[ParsedCall]:
-    """All calls in a block: one object, several in a row, or an array.
+    """Return all calls in a block: one object, several in a row, or an array.
 
     Raises:
         Unclosed: The text ends inside a string.
@@ -76,7 +76,7 @@ _Members = dict[str, tuple[Any, int, int]]
 
 
 def _members(text: str, position: int) -> tuple[_Members, int]:
-    """The members of the object at `position`, each with where its value stands, and the object's end."""
+    """Return the members of the object at `position`, with where their values stand, and the object's end."""
     for decoder in (_STRICT, _LENIENT):
         try:
             return _decode_members(text, position, decoder)

@@ -17,7 +17,7 @@ class JsonScanner:
         self._escaped = False
 
     def feed(self, text: str) -> int:
-        """Index in `text` just behind the bracket that closes the value, or -1 if it goes on."""
+        """Return the index in `text` just behind the bracket that closes the value, or -1 if it goes on."""
         position = 1 if self._escaped and text else 0
         self._escaped = self._escaped and not text
         while True:

@@ -9,7 +9,7 @@ WHITESPACE = " \t\r\n"
 
 
 def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:
-    """A pattern for any of the markers, or for what may be the beginning of one at the end of the text.
+    """Return a pattern for any of the markers, or for the beginning of one at the end of the text.
 
     A marker that begins with another never matches: the shorter one is complete first, wherever the text
     is cut. No groups, so that `re` sees the first characters and skips ordinary text at full speed.
@@ -21,7 +21,7 @@ def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:
 
 
 def prefix_pattern(marker: str) -> str:
-    """Regular expression for the non-empty proper prefixes of a marker of at least two characters."""
+    """Return a regular expression for the non-empty proper prefixes of a marker of two characters or more."""
     pattern = ""
     for character in reversed(marker[1:-1]):
         pattern = f"(?:{re.escape(character)}{pattern})?"

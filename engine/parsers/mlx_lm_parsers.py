@@ -91,7 +91,7 @@ class MlxLmThinkingParser(MarkedThinkingParser):
 
 
 def tool_parser_names() -> list[str]:
-    """Modules of `mlx_lm.tool_parsers`, found without importing any."""
+    """Return modules of `mlx_lm.tool_parsers`, found without importing any."""
     spec = find_spec("mlx_lm")
     places = spec.submodule_search_locations if spec is not None else None
     files = [path for place in places or () for path in (Path(place) / "tool_parsers").glob("*.py")]
@@ -99,7 +99,7 @@ def tool_parser_names() -> list[str]:
 
 
 def thinking_markers() -> dict[str, tuple[str, str]]:
-    """The markers by name, in the order in which mlx-lm looks for them."""
+    """Return the markers by name, in the order in which mlx-lm looks for them."""
     return dict(_THINKING_MARKERS)
 
 

@@ -47,11 +47,11 @@ class OfferedTools:
         return {name for name in required if isinstance(name, str)}.issubset(json.loads(call.arguments))
 
     def argument_names(self, name: str) -> list[str]:
-        """Names of the tool's arguments in the order of its schema."""
+        """Return names of the tool's arguments in the order of its schema."""
         return list(self._properties(name))
 
     def parse_value(self, name: str, argument: str, text: str) -> Any:
-        """The value that `text` stands for in formats that do not quote strings.
+        """Return the value that `text` stands for in formats that do not quote strings.
 
         A string stays as it is where the schema takes strings only; everything else is decoded as JSON
         if it can be, and to one of the schema's types if the schema also takes strings.
@@ -67,7 +67,7 @@ class OfferedTools:
         return value
 
     def as_openai(self) -> list[dict[str, Any]] | None:
-        """The tools as mlx-lm's parsers take them."""
+        """Return the tools as mlx-lm's parsers take them."""
         if self._any:
             return None
         return [
@@ -82,7 +82,7 @@ class OfferedTools:
 
 
 def _schema_types(schema: Any) -> set[str]:
-    """The JSON types that a schema admits, as far as it says so; empty if it does not."""
+    """Return the JSON types that a schema admits, as far as it says so; empty if it does not."""
     if not isinstance(schema, Mapping):
         return set()
     named = schema.get("type")

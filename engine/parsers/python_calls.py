@@ -16,7 +16,7 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
 def parse_python_calls(body: str, offered: OfferedTools) -> list[ParsedCall]:
-    """Calls one per line, separated by semicolons, or in a list. Nothing is evaluated.
+    """Return calls that stand one per line, separated by semicolons, or in a list. Nothing is evaluated.
 
     Raises:
         Malformed: There is no call, or anything else.
@@ -56,7 +56,7 @@ def _call(node: ast.expr, offered: OfferedTools) -> ParsedCall:
 
 
 def _name(function: ast.expr, offered: OfferedTools) -> str:
-    """The offered tool that is meant: `module.method`, `module` for `module.call`, or `method`."""
+    """Return the offered tool that is meant: `module.method`, `module` for `module.call`, or `method`."""
     dotted = ast.unparse(function)
     module, _, method = dotted.rpartition(".")
     candidates = [dotted, *([module] if method == "call" else []), method]

@@ -43,7 +43,7 @@ THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
 
 
 def make_tool_parser(parser_id: str) -> ToolCallParser:
-    """The parser of that id.
+    """Return a new parser of that id.
 
     Raises:
         LookupError: No parser has that id.
@@ -54,7 +54,7 @@ def make_tool_parser(parser_id: str) -> ToolCallParser:
 
 
 def make_thinking_parser(parser_id: str) -> ThinkingParser:
-    """The parser of that id.
+    """Return a new parser of that id.
 
     Raises:
         LookupError: No parser has that id.

@@ -25,7 +25,7 @@ class StopStrings:
         self.matched: str | None = None
 
     def feed(self, text: str) -> str:
-        """The part of the text that is settled as visible."""
+        """Return the text up to the first stop string, but for what may be the beginning of one."""
         if self._withheld:
             text = self._withheld + text
         ends = [(text.find(string) + len(string), -len(string), string) for string in self._strings]
@@ -39,7 +39,7 @@ class StopStrings:
         return text[:cut]
 
     def _partial_match(self, text: str) -> int:
-        """Where a stop string may have begun at the end of the text, else its length."""
+        """Return where a stop string may have begun at the end of the text, else its length."""
         for first in self._first.finditer(text, max(0, len(text) - self._longest + 1)):
             rest = text[first.start() :]
             if any(string.startswith(rest) for string in self._strings):
@@ -47,6 +47,6 @@ class StopStrings:
         return len(text)
 
     def flush(self) -> str:
-        """Text that was held back and is no stop string, because something else follows it."""
-        held, self._withheld = self._withheld, ""
-        return held
+        """Return text that was held back and is no stop string, because something else follows it."""
+        withheld, self._withheld = self._withheld, ""
+        return withheld

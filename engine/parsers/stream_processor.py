@@ -94,7 +94,7 @@ class StreamProcessor:
         return self._thoughts.in_thought
 
     def feed(self, text: str, tokens: int = 1) -> list[Delta]:
-        """Take the next piece of output and return what it settled.
+        """Return the deltas that the next piece of output decides.
 
         Args:
             tokens: How many tokens were decoded to get this text, which may be empty.
@@ -113,7 +113,7 @@ class StreamProcessor:
         return deltas
 
     def finish(self) -> list[Delta]:
-        """Return what the end of the output settles. Harmless if called again."""
+        """Return the deltas that the end of the output decides. Harmless if called again."""
         deltas: list[Delta] = []
         if self._is_open:
             self._add_events(deltas, self._thoughts.finish())
@@ -168,6 +168,6 @@ class StreamProcessor:
                 pass
 
     def _flush_stop_strings(self, deltas: list[Delta]) -> None:
-        held = self._stop.flush() if self._stop is not None else ""
-        if held:
-            deltas.append(TextDelta(held, self._index))
+        withheld = self._stop.flush() if self._stop is not None else ""
+        if withheld:
+            deltas.append(TextDelta(withheld, self._index))

@@ -38,13 +38,13 @@ class ControlTokenMarker:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, text: str) -> str:
-        """The text with its control tokens marked."""
+        """Return the text with its control tokens marked."""
         if OPEN in text or CLOSE in text:
             text = text.translate(_STRAY)
         return self._pattern.sub(f"{OPEN}\\g<0>{CLOSE}", text) if self._pattern else text
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """A JSON value with every string in it marked, keys included.
+        """Return a JSON value with every string in it marked, keys included.
 
         Raises:
             ValueError: It is nested deeper than templates can walk.
@@ -61,7 +61,7 @@ class ControlTokenMarker:
 
 
 def restore_marks(text: str) -> str:
-    """Rendered text with marks that were escaped on the way, as JSON or as Python's repr, put back."""
+    """Return rendered text with marks that were escaped on the way, as JSON or as Python's repr, put back."""
     for spelling, mark in _ESCAPED.items():
         if spelling in text:
             text = text.replace(spelling, mark)
@@ -69,12 +69,12 @@ def restore_marks(text: str) -> str:
 
 
 def unmark(text: str) -> str:
-    """Marked text as people read it."""
+    """Return marked text as people read it."""
     return text.translate(_STRAY)
 
 
 def split_marked(text: str) -> Iterator[tuple[str, bool]]:
-    """Pieces of rendered text, each with whether it is a marked token.
+    """Yield pieces of rendered text, each with whether it is a marked token.
 
     A template's string methods may part the marks of a token. A mark left alone vanishes, but still
     separates, so that the text on either side cannot join into a control token.

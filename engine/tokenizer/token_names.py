@@ -24,7 +24,7 @@ class TokenNames:
         self._byte_of = byte_alphabet() if _writes_bytes(wrapped) else None
 
     def look_up(self, ident: int) -> Token:
-        """The token of that id; one without a name, which pads the vocabulary, writes nothing."""
+        """Return the token of that id; one without a name, which pads the vocabulary, writes nothing."""
         known = self._known.get(ident)
         if known is None:
             written = self._bytes(ident)
@@ -47,7 +47,7 @@ class TokenNames:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """The characters by which byte-level tokenizers write bytes (GPT-2's `bytes_to_unicode`, inverted)."""
+    """Return the characters by which byte-level tokenizers write bytes (the inverse of GPT-2's table)."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}

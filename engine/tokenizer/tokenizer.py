@@ -99,7 +99,7 @@ class ChatTokenizer:
         continue_final_message: bool = False,
         options: dict[str, Any] | None = None,
     ) -> str:
-        """The conversation as the model reads it; raises whatever the template raises."""
+        """Return the conversation as the model reads it; raises whatever the template raises."""
         text = self.wrapped.apply_chat_template(
             messages,
             tools=tools,
@@ -111,12 +111,12 @@ class ChatTokenizer:
         return restore_marks(str(text))
 
     def encode_prompt(self, text: str) -> list[int]:
-        """Raw text as tokens, with the beginning that the model wants, once."""
+        """Return raw text as tokens, with the beginning that the model wants, once."""
         bos = self.bos_token
         return self._encode(text, special=bos is None or not text.startswith(bos))
 
     def encode_rendered(self, text: str) -> list[int]:
-        """A rendered conversation as tokens; marked control tokens become ordinary text."""
+        """Return a rendered conversation as tokens; marked control tokens become ordinary text."""
         tokens: list[int] = []
         for piece, literal in split_marked(text):
             if literal:
@@ -128,11 +128,11 @@ class ChatTokenizer:
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, special ones included."""
+        """Return the text of tokens, special ones included."""
         return str(self.wrapped.decode(list(tokens)))
 
     def new_detokenizer(self, preceding_tokens: Sequence[int] = ()) -> Detokenizer:
-        """A detokenizer for one request.
+        """Return a detokenizer for one request.
 
         Args:
             after: Tokens that stand before, so that a leading space is kept when raw text goes on;
@@ -156,7 +156,7 @@ class ChatTokenizer:
         return self._encode("\n")
 
     def _encode_inside(self, text: str) -> list[int]:
-        """Tokens of text that does not begin the prompt: SentencePiece would put a space before it."""
+        """Return tokens of text inside a prompt, which SentencePiece would begin with a space."""
         tokens = self._encode("\n" + text)
         head = len(self._newline)
         return tokens[head:] if tokens[:head] == self._newline else self._encode(text)
@@ -168,7 +168,7 @@ class ChatTokenizer:
         return known
 
     def _encode_control_token_as_text(self, token: str) -> list[int]:
-        """A control token's text, spelled with ordinary tokens."""
+        """Return a control token's text, spelled with ordinary tokens."""
         if hasattr(self.wrapped._tokenizer, "_encode_without_added_tokens"):
             tokens = list(self.wrapped._tokenizer._encode_without_added_tokens("\n" + token))
             head = len(self._newline)
@@ -201,7 +201,7 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
 
 
 def _configured_eos_token_ids(folder: Path) -> list[int]:
-    """End-of-turn ids of config.json and generation_config.json together; mlx-lm takes either."""
+    """Return end-of-turn ids of config.json and generation_config.json together; mlx-lm takes either."""
     config = read_optional(folder / "config.json")
     found: list[int] = []
     for source in (config, config.get("text_config"), read_optional(folder / "generation_config.json")):

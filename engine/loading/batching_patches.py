@@ -1,4 +1,4 @@
-"""What keeps models of mlx-lm from computing several rows at once, mended when they are loaded."""
+"""Patches to models of mlx-lm that cannot compute several rows at once as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 def patch_for_batching(model: Any) -> None:
-    """Mend what is known to be wrong; a model that still fails with several rows decodes each by itself.
+    """Patch what is known to be wrong; a model that still fails with several rows decodes each by itself.
 
     Args:
         model: One of mlx-lm's, with its weights in memory.
@@ -54,7 +54,7 @@ class _GroupedHeadsMask(nn.Module):  # type: ignore[misc]
 
 
 def _try_batch(model: Any) -> None:
-    """Two steps of rows that have different lengths."""
+    """Decode two steps of rows that have different lengths."""
     short, long = caches.new_cache(model), caches.new_cache(model)
     model(mx.zeros((1, 1), dtype=mx.uint32), cache=short)
     model(mx.zeros((1, 3), dtype=mx.uint32), cache=long)
