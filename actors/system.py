@@ -53,14 +53,14 @@ class System:
     async def drain(self) -> None:
         """Refuse new requests, and return when those that were accepted have ended.
 
-        Whatever is left when most of `settings.shutdown_timeout` is over is cut with a `draining` problem.
+        Whatever is left when most of `settings.shutdown_timeout` is over fails with a `draining` problem.
         """
         reserve = min(5.0, self.settings.shutdown_timeout * 0.25)
         with contextlib.suppress(ActorStopped):
             with trio.move_on_after(self.remaining() - reserve):
                 await self.pool.ask(Drain(), Drained)
                 return
-            self._actor.cut()
+            self._actor.fail_all()
             with trio.move_on_after(reserve / 2):
                 await self.pool.ask(Drain(), Drained)
 

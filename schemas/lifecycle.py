@@ -17,7 +17,7 @@ class ModelState(StrEnum):
 
 
 TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
-    ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING}),
+    ModelState.IDLE: frozenset({ModelState.WAITING, ModelState.LOADING, ModelState.ERROR}),
     ModelState.WAITING: frozenset({ModelState.LOADING, ModelState.IDLE, ModelState.ERROR}),
     ModelState.LOADING: frozenset({ModelState.READY, ModelState.UNLOADING, ModelState.ERROR}),
     ModelState.READY: frozenset({ModelState.UNLOADING, ModelState.ERROR}),

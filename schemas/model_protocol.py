@@ -13,6 +13,7 @@ import attrs
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import InferenceRequest
 
 
@@ -53,6 +54,94 @@ class Generate:
 
 
 ModelMessage = Prepare | Generate
+
+
+# What the pool tells a model
+
+
+@attrs.frozen
+class Load:
+    """Load the weights: there is room for them."""
+
+
+@attrs.frozen
+class WaitForRoom:
+    """Be WAITING: requests have come, and there is no room yet."""
+
+
+@attrs.frozen
+class Unload:
+    """Free the weights, in the middle of a load too: the room is needed, and nobody holds the model."""
+
+
+@attrs.frozen
+class FailRequests:
+    """End every request that is under way."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class Stop:
+    """End: the weights are not loaded, and nobody waits for them."""
+
+
+ModelCommand = Load | WaitForRoom | Unload | FailRequests | Stop
+
+
+# What a model reports to the pool, which keeps no other account of its state
+
+
+@attrs.frozen
+class StateChanged:
+    """The model is WAITING, LOADING, READY or UNLOADING; what may come of a load has reports of its own."""
+
+    state: ModelState
+
+
+@attrs.frozen
+class LoadProgress:
+    """Part of the weights is loaded.
+
+    Args:
+        fraction: 0 to 1.
+    """
+
+    fraction: float
+
+
+@attrs.frozen
+class Unloaded:
+    """The weights are freed as asked, or were never there: the model is IDLE."""
+
+
+@attrs.frozen
+class LoadFailed:
+    """The model could not be opened or loaded: it is in ERROR, and needs no room."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class Crashed:
+    """The model failed after it was loaded: it is in ERROR, and needs no room."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class WorkerHung:
+    """The model's worker is silent and cannot be ended: it is in ERROR, and its room stays taken."""
+
+    problem: Problem
+
+
+@attrs.frozen
+class HungWorkerReturned:
+    """The silent worker has ended after all: the model, still in ERROR, needs no room any more."""
+
+
+ModelReport = StateChanged | LoadProgress | Unloaded | LoadFailed | Crashed | WorkerHung | HungWorkerReturned
 
 
 @attrs.frozen

@@ -10,10 +10,14 @@ class ImpossibleTransition(Exception):
 
 
 class Lifecycle:
-    """The state of one model."""
+    """The state of one model.
 
-    def __init__(self) -> None:
-        self.state = ModelState.IDLE
+    Args:
+        state: Where it stands.
+    """
+
+    def __init__(self, state: ModelState = ModelState.IDLE) -> None:
+        self.state = state
 
     def to(self, state: ModelState) -> None:
         """Move to another state.

@@ -14,6 +14,7 @@ from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import LoadProgress
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_crashed
 from greenroom.schemas.requests import InferenceRequest
@@ -50,13 +51,6 @@ Command = Submit | Cancel | GiveWay | Close
 
 
 @attrs.frozen
-class Progressed:
-    """Part of the weights are loaded, 0 to 1."""
-
-    fraction: float
-
-
-@attrs.frozen
 class Loaded:
     """The model can generate."""
 
@@ -68,20 +62,20 @@ class Stepped:
     events: list[tuple[str, InferenceEvent]]
 
 
-LoopReport = Progressed | Loaded | Stepped
+LoopReport = LoadProgress | Loaded | Stepped
 
 
 @attrs.frozen
-class Unloaded:
+class LoopEnded:
     """The loop has ended and its memory is free again.
 
     Args:
         problem: Why, unless it was told to.
-        in_load: The weights were never there.
+        loaded: The weights were there.
     """
 
     problem: Problem | None = None
-    in_load: bool = False
+    loaded: bool = True
 
 
 class ModelLoop:
@@ -106,7 +100,7 @@ class ModelLoop:
         self._engines = engines
         self._opened = opened
         self._report = report
-        self._hand_over = EventCoalescer(lambda events: report(Stepped(events)))
+        self._coalescer = EventCoalescer(lambda events: report(Stepped(events)))
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._abandoned = False
 
@@ -119,14 +113,14 @@ class ModelLoop:
         self._abandoned = True
         self._commands.put(Close())
 
-    def run(self) -> Unloaded:
-        """The job; never raises."""
-        unloaded = self._load_and_step()
+    def run(self) -> LoopEnded:
+        """Do the job; never raises."""
+        end = self._load_and_step()
         release_memory()
         self.busy_since, self.ended = None, True
-        return unloaded
+        return end
 
-    def _load_and_step(self) -> Unloaded:
+    def _load_and_step(self) -> LoopEnded:
         try:
             engine = self._engines.load_engine(self._opened, self._progress, lambda: self._abandoned)
         except Exception as error:
@@ -135,42 +129,43 @@ class ModelLoop:
             engine.on_memory_wanted(lambda: self.put(GiveWay()))
             self._report(Loaded())
             self._step_until_closed(engine)
-            return Unloaded()
+            return LoopEnded()
         except Exception:
             log.exception("crashed", actor="model", model=str(self._key))
-            return Unloaded(model_crashed(self._key.model))
+            return LoopEnded(model_crashed(self._key.model))
         finally:
             self._close(engine)
 
-    def _load_failed(self, error: Exception) -> Unloaded:
+    def _load_failed(self, error: Exception) -> LoopEnded:
         if self._abandoned:
-            return Unloaded(in_load=True)
+            return LoopEnded(loaded=False)
         if isinstance(error, ProblemError):
-            return Unloaded(error.problem, in_load=True)
+            return LoopEnded(error.problem, loaded=False)
         log.exception("load failed", actor="model", model=str(self._key), exc_info=error)
-        return Unloaded(load_failed(self._key.model, str(error) or type(error).__name__), in_load=True)
+        problem = load_failed(self._key.model, str(error) or type(error).__name__)
+        return LoopEnded(problem, loaded=False)
 
     def _step_until_closed(self, engine: Engine) -> None:
         try:
             while self._carry_out_commands(engine):
                 events = engine.step()
                 self.busy_since = time.monotonic()
-                self._hand_over.add(events)
+                self._coalescer.add(events)
         finally:
-            self._hand_over.flush()
+            self._coalescer.flush()
 
     def _carry_out_commands(self, engine: Engine) -> bool:
-        """Everything that was put; waits for more when there is nothing to do. Whether to go on."""
+        """Carry out what was put, waiting for more when there is nothing to do; return whether to go on."""
         while True:
             idle = not engine.has_work
             try:
                 if idle and self._commands.empty():
                     self.busy_since = None
-                    self._hand_over.flush()
+                    self._coalescer.flush()
                 command = self._commands.get(block=idle)
             except Empty:
                 return True
-            self._hand_over.flush()
+            self._coalescer.flush()
             self.busy_since = time.monotonic()
             match command:
                 case Submit():
@@ -190,7 +185,7 @@ class ModelLoop:
 
     def _progress(self, fraction: float) -> None:
         self.busy_since = time.monotonic()
-        self._report(Progressed(fraction))
+        self._report(LoadProgress(fraction))
 
     def _close(self, engine: Engine) -> None:
         try:

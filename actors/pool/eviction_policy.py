@@ -1,51 +1,59 @@
-"""Which models are in memory: least recently used first out, and everybody's turn comes.
+"""Which models are in memory: least recently used first out, and everybody gets a time slice.
 
 While there is room, whoever is waited for is loaded. When there is none, room is made for the models that
 wait, longest wait first:
 
 1. A model that nobody holds is unloaded at once, least recently used first; so is one that is still
    loading though everybody who waited for it has left.
-2. If all are held, the least recently used one whose turn is over takes no new requests: it finishes what
-   it has begun, and is then unloaded. A turn lasts as long as the model took to load, so two models
-   that take turns spend at most about half of the time on loading, and neither starves.
+2. If all are held, the least recently used one whose time slice is over is paused: it finishes what it has
+   begun, and is then unloaded. A slice lasts as long as the model took to load, so two models that take
+   turns spend at most about half of the time on loading, and neither starves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 import attrs
 
-from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 
-LONGEST_TURN = 30.0
-"""Seconds; a model that took longer to load gets no longer turn."""
+MAX_TIME_SLICE = 30.0
+"""Seconds; a model that took longer to load gets no longer slice."""
 
-_IN_MEMORY = frozenset({ModelState.LOADING, ModelState.READY, ModelState.UNLOADING})
-_LOADABLE = frozenset({ModelState.IDLE, ModelState.WAITING, ModelState.ERROR})
+
+class Room(Enum):
+    """What a model has been given of the places for loaded models: decided here, and nowhere else."""
+
+    NONE = "none"
+    GRANTED = "granted"
+    RECLAIMED = "reclaimed"
+    """The model has been told to unload, and has not reported that it has."""
 
 
 @attrs.frozen
-class Resident:
+class ModelUse:
     """What the policy looks at.
 
     Args:
-        leases: Requests that hold the model.
+        ready: The model has reported that it can generate.
+        leases: Requests that hold it.
         waiting: Requests that wait for it.
         last_used: When a request last got it; any clock.
         waiting_since: When its oldest waiting request began to wait; any clock.
-        turn_left: Seconds until it may be closed for another model's sake.
+        slice_left: Seconds until it may be paused for another model's sake.
         hung: Its worker cannot be ended, so its memory is not coming back.
     """
 
     key: ModelKey
-    state: ModelState
+    room: Room = Room.NONE
+    ready: bool = False
     leases: int = 0
     waiting: int = 0
     last_used: float = 0.0
     waiting_since: float = 0.0
-    turn_left: float = 0.0
+    slice_left: float = 0.0
     hung: bool = False
 
 
@@ -57,44 +65,44 @@ class Plan:
         load: There is room for these.
         wait: There is none for these yet.
         unload: Nobody holds these, and others wait.
-        closed: These take no new requests for as long as they are listed.
+        paused: These take no new requests for as long as they are listed.
     """
 
     load: tuple[ModelKey, ...] = ()
     wait: tuple[ModelKey, ...] = ()
     unload: tuple[ModelKey, ...] = ()
-    closed: frozenset[ModelKey] = frozenset()
+    paused: frozenset[ModelKey] = frozenset()
 
 
-def plan(residents: Iterable[Resident], max_models: int) -> Plan:
-    """Decide for all models at once; calling again after every change is the caller's duty."""
-    everyone = list(residents)
-    resident = [model for model in everyone if model.hung or model.state in _IN_MEMORY]
+def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
+    """Decide for all models at once; to be called again after every change."""
+    everyone = list(models)
+    resident = [model for model in everyone if model.room is not Room.NONE]
     wanted = sorted(
-        (model for model in everyone if not model.hung and model.waiting and model.state in _LOADABLE),
+        (model for model in everyone if model.waiting and model.room is Room.NONE),
         key=lambda model: model.waiting_since,
     )
-    room = max(0, max_models - len(resident))
-    load, wait = wanted[:room], wanted[room:]
-    leaving = sum(model.state is ModelState.UNLOADING for model in resident)
+    free = max(0, max_loaded_models - len(resident))
+    load, wait = wanted[:free], wanted[free:]
+    leaving = sum(model.room is Room.RECLAIMED for model in resident)
     missing = max(0, len(wait) - leaving)
     unload = sorted(filter(_is_idle, resident), key=lambda model: model.last_used)[:missing]
-    held = (
-        model
-        for model in resident
-        if model.state is ModelState.READY and model.leases and model.turn_left <= 0 and not model.hung
-    )
-    closed = sorted(held, key=lambda model: model.last_used)[: missing - len(unload)]
+    held = (model for model in resident if _is_held(model) and model.slice_left <= 0)
+    paused = sorted(held, key=lambda model: model.last_used)[: missing - len(unload)]
     return Plan(
         load=tuple(model.key for model in load),
         wait=tuple(model.key for model in wait),
         unload=tuple(model.key for model in unload),
-        closed=frozenset(model.key for model in closed),
+        paused=frozenset(model.key for model in paused),
     )
 
 
-def _is_idle(model: Resident) -> bool:
-    if model.hung or model.leases:
+def _is_idle(model: ModelUse) -> bool:
+    """Whether the model can be unloaded without breaking a lease or a promise."""
+    if model.room is not Room.GRANTED or model.hung or model.leases:
         return False
-    loads_for_nobody = model.state is ModelState.LOADING and not model.waiting
-    return model.state is ModelState.READY or loads_for_nobody
+    return model.ready or not model.waiting
+
+
+def _is_held(model: ModelUse) -> bool:
+    return model.room is Room.GRANTED and model.ready and bool(model.leases) and not model.hung

@@ -16,19 +16,19 @@ from greenroom.schemas.model_protocol import ModelMessage
 class Lease:
     """One slot in a model that is ready; while it is open the model is not unloaded.
 
-    It closes synchronously, so it can be given back in the middle of a cancellation.
+    It closes synchronously, so it can be released in the middle of a cancellation.
     """
 
-    def __init__(self, key: ModelKey, model: Ref[ModelMessage], give_back: Callable[[Lease], None]) -> None:
+    def __init__(self, key: ModelKey, model: Ref[ModelMessage], release: Callable[[Lease], None]) -> None:
         self.key = key
         self.model = model
-        self._give_back: Callable[[Lease], None] | None = give_back
+        self._release: Callable[[Lease], None] | None = release
 
     def close(self) -> None:
-        """Give the slot back; closing twice does nothing."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back(self)
+        """Release the slot; closing twice does nothing."""
+        release, self._release = self._release, None
+        if release is not None:
+            release(self)
 
     def __enter__(self) -> Lease:
         return self
@@ -58,5 +58,5 @@ class Granted(Grant):
     lease: Lease
 
     def close(self) -> None:
-        """Give the lease back."""
+        """Release the slot."""
         self.lease.close()

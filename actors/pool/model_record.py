@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 import structlog
 
-from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model import Model
-from greenroom.actors.pool.eviction_policy import LONGEST_TURN, Resident
+from greenroom.actors.pool.eviction_policy import MAX_TIME_SLICE, ModelUse, Room
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import TicketQueue
@@ -24,14 +23,17 @@ from greenroom.schemas.problems import Problem, model_hung
 
 @attrs.define(eq=False)
 class ModelRecord:
-    """One model: where it stands, who holds it, who waits for it. Times are `time.monotonic()`.
+    """One model: who holds it, who waits for it, and what it reported last. Times are `time.monotonic()`.
 
     Args:
         slots: Requests that it generates for at once.
         model: The actor that answers for it, while there is one.
+        room: What the pool has decided: the model's own account of that is its state.
+        paused: It takes no new requests, because another model waits for its room.
         leases: Open leases and when they were granted.
-        closed: It takes no new requests, because another model waits for its room.
-        changed: When its state last changed.
+        state: Where its actor stood when it reported last.
+        changed: When that was.
+        problem: Why it was in ERROR last; None since it was READY.
         load_seconds: How long its last load took.
     """
 
@@ -40,46 +42,70 @@ class ModelRecord:
     tickets: TicketQueue = attrs.field(factory=TicketQueue)
     waiting_time: WaitingTime = attrs.field(init=False)
     log: Any = attrs.field(init=False, repr=False)
-    lifecycle: Lifecycle = attrs.field(factory=Lifecycle)
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
     leases: dict[Lease, float] = attrs.field(factory=dict)
     model: Model | None = None
+    room: Room = Room.NONE
+    paused: bool = False
+    last_used: float = 0.0
+    waiting_since: float = 0.0
+    state: ModelState = ModelState.IDLE
+    changed: float = 0.0
     problem: Problem | None = None
-    closed: bool = False
     hung: bool = False
     progress: float = 0.0
-    last_used: float = 0.0
-    changed: float = 0.0
-    waiting_since: float = 0.0
     load_seconds: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         self.waiting_time = WaitingTime(self.slots)
-        self.log = structlog.get_logger().bind(actor="model", model=str(self.key))
+        self.log = structlog.get_logger().bind(actor="pool", model=str(self.key))
+
+    def record_state(self, state: ModelState, now: float) -> None:
+        """Keep the state that the model has reported."""
+        if state is ModelState.LOADING:
+            self.progress = 0.0
+        elif state is ModelState.READY:
+            self.load_seconds, self.problem = now - self.changed, None
+        self.state, self.changed = state, now
+
+    def record_stopped(self) -> None:
+        """Keep no actor; one that waited for room is IDLE before it stops, and reports nothing more."""
+        self.model = None
+        if self.state is ModelState.WAITING:
+            self.state = ModelState.IDLE
+
+    def record_unloaded(self, now: float) -> None:
+        """Take the room back of a model that needs none."""
+        self.record_state(ModelState.IDLE, now)
+        self.room = Room.NONE
+        # Who had a time slice waits behind those who have not, however old its own waiting requests are.
+        self.waiting_since = now
+
+    def record_failure(self, problem: Problem, now: float) -> None:
+        """Keep why a model is in ERROR, take its room back, and count what it could have done better."""
+        self.record_state(ModelState.ERROR, now)
+        self.problem, self.room = problem, Room.NONE
+        if problem.status in (500, 503):
+            self.intensity.failed(now)
+
+    def record_hung(self, problem: Problem, now: float) -> None:
+        """Leave a model the room that its worker does not give back."""
+        self.record_failure(problem, now)
+        self.hung, self.room = True, Room.GRANTED
+
+    def record_returned(self) -> None:
+        """Take the room back of a model whose silent worker has ended after all."""
+        self.hung, self.room = False, Room.NONE
 
     @property
-    def state(self) -> ModelState:
-        """Where the model stands."""
-        return self.lifecycle.state
-
-    def move(self, state: ModelState, now: float) -> None:
-        """Take one step of the model's life, and log it."""
-        before, seconds = self.state, now - self.changed
-        self.lifecycle.to(state)
-        self.changed = now
-        if state is ModelState.READY:
-            self.load_seconds = seconds
-        fields = {"before": str(before), "state": str(state)}
-        if state is ModelState.ERROR and self.problem is not None:
-            fields["problem"] = self.problem.code
-        self.log.log(40 if state is ModelState.ERROR else 20, "state changed", **fields)
-        if before is ModelState.ERROR and state is ModelState.LOADING:
-            self.log.info("restarted")
+    def ready(self) -> bool:
+        """Whether the model can generate, and may keep its room."""
+        return self.room is Room.GRANTED and self.state is ModelState.READY
 
     @property
     def has_free_slot(self) -> bool:
         """Whether a lease can be granted now."""
-        return self.state is ModelState.READY and not self.closed and len(self.leases) < self.slots
+        return self.ready and not self.paused and len(self.leases) < self.slots
 
     @property
     def free_slots(self) -> int:
@@ -87,7 +113,7 @@ class ModelRecord:
         return max(0, self.slots - len(self.leases))
 
     def refusal(self, now: float) -> Problem | None:
-        """Why no request can be taken at all, if so."""
+        """Return why no request can be taken at all, if so."""
         if self.hung:
             return model_hung(self.key.model)
         left = self.intensity.seconds_left(now)
@@ -96,40 +122,39 @@ class ModelRecord:
             return Problem(503, self.problem.code, detail, retry_after=math.ceil(left))
         return None
 
-    def resident(self, now: float) -> Resident:
-        """The record as the residency policy sees it."""
-        turn = min(self.load_seconds, LONGEST_TURN)
-        return Resident(
+    def use(self, now: float) -> ModelUse:
+        """Return the record as the eviction policy sees it."""
+        time_slice = min(self.load_seconds, MAX_TIME_SLICE)
+        return ModelUse(
             self.key,
-            self.state,
+            self.room,
+            ready=self.ready,
             leases=len(self.leases),
             waiting=len(self.tickets),
             last_used=self.last_used,
             waiting_since=self.waiting_since,
-            turn_left=self.changed + turn - now,
+            slice_left=self.changed + time_slice - now,
             hung=self.hung,
         )
 
     def queue_status(self, position: int, now: float) -> QueueStatus:
-        """What the waiting request at `position` is told."""
-        match self.state:
-            case ModelState.LOADING:
-                eta = self.waiting_time.for_load(now - self.changed, self.progress)
-                return QueueStatus("loading", position, self.key.model, eta)
-            case ModelState.READY if not self.closed:
-                return QueueStatus("queued", position, self.key.model, self.waiting_time.for_slot(position))
-            case _:
-                return QueueStatus("waiting_for_model", position, self.key.model)
+        """Return what the waiting request at `position` is told."""
+        if self.ready and not self.paused:
+            return QueueStatus("queued", position, self.key.model, self.waiting_time.for_slot(position))
+        if self.room is Room.GRANTED and not self.ready:
+            eta = self.waiting_time.for_load(now - self.changed, self.progress)
+            return QueueStatus("loading", position, self.key.model, eta)
+        return QueueStatus("waiting_for_model", position, self.key.model)
 
     def status(self) -> ModelStatus:
-        """The record as operators see it."""
-        in_error = self.state is ModelState.ERROR and self.problem is not None
+        """Return the record as operators see it."""
+        problem = self.problem if self.state is ModelState.ERROR else None
         return ModelStatus(
             self.key,
             self.state,
             running=len(self.leases),
             waiting=len(self.tickets),
-            problem=self.problem.detail if in_error and self.problem is not None else None,
+            problem=None if problem is None else problem.detail,
             load_progress=self.progress,
             hung=self.hung,
         )

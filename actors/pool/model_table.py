@@ -7,41 +7,55 @@ from collections.abc import Callable
 from functools import partial
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.model.control import ModelStateChanged
 from greenroom.actors.model.model import Model
-from greenroom.actors.pool.eviction_policy import plan
+from greenroom.actors.pool.eviction_policy import Room, plan
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import ModelStatus
+from greenroom.schemas.model_protocol import (
+    Crashed,
+    FailRequests,
+    HungWorkerReturned,
+    Load,
+    LoadFailed,
+    LoadProgress,
+    ModelReport,
+    ModelStatus,
+    StateChanged,
+    Stop,
+    Unload,
+    Unloaded,
+    WaitForRoom,
+    WorkerHung,
+)
 from greenroom.schemas.problems import Problem, model_crashed, queue_full
 from greenroom.schemas.settings import Settings
 
 
 class ModelTable:
-    """Tickets in, leases out; models started, loaded, unloaded and let go in between.
+    """Tickets in, leases out; models started, loaded, unloaded and stopped in between.
 
     Args:
-        start: Makes the actor of a model and begins to supervise it.
-        left: Is told when a waiting request has gone.
-        give_back: Is told when a lease closes.
+        start: Makes the actor of a model that stands in that state, and begins to supervise it.
+        on_ticket_closed: Is called when nobody waits for a ticket any more; must not block.
+        on_lease_closed: Is called when a lease closes; must not block.
     """
 
     def __init__(
         self,
         settings: Settings,
-        start: Callable[[ModelKey], Model],
-        left: Callable[[ModelRecord, Ticket], None],
-        give_back: Callable[[ModelRecord, Lease], None],
+        start: Callable[[ModelKey, ModelState], Model],
+        on_ticket_closed: Callable[[ModelRecord, Ticket], None],
+        on_lease_closed: Callable[[ModelRecord, Lease], None],
     ) -> None:
         self._slots = settings.max_batch
         self._max_queue = settings.max_queue
-        self._max_models = settings.max_loaded_models
+        self._max_loaded_models = settings.max_loaded_models
         self._start = start
-        self._left = left
-        self._give_back = give_back
+        self._on_ticket_closed = on_ticket_closed
+        self._on_lease_closed = on_lease_closed
         self._records: dict[ModelKey, ModelRecord] = {}
 
     @property
@@ -55,7 +69,7 @@ class ModelTable:
         return any(record.tickets or record.leases for record in self._records.values())
 
     def statuses(self) -> tuple[ModelStatus, ...]:
-        """The models as operators see them."""
+        """Return the models as operators see them."""
         return tuple(record.status() for record in self._records.values())
 
     def admit(self, key: ModelKey, request_id: str, reply: Reply) -> None:
@@ -77,14 +91,28 @@ class ModelTable:
         if not record.tickets:
             record.waiting_since = now
         record.tickets.add(ticket)
-        reply.watch(partial(self._left, record, ticket))
+        reply.watch(partial(self._on_ticket_closed, record, ticket))
 
-    def _started(self, record: ModelRecord) -> Model:
-        if record.model is None:
-            record.model = self._start(record.key)
-        return record.model
+    def close_ticket(self, record: ModelRecord, ticket: Ticket) -> None:
+        """Remove a request that waits no longer because its reply is closed, or has ended with a problem."""
+        if record.tickets.remove(ticket) and not ticket.reply.ended:
+            ticket.log_cancelled(record.log)
 
-    def tell_positions(self) -> None:
+    def close_lease(self, record: ModelRecord, lease: Lease) -> None:
+        """Free the slot of a lease."""
+        granted = record.leases.pop(lease, None)
+        if granted is not None:
+            record.waiting_time.observe(time.monotonic() - granted)
+
+    def fail_all(self, problem: Problem) -> None:
+        """Fail every request that waits, and have the models fail theirs."""
+        for record in self._records.values():
+            self._fail_tickets(record, problem)
+            if record.model is not None:
+                record.model.send(FailRequests(problem))
+
+    def send_queue_statuses(self) -> None:
+        """Tell those who wait what has changed for them."""
         now = time.monotonic()
         for record in self._records.values():
             for position, ticket in enumerate(record.tickets):
@@ -93,109 +121,97 @@ class ModelTable:
                     ticket.status = status
                     ticket.reply.send(status)
 
-    def changed(self, report: ModelStateChanged) -> None:
-        record = self._records[report.model.key]
-        if record.model is not report.model:
+    def record(self, model: Model, report: ModelReport) -> None:
+        """Keep what a model reports, unless it is one that has been stopped."""
+        record = self._records[model.key]
+        if record.model is not model:
             return
-        record.progress, record.hung = report.progress, report.hung
-        if report.state is ModelState.ERROR:
-            self._failed(record, report)
-        elif report.state is ModelState.READY and record.state is ModelState.LOADING:
-            record.problem = None
-            record.move(ModelState.READY, time.monotonic())
-        elif report.state is ModelState.IDLE and record.state is ModelState.UNLOADING:
-            record.move(ModelState.IDLE, time.monotonic())
-            # Who had a turn waits behind those who have not, however old its own waiting requests are.
-            record.waiting_since = time.monotonic()
-
-    def _failed(self, record: ModelRecord, report: ModelStateChanged) -> None:
         now = time.monotonic()
-        problem = report.problem or model_crashed(record.key.model)
-        record.problem = problem
-        if record.state is not ModelState.ERROR:
-            record.move(ModelState.ERROR, now)
-            if problem.status in (500, 503):
-                record.intensity.failed(now)
-        refusal = record.refusal(now)
-        if report.in_load or refusal is not None:
-            for ticket in record.tickets.clear():
-                ticket.fail(problem if report.in_load else refusal or problem, record.log)
+        match report:
+            case StateChanged(state):
+                record.record_state(state, now)
+            case LoadProgress(fraction):
+                record.progress = fraction
+            case Unloaded():
+                record.record_unloaded(now)
+            case LoadFailed(problem):
+                record.record_failure(problem, now)
+                self._fail_tickets(record, problem)
+            case Crashed(problem):
+                record.record_failure(problem, now)
+            case WorkerHung(problem):
+                record.record_hung(problem, now)
+            case HungWorkerReturned():
+                record.record_returned()
+        if (refusal := record.refusal(now)) is not None:
+            self._fail_tickets(record, refusal)
 
-    def exited(self, model: Model, crashed: bool) -> None:
+    def record_exit(self, model: Model, *, crashed: bool) -> None:
+        """Keep that an actor has ended; what a crashed one leaves is as if its load had failed."""
+        if crashed:
+            self.record(model, LoadFailed(model_crashed(model.key.model)))
         record = self._records[model.key]
         if record.model is model:
-            record.model = None
-            if crashed:
-                problem = model_crashed(model.key.model)
-                self._failed(record, ModelStateChanged(model, ModelState.ERROR, problem, in_load=True))
-
-    def ticket_closed(self, record: ModelRecord, ticket: Ticket) -> None:
-        """Remove a request that waits no longer because its reply is closed, or has ended with a problem."""
-        if record.tickets.remove(ticket) and not ticket.reply.ended:
-            ticket.log_cancelled(record.log)
-
-    def lease_closed(self, record: ModelRecord, lease: Lease) -> None:
-        granted = record.leases.pop(lease, None)
-        if granted is not None:
-            record.waiting_time.observe(time.monotonic() - granted)
-
-    def cut(self, problem: Problem) -> None:
-        for record in self._records.values():
-            for ticket in record.tickets.clear():
-                ticket.fail(problem, record.log)
-            if record.model is not None:
-                record.model.cut(problem)
+            record.model, record.room = None, Room.NONE
 
     def advance(self) -> None:
         """Decide, then act: after every report, until nothing more follows from it."""
         now = time.monotonic()
         for record in self._records.values():
             self._grant(record, now)
-        decided = plan([record.resident(now) for record in self._records.values()], self._max_models)
+        decided = plan([record.use(now) for record in self._records.values()], self._max_loaded_models)
         for record in self._records.values():
-            record.closed = record.key in decided.closed or record.key in decided.unload
+            record.paused = record.key in decided.paused or record.key in decided.unload
             self._grant(record, now)
         for key in decided.unload:
-            self._unload(self._records[key], now)
+            self._unload(self._records[key])
         for key in decided.load:
-            self._load(self._records[key], now)
+            self._load(self._records[key])
         for key in decided.wait:
-            if self._records[key].state is not ModelState.WAITING:
-                self._records[key].move(ModelState.WAITING, now)
+            self._wait(self._records[key])
         for record in self._records.values():
-            self._let_go(record, now)
-        self._tell_newcomers(now)
+            self._stop_unused(record)
+        self._greet_newcomers(now)
+
+    def _started(self, record: ModelRecord) -> Model:
+        if record.model is None:
+            record.model = self._start(record.key, record.state)
+        return record.model
 
     def _grant(self, record: ModelRecord, now: float) -> None:
         while record.has_free_slot and record.model is not None:
             ticket = record.tickets.next()
             if ticket is None:
                 return
-            lease = Lease(record.key, record.model.ref, partial(self._give_back, record))
+            lease = Lease(record.key, record.model.ref, partial(self._on_lease_closed, record))
             record.leases[lease] = record.last_used = now
             ticket.reply.send(Granted(lease))
 
-    def _load(self, record: ModelRecord, now: float) -> None:
-        record.progress = 0.0
-        record.move(ModelState.LOADING, now)
-        self._started(record).load()
+    def _load(self, record: ModelRecord) -> None:
+        record.room = Room.GRANTED
+        self._started(record).send(Load())
 
-    def _unload(self, record: ModelRecord, now: float) -> None:
-        record.move(ModelState.UNLOADING, now)
-        if record.model is not None:
-            record.model.unload()
+    def _wait(self, record: ModelRecord) -> None:
+        if record.state is not ModelState.WAITING:
+            self._started(record).send(WaitForRoom())
 
-    def _let_go(self, record: ModelRecord, now: float) -> None:
-        """An actor whose weights are gone and which nobody waits for is stopped."""
-        if record.tickets or record.hung or record.leases:
+    def _unload(self, record: ModelRecord) -> None:
+        record.room = Room.RECLAIMED
+        self._started(record).send(Unload())
+
+    def _stop_unused(self, record: ModelRecord) -> None:
+        """Stop an actor that has no room and that nobody waits for."""
+        if record.model is None or record.room is not Room.NONE or record.tickets or record.leases:
             return
-        if record.state is ModelState.WAITING:
-            record.move(ModelState.IDLE, now)
-        if record.state in (ModelState.IDLE, ModelState.ERROR) and record.model is not None:
-            record.model.stop()
-            record.model = None
+        record.model.send(Stop())
+        record.record_stopped()
 
-    def _tell_newcomers(self, now: float) -> None:
+    def _fail_tickets(self, record: ModelRecord, problem: Problem) -> None:
+        for ticket in record.tickets.clear():
+            ticket.fail(problem, record.log)
+
+    def _greet_newcomers(self, now: float) -> None:
+        """Send their first status to those who have none."""
         for record in self._records.values():
             for position, ticket in enumerate(record.tickets):
                 if ticket.status is None:

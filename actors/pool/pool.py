@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import structlog
@@ -13,12 +12,13 @@ from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines import Engines
-from greenroom.actors.model.control import ModelStateChanged
 from greenroom.actors.model.model import Model
+from greenroom.actors.pool.catalog_lookups import CatalogLookups
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.model_table import ModelTable
 from greenroom.actors.pool.tickets import Ticket
+from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
     Acquire,
@@ -27,34 +27,32 @@ from greenroom.schemas.model_protocol import (
     Drained,
     ListModels,
     ModelList,
+    ModelReport,
     PoolMessage,
     PoolStatus,
 )
-from greenroom.schemas.problems import Problem, draining, internal_error, model_not_found
+from greenroom.schemas.problems import Problem, draining, model_not_found
 from greenroom.schemas.settings import Settings
 
-if TYPE_CHECKING:
-    from greenroom.engine.catalog.catalog import CatalogEntry
-
 _TICK = 0.5
-"""Seconds between two looks at those who wait: their positions, and whose turn is over."""
+"""Seconds between two looks at those who wait: their positions, and whose time slice is over."""
 
 
 @attrs.frozen(eq=False)
 class _LookedUp:
     message: Acquire
     reply: Reply
-    found: CatalogEntry | Problem
+    found: ModelKey | Problem
 
 
 @attrs.frozen(eq=False)
 class _Listed:
     reply: Reply
-    models: ModelList | None
+    models: ModelList | Problem
 
 
 @attrs.frozen(eq=False)
-class _WaiterLeft:
+class _TicketClosed:
     record: ModelRecord
     ticket: Ticket
 
@@ -63,6 +61,12 @@ class _WaiterLeft:
 class _LeaseClosed:
     record: ModelRecord
     lease: Lease
+
+
+@attrs.frozen(eq=False)
+class _Reported:
+    model: Model
+    report: ModelReport
 
 
 @attrs.frozen(eq=False)
@@ -77,7 +81,7 @@ class _Tick:
 
 
 @attrs.frozen
-class _Cut:
+class _FailAll:
     """Fail whatever is left."""
 
 
@@ -96,19 +100,18 @@ class Pool:
         self._workers = workers
         self._engines = engines
         self._silence = silence
-        self._models = ModelTable(settings, self._start_model, self._waiter_left, self._give_back)
-        self._nursery: trio.Nursery
-        self._names: dict[str, ModelKey] = {}
+        self._log = structlog.get_logger().bind(actor="pool")
+        self._models = ModelTable(settings, self._start_model, self._ticket_closed, self._lease_closed)
+        self._lookups = CatalogLookups(engines, self._log)
         self._looking_up = 0
-        self._lookups = trio.CapacityLimiter(2)
+        self._nursery: trio.Nursery
         self._ticking = False
         self._draining = False
         self._drain_replies: list[Reply] = []
-        self._log = structlog.get_logger().bind(actor="pool")
 
-    def cut(self) -> None:
-        """Fail every request that is left, because the grace time is over."""
-        self._control.send(_Cut())
+    def fail_all(self) -> None:
+        """Fail every request that is left, because the time to shut down is over."""
+        self._control.send(_FailAll())
 
     async def run(self) -> None:
         """Receive until cancelled."""
@@ -126,26 +129,26 @@ class Pool:
         match report:
             case Envelope(message, reply):
                 self._receive_message(message, reply or Reply())
-            case _LookedUp():
-                self._looked_up(report)
+            case _LookedUp(message, reply, found):
+                self._looking_up -= 1
+                self._admit(found, message, reply)
+            case _Listed(reply, Problem() as problem):
+                reply.fail(problem)
             case _Listed(reply, models):
-                if models is None:
-                    reply.fail(internal_error())
-                else:
-                    reply.send(models)
-            case _WaiterLeft(record, ticket):
-                self._models.ticket_closed(record, ticket)
+                reply.send(models)
+            case _TicketClosed(record, ticket):
+                self._models.close_ticket(record, ticket)
             case _LeaseClosed(record, lease):
-                self._models.lease_closed(record, lease)
-            case ModelStateChanged():
-                self._models.changed(report)
+                self._models.close_lease(record, lease)
+            case _Reported(model, report):
+                self._models.record(model, report)
             case _Exited(model, crashed):
-                self._models.exited(model, crashed)
-            case _Cut():
-                self._models.cut(draining())
+                self._models.record_exit(model, crashed=crashed)
+            case _FailAll():
+                self._models.fail_all(draining())
             case _Tick():
                 self._ticking = False
-                self._models.tell_positions()
+                self._models.send_queue_statuses()
         self._models.advance()
         self._tick()
         self._answer_drain()
@@ -165,58 +168,38 @@ class Pool:
                 self._draining = True
                 self._drain_replies.append(reply)
 
-    # Finding
-
     def _acquire(self, message: Acquire, reply: Reply) -> None:
-        known = self._names.get(message.key.model)
         if self._draining:
             reply.fail(draining())
         elif message.key.adapter is not None:
             reply.fail(model_not_found(str(message.key)))
-        elif known is not None:
-            self._models.admit(known, message.request_id, reply)
+        elif (known := self._lookups.known(message.key.model)) is not None:
+            self._admit(known, message, reply)
         else:
             self._looking_up += 1
             self._nursery.start_soon(self._look_up, message, reply)
 
+    def _admit(self, found: ModelKey | Problem, message: Acquire, reply: Reply) -> None:
+        if isinstance(found, Problem):
+            reply.fail(found)
+        else:
+            self._models.admit(found, message.request_id, reply)
+
     async def _look_up(self, message: Acquire, reply: Reply) -> None:
-        # Names are looked up on disk, so not in the receive loop.
-        try:
-            find = partial(self._engines.find, message.key.model)
-            found = await trio.to_thread.run_sync(find, abandon_on_cancel=True, limiter=self._lookups)
-        except Exception:
-            self._log.exception("lookup failed", model=message.key.model)
-            found = internal_error()
+        found = await self._lookups.find(message.key.model)
         self._control.send(_LookedUp(message, reply, found))
 
-    def _looked_up(self, report: _LookedUp) -> None:
-        self._looking_up -= 1
-        if isinstance(report.found, Problem):
-            report.reply.fail(report.found)
-            return
-        key = self._names[report.message.key.model] = ModelKey(report.found.id)
-        self._models.admit(key, report.message.request_id, report.reply)
-
     async def _list(self, reply: Reply) -> None:
-        models: ModelList | None = None
-        try:
-            cards = await trio.to_thread.run_sync(
-                self._engines.cards, abandon_on_cancel=True, limiter=self._lookups
-            )
-            models = ModelList(cards)
-        except Exception:
-            self._log.exception("listing failed")
-        self._control.send(_Listed(reply, models))
+        self._control.send(_Listed(reply, await self._lookups.list()))
 
-    # Supervising
-
-    def _start_model(self, key: ModelKey) -> Model:
+    def _start_model(self, key: ModelKey, state: ModelState) -> Model:
         model = Model(
             key,
             self._engines,
             self._workers,
-            self._control.send,
+            lambda report: self._control.send(_Reported(model, report)),
             silence=self._silence,
+            state=state,
         )
         self._nursery.start_soon(self._supervise, model)
         return model
@@ -246,14 +229,14 @@ class Pool:
                 reply.send(Drained())
                 reply.end()
 
-    def _waiter_left(self, record: ModelRecord, ticket: Ticket) -> None:
-        self._control.send(_WaiterLeft(record, ticket))
+    def _ticket_closed(self, record: ModelRecord, ticket: Ticket) -> None:
+        self._control.send(_TicketClosed(record, ticket))
 
-    def _give_back(self, record: ModelRecord, lease: Lease) -> None:
+    def _lease_closed(self, record: ModelRecord, lease: Lease) -> None:
         self._control.send(_LeaseClosed(record, lease))
 
     def _end(self) -> None:
-        self._models.cut(draining())
+        self._models.fail_all(draining())
         for reply in self._drain_replies:
             reply.end()
         self._control.close(draining())

@@ -17,6 +17,8 @@ CONTAINERS = {tuple, frozenset, dict, list, Mapping}
 
 CONTRACT = {
     *get_args(model_protocol.ModelMessage),
+    *get_args(model_protocol.ModelCommand),
+    *get_args(model_protocol.ModelReport),
     *get_args(model_protocol.PoolMessage),
     *get_args(events.InferenceEvent),
     model_protocol.Prepared,

@@ -1,0 +1,121 @@
+"""What a model keeps of its requests, from the first message to their engine's last event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.model.model_loop import Cancel, Command, Submit
+from greenroom.actors.model.preparations import Preparation, Preparations
+from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
+from greenroom.schemas.events import InferenceEvent
+from greenroom.schemas.model_protocol import Generate, Prepared
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.problems import Problem
+
+
+@attrs.frozen(eq=False)
+class ReplyClosed:
+    """Whoever sent a request takes no more events: it has ended, or its owner has left."""
+
+    request: Preparation | RunningRequest
+
+
+class ModelRequests:
+    """The requests of one model: prepared by one worker, answered by the other.
+
+    Args:
+        prepare: Gives a request to the tokenizer worker.
+        put: Gives a command to the engine's worker, if there is one.
+        on_closed: Is called, from wherever the reply of a request is closed; must not block.
+        log: The model actor's.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[Preparation], None],
+        put: Callable[[Command], None],
+        on_closed: Callable[[ReplyClosed], None],
+        log: Any,
+    ) -> None:
+        self._prepare = prepare
+        self._put = put
+        self._on_closed = on_closed
+        self._log = log
+        self._preparations = Preparations()
+        self._running = RunningRequests()
+
+    def prepare(self, preparation: Preparation) -> None:
+        """Have a request prepared, and keep it until its reply closes."""
+        self._preparations.add(preparation)
+        preparation.reply.watch(lambda: self._on_closed(ReplyClosed(preparation)))
+        self._prepare(preparation)
+
+    def record_prepared(self, preparation: Preparation, result: PreparedInput | Problem | None) -> None:
+        """Keep, submit or report what a request was made into, unless its owner has left."""
+        if preparation not in self._preparations:
+            return
+        match result:
+            case PreparedInput() as prepared if preparation.generate is not None:
+                self._submit(preparation, preparation.generate, prepared)
+            case PreparedInput() as prepared:
+                preparation.prepared = prepared
+                preparation.reply.send(Prepared(prepared.prompt_tokens))
+            case Problem() as problem:
+                preparation.reply.fail(problem)
+
+    def generate(self, message: Generate, reply: Reply) -> None:
+        """Submit a request to the engine, as soon as it is prepared."""
+        preparation = self._preparations.get(reply)
+        if preparation is None:
+            self.prepare(Preparation(message.request, reply, generate=message))
+        elif preparation.prepared is None:
+            preparation.generate = message
+        else:
+            self._submit(preparation, message, preparation.prepared)
+
+    def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
+        """Send a step's events to those who asked."""
+        for ended in self._running.deliver(events):
+            ended.log_end(self._log)
+
+    def close(self, request: Preparation | RunningRequest) -> None:
+        """Stop working for a request whose reply is closed."""
+        if isinstance(request, Preparation):
+            self._preparations.remove(request)
+        elif self._running.cancel(request):
+            self._put(Cancel(request.request.id))
+
+    def fail_all(self, problem: Problem) -> None:
+        """Fail every request; those that run are cancelled by it, and logged after their last event."""
+        self.fail_unprepared(problem)
+        for running in self._running.all():
+            running.fail(problem)
+
+    def fail_unprepared(self, problem: Problem) -> None:
+        """Fail the requests that still have to be prepared."""
+        for preparation in self._preparations.remove_pending():
+            preparation.reply.fail(problem)
+
+    def fail_running(self, problem: Problem) -> None:
+        """Fail the requests that generate, or were about to, because their engine is gone."""
+        for preparation in self._preparations.remove_generating():
+            preparation.reply.fail(problem)
+        for running in self._running.clear():
+            if not running.cancelled:
+                running.fail(problem)
+            running.log_end(self._log)
+
+    def _submit(self, preparation: Preparation, message: Generate, prepared: PreparedInput) -> None:
+        self._preparations.remove(preparation)
+        if preparation.reply.closed:
+            return
+        running = self._running.add(message, prepared, preparation.reply)
+        self._put(Submit(running.request, prepared))
+        preparation.reply.watch(lambda: self._on_closed(ReplyClosed(running)))
+        self._log.info(
+            "request admitted", request_id=running.request_id, prompt_tokens=prepared.prompt_tokens
+        )

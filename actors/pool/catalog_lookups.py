@@ -1,0 +1,58 @@
+"""Names that requests use, looked up on disk and so never in the pool's receive loop."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from greenroom.actors.engines import Engines
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import ModelList
+from greenroom.schemas.problems import Problem, internal_error
+
+if TYPE_CHECKING:
+    from greenroom.engine.catalog.catalog import CatalogEntry
+
+
+class CatalogLookups:
+    """Looks models up, two at a time, and remembers whose name was found.
+
+    Args:
+        log: The pool's.
+    """
+
+    def __init__(self, engines: Engines, log: Any) -> None:
+        self._engines = engines
+        self._log = log
+        self._limiter = trio.CapacityLimiter(2)
+        self._keys: dict[str, ModelKey] = {}
+
+    def known(self, name: str) -> ModelKey | None:
+        """Return the model that a name means, if it has been looked up."""
+        return self._keys.get(name)
+
+    async def find(self, name: str) -> ModelKey | Problem:
+        """Return the model that a name means."""
+        try:
+            find = partial(self._engines.find, name)
+            found: CatalogEntry | Problem = await self._on_thread(find)
+        except Exception:
+            self._log.exception("lookup failed", model=name)
+            return internal_error()
+        if isinstance(found, Problem):
+            return found
+        key = self._keys[name] = ModelKey(found.id)
+        return key
+
+    async def list(self) -> ModelList | Problem:
+        """Return every model that can be asked for."""
+        try:
+            return ModelList(await self._on_thread(self._engines.cards))
+        except Exception:
+            self._log.exception("listing failed")
+            return internal_error()
+
+    async def _on_thread(self, look: Any) -> Any:
+        return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=self._limiter)
