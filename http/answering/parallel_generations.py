@@ -10,7 +10,7 @@ import trio
 
 from greenroom.actors.generation import Generation
 from greenroom.http.answering.event_stream import EventStream, StreamFormatter
-from greenroom.schemas.events import Finished, InferenceEvent, TextDelta
+from greenroom.schemas.events import Finished, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
 
 
 class ParallelGenerations:
@@ -61,7 +61,7 @@ class ParallelGenerations:
     ) -> None:
         with sender:
             async for event in generation:
-                if isinstance(event, TextDelta | Finished):
+                if isinstance(event, TextDelta | ReasoningDelta | ToolCallDelta | Finished):
                     event = attrs.evolve(event, index=index * generation.request.choices + event.index)
                 await sender.send(event)
 

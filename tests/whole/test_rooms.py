@@ -20,6 +20,8 @@ MAY_IMPORT = {
 COMPOSITION_ROOT = ROOT / "http" / "command_line.py"
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_audio", "transformers"}
 
+PROTOCOLS = [path.name for path in (ROOT / "schemas").iterdir() if any(path.glob("*.py"))]
+
 SOURCES = [path for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
 MODULES = {".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts)): path for path in SOURCES}
 
@@ -94,6 +96,18 @@ def test_the_folders_of_a_room_form_no_circle(room: str) -> None:
         arrows = [imports[importer][imported] for imported, importer in pairwise(circle)]
         lines = [line for arrow in sorted(arrows, key=len) for line in arrow]
         pytest.fail("\n".join([f"a circle: {' <- '.join(circle)}", *lines]), pytrace=False)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_protocol_is_known_to_the_application_alone(protocol: str) -> None:
+    own = {f"schemas/{protocol}", f"http/{protocol}"}
+    importers = {
+        place_of(path)
+        for path in SOURCES
+        for name in imports_of(ast.parse(path.read_text())) & MODULES.keys()
+        if place_of(MODULES[name]) in own
+    }
+    assert importers == {*own, "http/app.py"}
 
 
 def test_no_folder_is_a_regular_package() -> None:

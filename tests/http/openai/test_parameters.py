@@ -1,13 +1,20 @@
-"""Official parameters that are not honoured."""
+"""Which parameters OpenAI's clients can set, and which are refused."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from greenroom.http.answering.request_parameters import refuse_unsupported
-from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT, UNSUPPORTED_IN_COMPLETIONS
+from greenroom.http.openai.parameters import (
+    CHAT_PARAMETERS,
+    COMPLETION_PARAMETERS,
+    UNSUPPORTED_IN_CHAT,
+    UNSUPPORTED_IN_COMPLETIONS,
+)
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import ProblemError
 
 
@@ -38,3 +45,9 @@ def test_neutral_values_are_accepted() -> None:
             for value in neutral:
                 refuse_unsupported({name: value}, table)
     refuse_unsupported({"store": False, "vendor": object()}, UNSUPPORTED_IN_CHAT)
+
+
+def test_every_parameter_can_be_set_in_a_chat_and_most_for_raw_prompts() -> None:
+    fields = set(attrs.fields_dict(GenerationParameters))
+    assert set(CHAT_PARAMETERS.values()) == fields
+    assert fields - set(COMPLETION_PARAMETERS.values()) == {"thinking_budget", "logprobs", "top_logprobs"}
