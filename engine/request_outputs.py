@@ -11,7 +11,7 @@ from greenroom.engine.scheduler.admission import Admission
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
 from greenroom.engine.scheduler.running_batches import RunningBatches
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.schemas.events import Failed, InferenceEvent
+from greenroom.schemas.events import Failed, InferenceEvent, Usage
 from greenroom.schemas.problems import Problem, ProblemError
 
 Events = list[tuple[str, InferenceEvent]]
@@ -89,9 +89,11 @@ class RequestOutputs:
         """End a request of which a row cannot go on; no other notices."""
         first = self.sequences.pop(row.request_id, None)
         if first is not None:
+            usage: Usage | None = None
             for choice in self._remove(first):
                 choice.finished = True
-            self.emit(row, [Failed(problem)])
+                usage = choice.usage() if usage is None else usage.plus(choice.usage())
+            self.emit(row, [Failed(problem, usage, row.timing())])
 
     def _on_finished(self, row: Sequence) -> None:
         """A choice has handed over its last event."""

@@ -195,9 +195,16 @@ class Finished:
 
 @attrs.frozen
 class Failed:
-    """The request cannot be answered (any further)."""
+    """The request cannot be answered (any further).
+
+    Args:
+        usage: What the choices used that had not ended, where that is known.
+        timing: Of the choice that failed, where that is known.
+    """
 
     problem: Problem
+    usage: Usage | None = None
+    timing: Timing | None = None
 
 
 InferenceEvent = (

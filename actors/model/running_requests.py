@@ -49,13 +49,15 @@ class RunningRequest:
 
     def record_end(self, event: Finished | Failed) -> bool:
         """Keep what the end of a choice, or of the whole request, tells; return whether it was the last."""
-        if isinstance(event, Finished):
-            self.choices_left -= 1
-            self.reason, self.timing = event.reason, event.timing
+        if event.usage is not None:
             self.usage = event.usage if self.usage is None else self.usage.plus(event.usage)
-            return self.choices_left == 0
-        self.problem = self.problem or event.problem
-        return True
+        self.timing = event.timing or self.timing
+        if isinstance(event, Failed):
+            self.problem = self.problem or event.problem
+            return True
+        self.reason = event.reason
+        self.choices_left -= 1
+        return self.choices_left == 0
 
     def fail(self, problem: Problem) -> None:
         """Tell the owner that nothing more comes, and why."""
@@ -102,7 +104,7 @@ class RunningRequests:
             running = self._by_id.get(engine_id)
             if running is None:
                 continue
-            if isinstance(event, Finished):
+            if isinstance(event, (Finished, Failed)) and event.timing is not None:
                 timing = attrs.evolve(event.timing, queued=event.timing.queued + running.queued)
                 event = attrs.evolve(event, timing=timing)
             running.reply.send(event)

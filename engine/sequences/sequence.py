@@ -190,18 +190,22 @@ class Sequence:
                 reason = "stop"
             if reason == "stop" and processor.has_tool_calls:
                 reason = "tool_calls"
-        usage = Usage(
+        events.append(Finished(reason, self.usage(), self.timing(), processor.stopped, self.index))
+        return events
+
+    def usage(self) -> Usage:
+        """Return what the answer has used so far."""
+        return Usage(
             len(self.prompt),
             self.generated,
             self.cached,
-            processor.reasoning_tokens,
+            self.processor.reasoning_tokens,
             self.drafted,
             self.accepted,
         )
-        events.append(Finished(reason, usage, self._timing(), processor.stopped, self.index))
-        return events
 
-    def _timing(self) -> Timing:
+    def timing(self) -> Timing:
+        """Return the seconds that the answer has taken so far."""
         now = time.perf_counter()
         started = self.started_at or now
         first = self.first_token_at or now

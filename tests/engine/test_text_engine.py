@@ -197,6 +197,10 @@ def test_what_breaks_in_one_rows_text_costs_that_row_only(tiny_model: TinyModel)
     assert isinstance(last, Failed)
     assert last.problem.status == 500
     assert len(driver.tokens[0]) == 6
+    assert last.usage is not None
+    assert last.timing is not None
+    assert (last.usage.prompt, last.usage.generated) == (len(PROMPT), 6)
+    assert last.timing.decode > 0
     assert driver.tokens[1] == expected(folder, OTHER, 30)
     assert driver.engine.statistics().requests == 0
 
