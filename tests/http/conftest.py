@@ -1,0 +1,23 @@
+"""Fixtures that several tests of the server share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.tests.support.http_servers import Served, serving
+
+
+@pytest.fixture
+async def server_without_model() -> AsyncIterator[Served]:
+    """A server that never has to load its model."""
+    settings = Settings(
+        allowed_hosts=("greenroom.example",),
+        allowed_origins=("https://chat.example",),
+        max_body_bytes=2 * MEGABYTE,
+        shutdown_timeout=60.0,
+    )
+    async with serving(settings) as served:
+        yield served

@@ -1,0 +1,20 @@
+"""How clients are told apart."""
+
+from __future__ import annotations
+
+from werkzeug.datastructures import Headers
+
+from greenroom.http.guard.client_name import client_name
+
+
+def test_clients_are_told_apart_by_key_and_address() -> None:
+    def name(address: str | None, **headers: str) -> str:
+        return client_name(Headers({key.replace("_", "-"): value for key, value in headers.items()}), address)
+
+    bearer, other = {"authorization": "Bearer sk-one"}, {"authorization": "bearer sk-two"}
+    names = [name("10.0.0.1"), name("10.0.0.2"), name("10.0.0.1", **bearer), name("10.0.0.1", **other)]
+    assert len({*names, name("10.0.0.2", **bearer)}) == 5
+    assert name("10.0.0.1", x_api_key="sk-one") == names[2]
+    assert name("10.0.0.1", authorization="Basic sk-one") == names[0]
+    assert name(None) == ""
+    assert "sk-one" not in names[2]

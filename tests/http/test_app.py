@@ -1,0 +1,113 @@
+"""What every route shares: ids, problems, probes, and a line in the log for each request."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+import structlog
+import structlog.testing
+
+from greenroom.tests.support.http_servers import Served, connected, fetch
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("POST", "/v1/chat", 404),
+        ("GET", "/v1/../v1/models", 404),
+        ("GET", "/v1/models/../../etc/passwd", 404),
+        ("GET", "/v1/models/..%2f..%2fetc%2fpasswd", 404),
+        ("GET", "/v1/models/%00", 404),
+        ("GET", "/static/app.py", 404),
+        ("GET", "/%ff", 404),
+        ("GET", CHAT, 405),
+        ("DELETE", "/v1/models", 405),
+        ("POST", "/health", 405),
+        ("PATCH", CHAT, 405),
+    ],
+)
+async def test_unknown_paths_and_methods_are_problems_too(
+    server_without_model: Served, method: str, path: str, status: int
+) -> None:
+    answer = await fetch(server_without_model.server, method, path)
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-request-id"].startswith("req_")
+    document = answer.json()
+    assert document["status"] == status
+    assert {"type", "title", "detail", "instance", "error"} <= set(document)
+    assert ("allow" in answer.headers) is (status == 405)
+
+
+async def test_a_trailing_slash_and_options_are_harmless(server_without_model: Served) -> None:
+    assert (await fetch(server_without_model.server, "GET", "/v1/models/")).status == 200
+    answer = await fetch(server_without_model.server, "OPTIONS", CHAT)
+    assert answer.status == 200
+    assert "POST" in answer.headers["allow"]
+
+
+async def test_probes_are_answered(server_without_model: Served) -> None:
+    assert (await fetch(server_without_model.server, "GET", "/health")).json() == {
+        "status": "ok",
+        "pid": os.getpid(),
+    }
+    assert (await fetch(server_without_model.server, "GET", "/livez")).status == 200
+    assert (await fetch(server_without_model.server, "GET", "/readyz")).status == 200
+    assert b"Greenroom" in (await fetch(server_without_model.server, "GET", "/")).body
+    async with connected(server_without_model.server) as client:
+        await client.request("HEAD", "/", connection="close")
+        head, _, body = (await client.read_to_end()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert body == b""
+
+
+async def test_every_answer_has_an_id_of_its_own(server_without_model: Served) -> None:
+    answers = [
+        await fetch(server_without_model.server, "GET", path, x_request_id="mine")
+        for path in ("/", "/v1/models", "/nowhere")
+    ]
+    ids = {answer.headers["x-request-id"] for answer in answers}
+    assert len(ids) == 3
+    assert "mine" not in ids
+    assert all(name in answer.headers for answer in answers for name in ("date", "x-content-type-options"))
+
+
+async def test_a_fault_of_ours_is_a_500_without_a_traceback(
+    server_without_model: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: Any) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("greenroom.http.openai.chat_routes.read_request", break_down)
+    with structlog.testing.capture_logs() as lines:
+        answer = await fetch(server_without_model.server, "POST", CHAT, {})
+    assert answer.status == 500
+    assert answer.json()["error"]["code"] == "internal_error"
+    assert b"secret" not in answer.body
+    assert b"Traceback" not in answer.body
+    crashed = next(line for line in lines if line["event"] == "request crashed")
+    assert crashed["request_id"] == answer.headers["x-request-id"]
+    assert isinstance(crashed["exc_info"], ZeroDivisionError)
+
+
+async def test_each_request_is_one_line_in_the_log(server_without_model: Served) -> None:
+    with structlog.testing.capture_logs() as lines:
+        answer = await fetch(server_without_model.server, "GET", "/v1/models?secret=1")
+    [line] = [line for line in lines if line["event"] == "request answered"]
+    assert line.pop("ms") >= 0
+    assert line == {
+        "event": "request answered",
+        "log_level": "info",
+        "actor": "http",
+        "method": "GET",
+        "path": "/v1/models",
+        "status": 200,
+        "request_id": answer.headers["x-request-id"],
+    }
+    assert json.dumps(line)

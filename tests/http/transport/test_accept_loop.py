@@ -1,0 +1,136 @@
+"""Listening, draining, limits, and the crash of one connection."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import trio
+import trio.testing
+
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.connection import Connection
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.http_servers import Server, connected, fetch, running
+
+
+async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:
+    async with running(make_app(), Settings(shutdown_timeout=600)) as server, connected(server) as client:
+        await client.request("GET", "/stream/10/5")
+        await client.request("GET", "/")
+        await client.read_until(b"xx")
+        server.drain.set()
+        assert (await client.read_to_end()).count(b"x") == 48
+        await client.stream.aclose()
+        with trio.fail_after(60):
+            await server.stopped.wait()
+
+
+async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
+    # Neither the connection's idle time nor the stalled reader's patience would end it in time.
+    settings = Settings(shutdown_timeout=1.0, idle_connection=600)
+    async with running(make_app(), settings, send_timeout=600) as server, connected(server) as idle:
+        await idle.request("GET", "/")
+        await idle.answer()
+        async with connected(server) as stalled:
+            await stalled.request("GET", "/stream/1000000/65536")
+            await stalled.read_until(b"xx")
+            server.drain.set()
+            assert await idle.read_to_end() == b""
+            await server.stopped.wait()
+
+
+async def test_draining_lets_a_stream_end() -> None:
+    async with running(make_app(), Settings(shutdown_timeout=600)) as server, connected(server) as client:
+        await client.request("GET", "/stream/30/10")
+        await client.read_until(b"xx")
+        server.drain.set()
+        rest = await client.read_to_end()
+        assert rest.count(b"x") == 30 * 10 - 2
+        assert rest.endswith(b"0\r\n\r\n")
+        await client.stream.aclose()
+        await server.stopped.wait()
+
+
+async def test_draining_accepts_no_new_connection() -> None:
+    async with running(make_app(), Settings(shutdown_timeout=600)) as server, connected(server) as client:
+        await client.request("GET", "/stream/30/10")
+        await client.read_until(b"xx")
+        server.drain.set()
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(OSError, match="connect"):
+            await trio.open_tcp_stream("127.0.0.1", server.port)
+
+
+async def test_cancelling_the_server_ends_a_stalled_reader_too() -> None:
+    with trio.fail_after(60):
+        async with running(make_app(), Settings()) as server, connected(server) as client:
+            await client.request("GET", "/stream/1000000/65536")
+            await client.read_until(b"xx")
+
+
+async def test_one_connections_crash_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive = Connection._receive
+
+    async def crash_at_a_word(self: Connection) -> bytes:
+        data = await receive(self)
+        if b"crash" in data:
+            raise ValueError("planted")
+        return data
+
+    monkeypatch.setattr(Connection, "_receive", crash_at_a_word)
+    async with running(make_app(), Settings()) as server, connected(server) as bystander:
+        await bystander.request("GET", "/stream/30/10")
+        await bystander.read_until(b"xx")
+        async with connected(server) as client:
+            await client.send(b"crash")
+            assert await client.read_to_end() == b""
+        assert (await fetch(server, "GET", "/")).body == b"ok"
+        assert (await bystander.read_until(b"0\r\n\r\n")).count(b"x") == 298
+
+
+async def test_connections_over_the_limit_are_told_to_try_later() -> None:
+    async with running(make_app(), Settings(max_connections=2)) as server:
+        async with connected(server) as first, connected(server) as second:
+            for client in (first, second):
+                await client.request("GET", "/")
+                await client.answer()
+            refused = await fetch(server, "GET", "/")
+            assert refused.status == 503
+            assert refused.headers["retry-after"] == "1"
+            assert refused.json()["error"]["code"] == "too_many_connections"
+        await wait_until_closed(server)
+        assert (await fetch(server, "GET", "/")).status == 200
+
+
+async def test_an_inherited_socket_is_served() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as inherited:
+        port = inherited.getsockname()[1]
+        settings = Settings(port=1)
+        loop, drain = AcceptLoop(make_app(), settings), trio.Event()
+        async with trio.open_nursery() as nursery:
+            listeners = await open_listeners(settings, [inherited])
+            addresses: tuple[str, ...] = await nursery.start(loop.run, listeners, drain)
+            assert addresses == (f"http://127.0.0.1:{port}",)
+            server = Server(addresses[0], loop, drain, trio.Event())
+            assert (await fetch(server, "GET", "/")).body == b"ok"
+            drain.set()
+
+
+async def test_the_host_decides_on_which_addresses_it_listens() -> None:
+    async with running(make_app(), Settings(host="0.0.0.0")) as server:
+        assert server.address == f"http://0.0.0.0:{server.port}"
+        assert (await fetch(server, "GET", "/")).body == b"ok"
+
+
+async def test_a_name_with_several_addresses_gets_one_free_port() -> None:
+    async with running(make_app(), Settings(host="localhost")) as server:
+        assert server.port > 0
+        assert (await fetch(server, "GET", "/")).body == b"ok"
+
+
+async def test_a_taken_port_is_an_error_at_once() -> None:
+    async with running(make_app(), Settings()) as server:
+        with pytest.raises(OSError, match="in use"):
+            await open_listeners(Settings(port=server.port), ())

@@ -1,0 +1,139 @@
+"""How connections end: each test fails without one mend of the stack below."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.http_servers import connected, fetch, running
+
+LARGE = b"x" * 65536
+
+
+async def test_connection_close_is_honoured() -> None:
+    async with running(make_app(), Settings(idle_connection=600)) as server:
+        for path in ("/", "/stream/3/10"):
+            async with connected(server) as client:
+                await client.request("GET", path, connection="close")
+                assert (await client.answer()).status == 200
+                assert await client.read_to_end() == b""
+        await wait_until_closed(server)
+
+
+async def test_idle_connections_are_reaped() -> None:
+    async with running(make_app(), Settings(idle_connection=2.0)) as server, trio.open_nursery() as nursery:
+        reaped = 0
+
+        async def idle(path: str | None) -> None:
+            nonlocal reaped
+            async with connected(server) as client:
+                if path:
+                    await client.request("GET", path)
+                    await client.answer()
+                assert await client.read_to_end() == b""
+                reaped += 1
+
+        async with trio.open_nursery() as clients:
+            for i in range(200):
+                clients.start_soon(idle, (None, "/", "/stream/1/5")[i % 3])
+        assert reaped == 200
+        await wait_until_closed(server)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_closed_connection_leaves_at_once_and_not_with_its_idle_timer() -> None:
+    async with running(make_app(), Settings(idle_connection=600)) as server:
+        async with connected(server) as client:
+            await client.request("GET", "/")
+            await client.answer()
+        await wait_until_closed(server)
+
+
+async def test_dribbled_headers_are_given_up() -> None:
+    async with running(make_app(), Settings(idle_connection=0.3)) as server, connected(server) as client:
+        await client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        given_up = False
+        while not given_up:
+            try:
+                await client.send(b"x-more: y\r\n")
+            except trio.BrokenResourceError:
+                given_up = True
+            await trio.sleep(0.05)
+        await wait_until_closed(server)
+
+
+async def test_a_stream_may_last_longer_than_quarts_time_limit() -> None:
+    app = make_app()
+    app.config["RESPONSE_TIMEOUT"] = 0.05
+    async with running(app, Settings()) as server:
+        assert len((await fetch(server, "GET", "/stream/20/10")).body) == 200
+
+
+async def test_hanging_up_is_seen_behind_a_pipelined_request() -> None:
+    ended = trio.Event()
+    async with running(make_app(ended), Settings()) as server:
+        async with connected(server) as client:
+            await client.request("GET", "/stream/1000000/10")
+            await client.request("GET", "/wait")
+            await client.read_until(b"xx")
+        with trio.fail_after(60):
+            await ended.wait()
+        await wait_until_closed(server)
+
+
+@pytest.mark.parametrize("path", ["/wait", "/stream/1000000/10"])
+@pytest.mark.parametrize("leave", ["close", "reset", "half-close"])
+async def test_hanging_up_ends_the_request(path: str, leave: str) -> None:
+    ended = trio.Event()
+    async with running(make_app(ended), Settings()) as server:
+        async with connected(server) as client:
+            await client.request("GET", path)
+            if path != "/wait":
+                await client.read_until(b"xx")
+            else:
+                await trio.testing.wait_all_tasks_blocked()
+            if leave == "half-close":
+                await client.stream.send_eof()
+            elif leave == "reset":
+                client.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            if leave == "half-close":
+                with trio.fail_after(60):
+                    await ended.wait()
+        with trio.fail_after(60):
+            await ended.wait()
+        await wait_until_closed(server)
+
+
+async def test_a_reader_that_stalls_is_given_up() -> None:
+    ended = trio.Event()
+    async with running(make_app(ended), Settings(), send_timeout=0.2) as server, connected(server) as client:
+        await client.request("GET", "/stream/1000000/65536")
+        with trio.fail_after(60):
+            await ended.wait()
+        await wait_until_closed(server)
+
+
+async def test_a_slow_reader_gets_everything() -> None:
+    async with running(make_app(), Settings(), send_timeout=60) as server, connected(server) as client:
+        await client.request("GET", "/stream/10/2000000")
+        body = (await client.answer()).body
+        assert body == b"x" * 20_000_000
+
+
+async def test_an_answer_before_the_end_of_the_body_is_seen() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        head = f"POST /unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: {200 * len(LARGE)}\r\n\r\n"
+        await client.send(head.encode())
+        async with trio.open_nursery() as nursery:
+
+            async def upload() -> None:
+                for _ in range(100):
+                    await client.send(LARGE)
+
+            nursery.start_soon(upload)
+            assert (await client.answer()).status == 413
+        await client.stream.aclose()
+        await wait_until_closed(server)

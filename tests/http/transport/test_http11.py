@@ -1,0 +1,98 @@
+"""Requests and responses on the wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.http_servers import connected, running
+
+
+async def test_keep_alive_serves_one_request_after_the_other() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        for _ in range(3):
+            for path in ("/", "/stream/2/5"):
+                await client.request("GET", path)
+                assert (await client.answer()).status == 200
+        assert server.loop.connections == 1
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.request("GET", "/stream/3/7")
+        await client.request("GET", "/")
+        await client.request("POST", "/length", b"12345")
+        assert [(await client.answer()).body for _ in range(3)] == [b"x" * 21, b"ok", b"5"]
+
+
+async def test_expecting_clients_are_told_to_continue() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.send(
+            b"POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert b"100" in await client.read_until(b"\r\n\r\n")
+        await client.send(b"abc")
+        assert (await client.answer()).body == b"3"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nx: " + b"y" * 200_000 + b"\r\n\r\n", 431),
+        (b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ],
+)
+async def test_what_is_no_http_is_answered_with_a_problem(sent: bytes, status: int) -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.send(sent)
+        answer = await client.answer()
+        assert answer.status == status
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["x-request-id"].startswith("req_")
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+        assert await client.read_to_end() == b""
+
+
+async def test_broken_chunks_end_the_request() -> None:
+    async with running(make_app(), Settings()) as server:
+        async with connected(server) as client:
+            await client.send(b"POST /length HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+            await client.read_to_end()
+        await wait_until_closed(server)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: upgrade, http2-settings\r\n"
+        b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n",
+    ],
+)
+async def test_upgrades_are_ignored(head: bytes) -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.send(head)
+        assert (await client.answer()).body == b"ok"
+
+
+async def test_a_client_of_http_1_0_gets_a_stream_without_chunks() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.send(b"GET /stream/3/10 HTTP/1.0\r\n\r\n")
+        head, _, body = (await client.read_to_end()).partition(b"\r\n\r\n")
+        assert b"chunked" not in head
+        assert body == b"x" * 30
+
+
+async def test_head_has_no_body() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.request("HEAD", "/stream/3/10", connection="close")
+        head, _, body = (await client.read_to_end()).partition(b"\r\n\r\n")
+        assert b" 200 " in head
+        assert body == b""
