@@ -37,6 +37,11 @@ def invalid(detail: str, param: str | None = None, code: str = "invalid_value") 
     return ProblemError(Problem(400, code, detail, param))
 
 
+def missing(param: str) -> ProblemError:
+    """Return the error for a required field that is not there: always a 400."""
+    return invalid(f"`{param}` is required.", param, "missing_required_parameter")
+
+
 def model_not_found(model: str, near: tuple[str, ...] = ()) -> Problem:
     """No model answers to that name; `near` are the closest names that exist."""
     hint = f" Did you mean {', '.join(near)}?" if near else ""

@@ -11,7 +11,7 @@ from greenroom.http.openai.tool_choice import parse_tool_choice
 from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolParam
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -83,7 +83,7 @@ def _message(message: MessageParam, field: str) -> Message:
     from_assistant = role == "assistant"
     content = _texts(message.content, f"{field}.content")
     if message.content is None and role in ("system", "user"):
-        raise invalid(f"`{field}.content` is required.", f"{field}.content", "missing_required_parameter")
+        raise missing(f"{field}.content")
     if role == "tool" and not message.tool_call_id:
         name = f"{field}.tool_call_id"
         raise invalid(f"`{name}` is required in a tool message.", name, "missing_required_parameter")
@@ -109,8 +109,7 @@ def _texts(content: Content | None, field: str) -> tuple[TextPart, ...]:
             raise invalid(detail, name, "unsupported_content")
         text = part.refusal if part.type == "refusal" else part.text
         if text is None:
-            name = f"{name}.{part.type}"
-            raise invalid(f"`{name}` is required.", name, "missing_required_parameter")
+            raise missing(f"{name}.{part.type}")
         texts.append(TextPart(text))
     return tuple(texts)
 
@@ -129,8 +128,7 @@ def _tool(tool: ToolParam, field: str) -> Tool:
     if tool.type != "function":
         raise _only_functions(f"{field}.type")
     if tool.function is None:
-        name = f"{field}.function"
-        raise invalid(f"`{name}` is required.", name, "missing_required_parameter")
+        raise missing(f"{field}.function")
     if not tool.function.name:
         raise invalid(f"`{field}.function.name` is empty.", f"{field}.function.name")
     return Tool(

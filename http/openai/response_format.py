@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.response_format import (
     ChoiceFormat,
     JsonObjectFormat,
@@ -65,11 +65,11 @@ def _json_schema(value: JsonObject, field: str) -> JsonSchemaFormat:
     field = f"{field}.json_schema"
     wrapped = value.get("json_schema")
     if wrapped is None:
-        raise invalid(f"`{field}` is required.", field, "missing_required_parameter")
+        raise missing(field)
     wrapped = _object(wrapped, field)
     param = f"{field}.schema"
     if wrapped.get("schema") is None:
-        raise invalid(f"`{param}` is required.", param, "missing_required_parameter")
+        raise missing(param)
     name, strict = wrapped.get("name"), wrapped.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise _wrong(f"{field}.strict", "a boolean", strict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from greenroom.schemas.messages import JsonObject, ToolChoice
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.problems import invalid, missing
 
 FIELD = "tool_choice"
 
@@ -39,13 +39,13 @@ def _allowed(value: JsonObject) -> ToolChoice:
     field = f"{FIELD}.allowed_tools"
     allowed = value.get("allowed_tools")
     if not isinstance(allowed, dict):
-        raise _required(field)
+        raise missing(field)
     mode = allowed.get("mode", "auto")
     if mode not in ("auto", "required"):
         raise invalid(f"`{field}.mode` must be 'auto' or 'required'.", f"{field}.mode")
     tools = allowed.get("tools")
     if not isinstance(tools, list) or not tools:
-        raise _required(f"{field}.tools")
+        raise missing(f"{field}.tools")
     names = tuple(_function_name(tool, f"{field}.tools[{i}]") for i, tool in enumerate(tools))
     return ToolChoice("required" if mode == "required" else "auto", allowed=names)
 
@@ -57,9 +57,5 @@ def _function_name(value: Any, field: str) -> str:
     if name is None and isinstance(value, dict):
         name = value.get("name")
     if not isinstance(name, str) or not name:
-        raise _required(f"{field}.function.name")
+        raise missing(f"{field}.function.name")
     return name
-
-
-def _required(field: str) -> ProblemError:
-    return invalid(f"`{field}` is required.", field, "missing_required_parameter")
