@@ -21,15 +21,15 @@ log = structlog.get_logger(__name__)
 
 
 class RequestOutputs:
-    """Each request gets its events in order, the last of which is a Failed or, by choice, a Finished.
+    """Collects the events of each request in order; the last is a Failed or, by choice, a Finished.
 
     Args:
-        admission: Where a row may wait or hold room, `prefill` where its prompt may be, `groups` where it
-            may decode: it is taken out of all of them when it ends.
+        admission: Where a sequence may wait or have memory reserved; like `prefill`, where its prompt may be,
+            and `batches`, where it may decode, it forgets the sequence when that ends.
 
     Attributes:
-        rows: The first choice of each request.
-        events: What has happened and nobody was told.
+        sequences: The first choice of each request, by the request's id.
+        events: Those that `take_events` will return.
     """
 
     def __init__(self, admission: Admission, prefill: PrefillQueue, batches: RunningBatches) -> None:
@@ -39,81 +39,81 @@ class RequestOutputs:
         self._prefill = prefill
         self._batches = batches
 
-    def add(self, row: Sequence) -> None:
-        """A request was taken on; its further choices are the row's twins."""
-        self.sequences[row.request_id] = row
+    def add(self, sequence: Sequence) -> None:
+        """Add a request by its first choice."""
+        self.sequences[sequence.request_id] = sequence
 
     def reject(self, request_id: str, problem: Problem) -> None:
-        """A request was not taken on."""
+        """Emit the only event of a request that is not added."""
         self.events.append((request_id, Failed(problem)))
 
-    def emit(self, row: Sequence, events: Iterable[InferenceEvent]) -> None:
-        """Something happened to a row."""
-        self.events += [(row.request_id, event) for event in events]
+    def emit(self, sequence: Sequence, events: Iterable[InferenceEvent]) -> None:
+        """Emit events of a sequence's request."""
+        self.events += [(sequence.request_id, event) for event in events]
 
     def take_events(self) -> Events:
-        """What has happened since the last call."""
+        """Return the events since the last call."""
         events, self.events = self.events, []
         return events
 
-    def append_token(self, group: Batch, row: Sequence, token: int) -> None:
-        """Handle one token; what a parser or a template does wrong costs its own request only."""
+    def append_token(self, batch: Batch, sequence: Sequence, token: int) -> None:
+        """Process one token; what a parser or a template does wrong costs its own request only."""
         try:
-            events = row.append_token(token)
+            events = sequence.append_token(token)
         except ProblemError as error:
-            self.fail(row, error.problem)
+            self.fail(sequence, error.problem)
             return
         except Exception:
-            log.exception("request failed", request_id=row.request_id)
-            self.fail(row, _broken())
+            log.exception("request failed", request_id=sequence.request_id)
+            self.fail(sequence, _processing_failed())
             return
-        self.emit(row, events)
-        if row.finished:
-            group.remove(row)
-            self._on_finished(row)
+        self.emit(sequence, events)
+        if sequence.finished:
+            batch.remove(sequence)
+            self._on_finished(sequence)
 
-    def finish_at_length(self, row: Sequence) -> None:
-        """There is no memory for the rest of an answer, and there never will be."""
-        self.emit(row, row.finish("length"))
-        self._on_finished(row)
+    def finish_at_length(self, sequence: Sequence) -> None:
+        """Finish a sequence for which there will never be memory enough to go on."""
+        self.emit(sequence, sequence.finish("length"))
+        self._on_finished(sequence)
 
     def cancel(self, request_id: str) -> None:
-        """Nobody wants a request any more, if it is not finished."""
+        """Finish a request, if it is not finished, with what it has used until now."""
         first = self.sequences.pop(request_id, None)
-        if first is None:
-            return
-        for row in self._remove(first):
-            self.emit(row, row.finish("cancelled"))
+        if first is not None:
+            for choice in self._remove(first):
+                choice.started_at = choice.started_at or first.started_at
+                self.emit(choice, choice.finish("cancelled"))
 
-    def fail(self, row: Sequence, problem: Problem) -> None:
-        """End a request of which a row cannot go on; no other notices."""
-        first = self.sequences.pop(row.request_id, None)
+    def fail(self, sequence: Sequence, problem: Problem) -> None:
+        """Fail a request of which a sequence cannot go on, with what it has used until now."""
+        first = self.sequences.pop(sequence.request_id, None)
         if first is not None:
             usage: Usage | None = None
             for choice in self._remove(first):
                 choice.finished = True
                 usage = choice.usage() if usage is None else usage.plus(choice.usage())
-            self.emit(row, [Failed(problem, usage, row.timing())])
+            self.emit(sequence, [Failed(problem, usage, sequence.timing())])
 
-    def _on_finished(self, row: Sequence) -> None:
-        """A choice has handed over its last event."""
-        self._admission.remove(row)
-        first = self.sequences.get(row.request_id)
+    def _on_finished(self, sequence: Sequence) -> None:
+        """Release what a choice held whose last event was emitted."""
+        self._admission.remove(sequence)
+        first = self.sequences.get(sequence.request_id)
         if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):
-            del self.sequences[row.request_id]
-        if broken := row.processor.malformed_calls:
-            log.warning("broken tool calls", request_id=row.request_id, calls=broken)
+            del self.sequences[sequence.request_id]
+        if broken := sequence.processor.malformed_calls:
+            log.warning("broken tool calls", request_id=sequence.request_id, calls=broken)
 
     def _remove(self, first: Sequence) -> list[Sequence]:
-        """Stop computing for a request; returns its choices that have not ended."""
-        under_way = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
-        for choice in under_way:
+        """Stop computing for a request; return its choices that were not finished."""
+        unfinished = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
+        for choice in unfinished:
             self._prefill.remove(choice)
             self._admission.remove(choice)
-            for group in self._batches:
-                group.remove(choice)
-        return under_way
+            for batch in self._batches:
+                batch.remove(choice)
+        return unfinished
 
 
-def _broken() -> Problem:
+def _processing_failed() -> Problem:
     return Problem(500, "internal_error", "The answer could not be processed; see the server's log.")

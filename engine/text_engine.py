@@ -27,18 +27,18 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.statistics import TextEngineStatistics
 
-_CLEAR_STEPS = 512
+_CLEAR_CACHE_STEPS = 512
 """Steps after which MLX gives buffers back that it keeps for reuse, as mlx-lm does."""
 
 
 class TextEngine:
-    """Continuous batching: `step` decodes one token for every running row and a slice of the waiting prompts.
+    """Continuous batching: `step` decodes a token for every running sequence and computes a prefill chunk.
 
     Args:
         model: One of mlx-lm's models, evaluated on this thread.
-        voice: The model's adapter, made on this thread.
-        prefixes: What is remembered of prompts; None remembers nothing.
-        close_seconds: That `close` may take to write down what is remembered.
+        adapter: The model's adapter, made on this thread.
+        prefix_cache: None caches no prefixes.
+        close_timeout: Seconds that `close` may take to write cached prefixes to disk.
         speculation: Drafts tokens for a request that is alone; None drafts none.
         share: Of the memory account; None is unlimited.
 
@@ -101,7 +101,7 @@ class TextEngine:
         prepared: PreparedInput,
         embeddings: mx.array | None = None,
     ) -> None:
-        """Take on a request; its events come from `step`, up to one Finished or Failed.
+        """Add a request; its events come from `step`, up to one Finished or Failed.
 
         Args:
             embeddings: Input embeddings `[prompt, hidden]` in place of those of the tokens, but for the last
@@ -111,17 +111,17 @@ class TextEngine:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._outputs.reject(request.id, problem)
             return
-        keep, embedded = self._prefill.prefix_cache.insert_answer, embeddings is not None
-        row = new_sequence(request, prepared, self._adapter, keep, embedded=embedded)
+        on_remove, embedded = self._prefill.prefix_cache.insert_answer, embeddings is not None
+        sequence = new_sequence(request, prepared, self._adapter, on_remove, embedded=embedded)
         try:
-            self.admission.add(row, embeddings, request.client, conversation_key(request))
+            self.admission.add(sequence, embeddings, request.client, conversation_key(request))
         except ProblemError as error:
             self._outputs.reject(request.id, error.problem)
             return
-        self._outputs.add(row)
+        self._outputs.add(sequence)
 
     def cancel(self, request_id: str) -> None:
-        """Stop generating for a request; its last event is a Finished that says so."""
+        """Stop generating for a request; each of its choices ends with a Finished that says so."""
         self._outputs.cancel(request_id)
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
@@ -129,11 +129,11 @@ class TextEngine:
         self._memory.share.on_eviction_request = call
 
     def release_memory(self) -> None:
-        """Forget prefixes for the sake of another model that has asked for memory."""
+        """Evict cached prefixes for the sake of another model that has asked for memory."""
         self._memory.evict_for_others()
 
     def step(self) -> Events:
-        """One decode step for all rows, one bounded slice of prefill; returns what happened.
+        """Compute one decode step for all sequences and a bounded prefill chunk; return the events.
 
         Raises:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
@@ -141,33 +141,33 @@ class TextEngine:
         self._memory.evict_for_others()
         idle = not len(self._batches)
         if idle:
-            self._admit_waiting()  # those who are ready may wait for those who came with them
+            self._admit_waiting()  # computed prompts may wait for those that came with them
         self.admission.start_decoding()
         self._batches.maybe_rearrange()
-        for row in self.admission.reserve_step():
-            self._outputs.finish_at_length(row)
+        for sequence in self.admission.reserve_step():
+            self._outputs.finish_at_length(sequence)
         self._batches.launch(alone=not len(self._prefill))
         self._batches.record_memory()
-        for group in self._batches:
-            for row, token in group.read():
-                self._outputs.append_token(group, row, token)
+        for batch in self._batches:
+            for sequence, token in batch.read():
+                self._outputs.append_token(batch, sequence, token)
         self._batches.on_tokens_read()
         if self.prefix_cache is not None and self.prefix_cache.disk is not None:
             self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
-        for group in self._batches:
-            for row, problem in group.sample():
-                self._outputs.fail(row, problem)
+        for batch in self._batches:
+            for sequence, problem in batch.sample():
+                self._outputs.fail(sequence, problem)
         self._batches.remove_finished()
         self._batches.record_memory()
         if not idle:
             self._admit_waiting()
-        progress, pieces = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
-        self._batches.on_prefill_launched(pieces)
-        for row, event in progress:
-            if not row.preempted:
-                self._outputs.emit(row, [event])
+        progress, chunks = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
+        self._batches.on_prefill_launched(chunks)
+        for sequence, event in progress:
+            if not sequence.preempted:
+                self._outputs.emit(sequence, [event])
         self._steps += 1
-        if self._steps % _CLEAR_STEPS == 0:
+        if self._steps % _CLEAR_CACHE_STEPS == 0:
             mx.clear_cache()
         return self._outputs.take_events()
 
@@ -185,9 +185,9 @@ class TextEngine:
         mx.clear_cache()
 
     def _admit_waiting(self) -> None:
-        """Let those who wait into prefill, as far as there is memory."""
-        for row in self.admission.admit_waiting():
-            if row.preempted:
-                self._outputs.finish_at_length(row)
+        """Admit waiting sequences to prefill, as far as there is memory."""
+        for sequence in self.admission.admit_waiting():
+            if sequence.preempted:
+                self._outputs.finish_at_length(sequence)
             else:
-                self._outputs.fail(row, self.admission.prompt_too_long(row))
+                self._outputs.fail(sequence, self.admission.prompt_too_long(sequence))

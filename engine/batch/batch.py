@@ -1,4 +1,4 @@
-"""Rows that decode together over one cache: our own step."""
+"""Sequences that decode together over one cache: our own step."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ from greenroom.engine.speculation.speculation import Speculation
 
 
 class Batch:
-    """Rows over one cache; one that has left stays as None until the group is compacted.
+    """Sequences over one cache; the row of one that is removed stays until the batch is compacted.
 
-    A step of the engine is `tidy`, `launch`, `read`, `sample`: the forward pass of the next token is under
-    way while the host reads and handles the token before it, and so is drawing it where that needs no host.
+    A step of the engine is `maybe_compact`, `launch`, `read`, `sample`: the forward pass of the next token is
+    in flight while the host reads and processes the token before it, and so is sampling it where that needs
+    no host.
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
+
+    Attributes:
+        batchable: Whether other sequences can be added.
     """
 
     def __init__(self, model: Any, prefilled: PrefilledSequences) -> None:
@@ -38,20 +42,21 @@ class Batch:
         self._usage = CacheUsageTracker()
         self._compaction = CompactionPolicy()
         self._successors: list[Batch] = []
+        """Batches to which sequences were moved whose last tokens are read here."""
 
     @property
     def sequences(self) -> list[Sequence | None]:
-        """In the order of the cache."""
+        """By row of the cache; None where one was removed."""
         return self._cache.sequences
 
     @property
     def active(self) -> int:
-        """Rows that go on."""
+        """Sequences that go on."""
         return self._cache.active
 
     @property
     def length(self) -> int:
-        """Tokens of the longest row."""
+        """Tokens of the longest sequence."""
         return self._cache.length
 
     @property
@@ -60,13 +65,13 @@ class Batch:
         return len(self._cache.sequences), self._cache.length
 
     @property
-    def size_in_bytes(self) -> int:
+    def nbytes(self) -> int:
         """Bytes of its cache."""
-        return self._cache.size_in_bytes
+        return self._cache.nbytes
 
     @property
     def is_done(self) -> bool:
-        """Nothing is left to compute or to read."""
+        """Whether nothing is left to compute or to read."""
         return not self._decode_step.has_pending and self._cache.active == 0
 
     @property
@@ -74,116 +79,120 @@ class Batch:
         """Whether the step that was launched is one over drafted tokens."""
         return self._decode_step.is_verifying
 
-    def cache_usage(self, footprint: CacheSizeModel) -> CacheUsage:
-        """What its cache takes."""
-        return self._usage.usage(self._cache.layers, len(self._cache.sequences), footprint)
+    def cache_usage(self, size_model: CacheSizeModel) -> CacheUsage:
+        """Return what its cache takes."""
+        return self._usage.usage(self._cache.layers, len(self._cache.sequences), size_model)
 
-    def grows_next_step(self, footprint: CacheSizeModel, ahead: int = 0) -> bool:
-        """Whether the next step makes its cache larger, with so many drafted tokens."""
+    def grows_next_step(self, size_model: CacheSizeModel, lookahead: int = 0) -> bool:
+        """Return whether the next step makes its cache larger, with so many drafted tokens."""
         cache = self._cache
         if not cache.active:
             return False
-        return self._usage.will_grow(cache.layers, len(cache.sequences), footprint, ahead)
+        return self._usage.will_grow(cache.layers, len(cache.sequences), size_model, lookahead)
 
-    def grow(self, ahead: int = 0) -> None:
+    def grow(self, lookahead: int = 0) -> None:
         """Make room for the next steps, layer by layer, which takes less memory meanwhile than a step."""
-        caches.grow(self._cache.layers, GROWTH_STEP, ahead)
+        caches.grow(self._cache.layers, GROWTH_STEP, lookahead)
         self._usage.invalidate()
 
     def take_copied_bytes(self) -> int:
-        """Bytes of caches that were copied since the last call."""
+        """Return the bytes of caches that were copied since the last call."""
         return self._cache.take_copied_bytes()
 
-    def add(self, prefilled: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
-        """Take in new rows, all in one copy of the cache.
+    def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
+        """Add sequences, all in one copy of the cache.
 
         Args:
-            thrifty: Copy layer by layer, which takes longer and less memory.
+            layerwise: Copy layer by layer, which takes longer and less memory.
         """
         self._finish_verification()
-        self.compact(thrifty=thrifty)
-        self._cache.add(prefilled, thrifty=thrifty)
+        self.compact(layerwise=layerwise)
+        self._cache.add(prefilled, layerwise=layerwise)
         self._invalidate()
 
     def merge(self, other: Batch) -> None:
-        """Take in all rows of another group, which is left with what it has yet to hand over."""
+        """Add all sequences of another batch, which keeps only the tokens that it has yet to read."""
         other._finish_verification()
         other.compact()
         self.add([other._cache.detach()])
         other._invalidate()
         other._successors = [self]
 
-    def split(self, longest: int) -> Batch:
-        """Move the rows up to that length, some but not all, to a group of their own."""
+    def split(self, max_length: int) -> Batch:
+        """Move the sequences up to that length, some but not all, to a batch of their own, and return it."""
         self.compact()
-        group = Batch(self._model, self._cache.split_off(longest))
+        batch = Batch(self._model, self._cache.split_off(max_length))
         self.compact()
-        self._successors = [group]
-        return group
+        self._successors = [batch]
+        return batch
 
-    def remove(self, row: Sequence) -> None:
-        """Stop computing for a row; a token of it that is under way is dropped."""
+    def remove(self, sequence: Sequence) -> None:
+        """Stop computing for a sequence, if it is here; a token of it that is in flight is dropped."""
         self._finish_verification()
-        for index, member in enumerate(self.sequences):
-            if member is row:
-                self._cache.remove(index)
-        for heir in self._successors:
-            heir.remove(row)
+        for row, member in enumerate(self.sequences):
+            if member is sequence:
+                self._cache.remove(row)
+        for successor in self._successors:
+            successor.remove(sequence)
 
-    def preempt(self, row: Sequence) -> bool:
-        """Stop computing for a row that will begin anew, and forget the token of it that is under way."""
+    def preempt(self, sequence: Sequence) -> bool:
+        """Stop computing for a sequence that will be resumed, and drop its token that is in flight.
+
+        Returns:
+            Whether it was here.
+        """
         self._finish_verification()
-        if row not in self.sequences:
+        if sequence not in self.sequences:
             return False
-        self._cache.discard(row)
+        self._cache.discard(sequence)
         self._invalidate()
-        self._decode_step.discard_pending(row)
+        self._decode_step.discard_pending(sequence)
         return True
 
-    def maybe_compact(self, lend: Callable[[int], bool]) -> None:
-        """Cut out rows that have left, once they cost more than a copy of the cache.
+    def maybe_compact(self, reserve: Callable[[int], bool]) -> None:
+        """Compact once the rows of removed sequences cost more than a copy of the cache.
 
         Args:
-            lend: Whether there are so many bytes for the copy.
+            reserve: Reserves bytes for the copy; returns whether they are there.
         """
-        live, rows = self._cache.active, len(self._cache.sequences)
-        worth_it = 0 < live < rows and self._compaction.should_compact(rows, live)
-        if worth_it and lend(self.size_in_bytes * live // rows):
+        active, rows = self._cache.active, len(self._cache.sequences)
+        worth_it = 0 < active < rows and self._compaction.should_compact(rows, active)
+        if worth_it and reserve(self.nbytes * active // rows):
             self.compact()
 
-    def compact(self, *, thrifty: bool = False) -> None:
-        """Cut out rows that have left."""
-        if self._cache.compact(thrifty=thrifty):
+    def compact(self, *, layerwise: bool = False) -> None:
+        """Copy the cache without the rows of removed sequences, if there are any."""
+        if self._cache.compact(layerwise=layerwise):
             self._invalidate()
 
     def launch(self, speculation: Speculation | None = None) -> None:
-        """Start the forward pass for all rows; its input may still be under way itself.
+        """Start the forward pass for all rows; its input may still be in flight itself.
 
         Args:
-            speculation: May add drafted tokens to the input of a row that is alone.
+            speculation: May add drafted tokens to the input of a sequence that is alone.
         """
         self._finish_verification()
         self._usage.advance(self._decode_step.launch(speculation))
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
-        """Tokens that the last step drew, with their rows: the only wait of a step."""
+        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step."""
         return self._decode_step.read()
 
     def sample(self) -> GrammarFailures:
-        """Have the next tokens drawn from the logits of `launch`; after its last one a row leaves.
+        """Sample the next tokens from the logits of `launch`; a sequence is removed after its last one.
 
         Returns:
-            Rows that cannot go on; their tokens must not be read.
+            Sequences that cannot go on; their tokens must not be read.
         """
         self._successors = []
         return self._decode_step.sample()
 
     def _finish_verification(self) -> None:
-        """Wait for tokens that are held against drafted ones."""
+        """Wait for tokens that are compared with drafted ones."""
         if self._decode_step.finish_verification():
             self._usage.invalidate()
 
     def _invalidate(self) -> None:
-        """What was measured of the cache, or made for the rows in it, no longer holds."""
+        """Measure the cache again and make another sampler: the rows have changed."""
         self._decode_step.invalidate()
         self._usage.invalidate()

@@ -1,4 +1,4 @@
-"""Rows and the cache that they share: who is in it, who comes and who goes."""
+"""The sequences of a batch and the cache that they share."""
 
 from __future__ import annotations
 
@@ -12,97 +12,100 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 class BatchCache:
-    """The cache of some rows; one that has left stays as None until the others are copied without it.
+    """The cache of some sequences; the row of one that is removed stays as None until it is compacted.
 
     Attributes:
-        rows: In the order in which the cache holds them.
-        layers: Plain for one row, batched for more; none when there is nobody left to compute for.
-        inputs: The token of each row that is to be computed next, `[rows]` (uint32), perhaps under way.
+        sequences: By row of the cache.
+        layers: Plain for one row, batched for more; empty when nothing is left to compute.
+        inputs: The token of each row that is to be computed next, `[rows]` (uint32), perhaps in flight.
     """
 
-    def __init__(self, first: PrefilledSequences) -> None:
-        self.sequences: list[Sequence | None] = list(first.sequences)
-        self.layers = first.cache
-        self.inputs = first.inputs
-        self._copied = 0
+    def __init__(self, prefilled: PrefilledSequences) -> None:
+        self.sequences: list[Sequence | None] = list(prefilled.sequences)
+        self.layers = prefilled.cache
+        self.inputs = prefilled.inputs
+        self._copied_bytes = 0
 
     @property
     def active(self) -> int:
-        """Rows that go on."""
+        """Sequences that go on."""
         return len(self.sequences) - self.sequences.count(None)
 
     @property
     def length(self) -> int:
-        """Tokens of the longest row."""
-        return max([row.length for row in self.sequences if row is not None], default=0)
+        """Tokens of the longest sequence."""
+        return max([sequence.length for sequence in self.sequences if sequence is not None], default=0)
 
     @property
-    def size_in_bytes(self) -> int:
+    def nbytes(self) -> int:
         """Bytes that it occupies."""
         return caches.size_in_bytes(self.layers)
 
     def take_copied_bytes(self) -> int:
-        """Bytes that were copied since the last call."""
-        copied, self._copied = self._copied, 0
+        """Return the bytes that were copied since the last call."""
+        copied, self._copied_bytes = self._copied_bytes, 0
         return copied
 
-    def add(self, prefilled: GenericSequence[PrefilledSequences], *, thrifty: bool = False) -> None:
-        """Take in rows, all in one copy; nobody who has left may be in it."""
-        plain = [arrival for arrival in prefilled if len(arrival.sequences) == 1]
+    def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
+        """Add sequences, all in one copy; the cache must be compacted."""
+        single = [arrival for arrival in prefilled if len(arrival.sequences) == 1]
         batched = [arrival for arrival in prefilled if len(arrival.sequences) > 1]
-        lone = [arrival.cache for arrival in plain]
+        plain = [arrival.cache for arrival in single]
         if len(self.sequences) == 1:
-            self.layers = caches.merge([self.layers, *lone], layerwise=thrifty)
-        elif lone:
-            caches.extend(self.layers, caches.merge(lone, layerwise=thrifty), layerwise=thrifty)
+            self.layers = caches.merge([self.layers, *plain], layerwise=layerwise)
+        elif plain:
+            caches.extend(self.layers, caches.merge(plain, layerwise=layerwise), layerwise=layerwise)
         for arrival in batched:
-            caches.extend(self.layers, arrival.cache, layerwise=thrifty)
-        ordered = [*plain, *batched]
+            caches.extend(self.layers, arrival.cache, layerwise=layerwise)
+        ordered = [*single, *batched]
         self.inputs = mx.concatenate([self.inputs, *(arrival.inputs for arrival in ordered)])
-        self.sequences += [row for arrival in ordered for row in arrival.sequences]
-        self._copied += self.size_in_bytes
+        self.sequences += [sequence for arrival in ordered for sequence in arrival.sequences]
+        self._copied_bytes += self.nbytes
 
-    def compact(self, *, thrifty: bool = False) -> bool:
-        """Copy the rows that go on without those that have left; whether there was anything to do."""
-        keep = [index for index, row in enumerate(self.sequences) if row is not None]
-        if len(keep) == len(self.sequences) or not keep:
+    def compact(self, *, layerwise: bool = False) -> bool:
+        """Copy the cache without the rows of removed sequences; return whether there were any."""
+        rows = [row for row, sequence in enumerate(self.sequences) if sequence is not None]
+        if len(rows) == len(self.sequences) or not rows:
             return False
-        if len(keep) == 1:
-            self.layers = caches.extract(self.layers, keep[0], layerwise=thrifty)
+        if len(rows) == 1:
+            self.layers = caches.extract(self.layers, rows[0], layerwise=layerwise)
         else:
-            caches.filter_rows(self.layers, keep, layerwise=thrifty)
-        self._copied += self.size_in_bytes
-        self.inputs = self.inputs[mx.array(keep)]
-        self.sequences = [self.sequences[index] for index in keep]
+            caches.filter_rows(self.layers, rows, layerwise=layerwise)
+        self._copied_bytes += self.nbytes
+        self.inputs = self.inputs[mx.array(rows)]
+        self.sequences = [self.sequences[row] for row in rows]
         return True
 
-    def split_off(self, longest: int) -> PrefilledSequences:
-        """Copy the rows up to that length to a cache of their own; here they have left."""
-        moving = {i: row for i, row in enumerate(self.sequences) if row is not None and row.length <= longest}
-        plain = [caches.extract(self.layers, index) for index in moving]
+    def split_off(self, max_length: int) -> PrefilledSequences:
+        """Move the sequences up to that length to a cache of their own, and return them."""
+        moving = {
+            row: sequence
+            for row, sequence in enumerate(self.sequences)
+            if sequence is not None and sequence.length <= max_length
+        }
+        plain = [caches.extract(self.layers, row) for row in moving]
         cache = caches.merge(plain) if len(plain) > 1 else plain[0]
-        self._copied += caches.size_in_bytes(cache)
-        for index in moving:
-            self.sequences[index] = None
+        self._copied_bytes += caches.size_in_bytes(cache)
+        for row in moving:
+            self.sequences[row] = None
         return PrefilledSequences(tuple(moving.values()), cache, self.inputs[mx.array(list(moving))])
 
     def detach(self) -> PrefilledSequences:
-        """The rows that go on, with the cache itself; nobody who has left may be in it."""
-        everything = PrefilledSequences(
-            tuple(row for row in self.sequences if row is not None), self.layers, self.inputs
-        )
+        """Return all sequences with the cache itself, which must be compacted; nothing is left here."""
+        sequences = tuple(sequence for sequence in self.sequences if sequence is not None)
+        detached = PrefilledSequences(sequences, self.layers, self.inputs)
         self.sequences, self.layers = [None] * len(self.sequences), []
-        return everything
+        return detached
 
-    def remove(self, index: int) -> None:
-        """A row leaves; the cache holds its prompt and what was read of its answer."""
-        row = self.sequences[index]
-        if row is not None and row.on_remove is not None:
-            row.on_remove(row, self.layers, None if len(self.sequences) == 1 else index)
-        self.sequences[index] = None
+    def remove(self, row: int) -> None:
+        """Remove a sequence; the prefix cache may take its prompt and what was read of its answer."""
+        sequence = self.sequences[row]
+        if sequence is not None and sequence.on_remove is not None:
+            sequence.on_remove(sequence, self.layers, None if len(self.sequences) == 1 else row)
+        self.sequences[row] = None
 
-    def discard(self, row: Sequence) -> None:
-        """A row leaves of which nothing will be read any more."""
-        self.sequences[self.sequences.index(row)] = None
+    def discard(self, sequence: Sequence) -> None:
+        """Remove a sequence that is preempted: nothing of it is read any more."""
+        self.sequences[self.sequences.index(sequence)] = None
         if self.active == 0:
             self.layers = []

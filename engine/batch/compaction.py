@@ -1,4 +1,4 @@
-"""When a batch is copied without the rows that have left it."""
+"""When a batch is copied without the rows whose sequences were removed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import attrs
 
 @attrs.define
 class CompactionPolicy:
-    """When rows that have left are cut out of a batch: a copy of the cache against computing them in vain.
+    """Weighs a copy of the cache against computing rows in vain whose sequences were removed.
 
     Args:
-        patience: Wasted work, in whole steps of the batch, that is worth one copy.
+        threshold: Wasted work, in whole steps of the batch, that is worth one copy.
+        wasted: Such work since the last copy.
     """
 
     threshold: float = 1.0
     wasted: float = 0.0
 
     def should_compact(self, rows: int, active: int) -> bool:
-        """Asked once per step; remembers what was wasted since the last copy.
+        """Count what one more step wastes; return whether a copy is worth while now.
 
         Args:
-            rows: Rows of the batch, left ones included.
+            rows: Rows of the batch, removed ones included.
+            active: Rows whose sequences go on.
         """
         self.wasted += (rows - active) / rows
         if self.wasted < self.threshold:

@@ -1,4 +1,4 @@
-"""One decode step after the other for rows that share a cache."""
+"""One decode step after the other for the sequences of a batch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _EVALUATE_STEPS = 64
 
 
 class DecodeStep:
-    """Launches steps, reads the tokens of the one before and has the next ones drawn.
+    """Launches steps, reads the tokens of the one before and samples the next ones.
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
-        shared: Others may add rows to it and take them out, between `settle` and `launch`.
+        cache: Sequences may be added and removed between `finish_verification` and `launch`.
     """
 
     def __init__(self, model: Any, cache: BatchCache) -> None:
@@ -40,7 +40,7 @@ class DecodeStep:
 
     @property
     def has_pending(self) -> bool:
-        """Whether `read` will hand out tokens."""
+        """Whether `read` will yield tokens."""
         return self._pending is not None
 
     @property
@@ -49,99 +49,99 @@ class DecodeStep:
         return self._drafting.is_verifying
 
     def finish_verification(self) -> bool:
-        """Wait for tokens that are held against drafted ones; whether there were any.
+        """Wait for tokens that are compared with drafted ones; return whether there were any.
 
         Then the cache may be shorter than the last step left it.
         """
-        unread = self._drafting.take_accepted()
-        if unread is None:
+        pending = self._drafting.take_accepted()
+        if pending is None:
             return False
-        self._pending = unread
+        self._pending = pending
         self._sampling.invalidate()
         return True
 
     def invalidate(self) -> None:
-        """Rows have come, or been cut out."""
+        """Make another sampler: rows were added or compacted."""
         self._sampling.invalidate()
 
-    def discard_pending(self, row: Sequence) -> None:
-        """Do not hand out the token of a row that will begin anew."""
+    def discard_pending(self, sequence: Sequence) -> None:
+        """Drop the token of a sequence that is preempted."""
         if self._pending is not None:
-            self._pending.discard(row)
+            self._pending.discard(sequence)
 
     def launch(self, speculation: Speculation | None) -> int:
-        """Start the forward pass for all rows; call `settle` before.
+        """Start the forward pass for all rows; call `finish_verification` before.
 
         Returns:
             Tokens that it adds to the cache of every row.
         """
-        shared = self._cache
-        if shared.active == 0 or self._has_sampled_last():
+        cache = self._cache
+        if cache.active == 0 or self._has_sampled_last():
             return 0
-        inputs = shared.inputs[:, None]
+        inputs = cache.inputs[:, None]
         drafted = self._drafting.draft(speculation, self._pending)
         if drafted is not None:
             inputs = mx.concatenate([inputs, drafted[None]], axis=1)
-            self._logits = self._model(inputs, cache=shared.layers)[0]
+            self._logits = self._model(inputs, cache=cache.layers)[0]
             mx.async_eval(self._logits)
         else:
-            self._logits = self._model(inputs, cache=shared.layers)[:, -1, :]
-            if needs_host(shared.sequences):
+            self._logits = self._model(inputs, cache=cache.layers)[:, -1, :]
+            if needs_host(cache.sequences):
                 mx.async_eval(self._logits)
             else:
-                self._sampled, _ = self._sampling.sample(self._logits, shared.sequences)
+                self._sampled, _ = self._sampling.sample(self._logits, cache.sequences)
         self._steps += 1
         if self._steps % _EVALUATE_STEPS == 0:
-            mx.async_eval(caches.state(shared.layers))
+            mx.async_eval(caches.state(cache.layers))
         return inputs.shape[1]
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
-        """Tokens that the last step drew, with their rows: the only wait of a step."""
-        unread, self._pending = self._pending, None
-        if unread is None:
+        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step."""
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
-        tokens = self._drafting.await_tokens(unread)
-        scores = unread.await_scores()
-        for index, (row, token) in enumerate(zip(unread.sequences, tokens, strict=True)):
-            if row is not None and not row.finished:
-                if row.logprobs is not None and index in scores:
-                    row.logprobs.set_scores(scores[index])
-                row.accepted += index < unread.accepted
+        tokens = self._drafting.await_tokens(pending)
+        scores = pending.await_scores()
+        for index, (sequence, token) in enumerate(zip(pending.sequences, tokens, strict=True)):
+            if sequence is not None and not sequence.finished:
+                if sequence.logprobs is not None and index in scores:
+                    sequence.logprobs.set_scores(scores[index])
+                sequence.accepted += index < pending.accepted
                 is_last = index > 0 and index == len(tokens) - 1
-                if is_last and row is self._cache.sequences[0] and self._has_sampled_last():
+                if is_last and sequence is self._cache.sequences[0] and self._has_sampled_last():
                     self._cache.remove(0)
-                yield row, token
+                yield sequence, token
 
     def sample(self) -> GrammarFailures:
-        """Have the next tokens drawn from the logits of `launch`; after its last one a row leaves.
+        """Sample the next tokens from the logits of `launch`; a sequence is removed after its last one.
 
         Returns:
-            Rows that cannot go on; their tokens must not be read.
+            Sequences that cannot go on; their tokens must not be read.
         """
         logits, self._logits = self._logits, None
-        drawn, self._sampled = self._sampled, None
-        shared = self._cache
+        sampled, self._sampled = self._sampled, None
+        cache = self._cache
         if logits is None:
             return []
         if self._drafting.is_verifying:
             self._drafting.verify(logits)
             return []
-        if shared.active == 0:
+        if cache.active == 0:
             return []
-        refused: GrammarFailures = []
-        if drawn is None:
-            drawn, refused = self._sampling.sample(logits, shared.sequences)
-        shared.inputs, scored = drawn
-        self._pending = PendingTokens(shared.inputs, tuple(shared.sequences), scored)
-        for index, row in enumerate(shared.sequences):
-            if row is not None:
-                row.sampled += 1
-                if row.sampled >= row.max_tokens:
-                    shared.remove(index)
-        return refused
+        failures: GrammarFailures = []
+        if sampled is None:
+            sampled, failures = self._sampling.sample(logits, cache.sequences)
+        cache.inputs, scored = sampled
+        self._pending = PendingTokens(cache.inputs, tuple(cache.sequences), scored)
+        for row, sequence in enumerate(cache.sequences):
+            if sequence is not None:
+                sequence.sampled += 1
+                if sequence.sampled >= sequence.max_tokens:
+                    cache.remove(row)
+        return failures
 
     def _has_sampled_last(self) -> bool:
-        """Whether the last token of the only row is known, but not handed out."""
-        rows = self._cache.sequences
-        row = rows[0] if len(rows) == 1 else None
-        return row is not None and row.sampled >= row.max_tokens
+        """Return whether the last token of the only sequence is sampled, but not read."""
+        sequences = self._cache.sequences
+        sequence = sequences[0] if len(sequences) == 1 else None
+        return sequence is not None and sequence.sampled >= sequence.max_tokens

@@ -1,4 +1,4 @@
-"""Grammars of the rows of a batch: which of their tokens may be drawn next."""
+"""Grammars of the sequences of a batch: which of their tokens may be sampled next."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem
 
 GrammarFailures = list[tuple[Sequence, Problem]]
-"""Rows whose grammar cannot go on, and why."""
+"""Sequences whose grammar cannot go on, and why."""
 
 
 def apply_grammars(
     logits: mx.array, sequences: GenericSequence[Sequence | None]
 ) -> tuple[mx.array, GrammarFailures]:
-    """Logits `[rows, vocabulary]` in which no grammar's forbidden token can be drawn.
+    """Return logits `[rows, vocabulary]` from which no token that a grammar forbids can be sampled.
 
-    The masks are computed here, on the host, while the forward pass that gives the logits is under way.
+    The masks are computed here, on the host, while the forward pass that gives the logits is in flight.
     """
     matchers = {
-        index: sequence.matcher
-        for index, sequence in enumerate(sequences)
+        row: sequence.matcher
+        for row, sequence in enumerate(sequences)
         if sequence is not None and sequence.matcher is not None
     }
     if not matchers:
@@ -31,11 +31,11 @@ def apply_grammars(
     from greenroom.engine.grammar.token_mask import TokenMask
 
     masks: dict[int, TokenMask] = {}
-    refused: GrammarFailures = []
-    for index, mask in compute_masks(matchers).items():
-        row = sequences[index]
+    failures: GrammarFailures = []
+    for row, mask in compute_masks(matchers).items():
+        sequence = sequences[row]
         if isinstance(mask, TokenMask):
-            masks[index] = mask
-        elif row is not None:
-            refused.append((row, mask))
-    return (apply_masks(logits, masks) if masks else logits), refused
+            masks[row] = mask
+        elif sequence is not None:
+            failures.append((sequence, mask))
+    return (apply_masks(logits, masks) if masks else logits), failures

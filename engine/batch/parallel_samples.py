@@ -10,26 +10,29 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.sequences.sequence import Sequence
 
 
-def with_parallel_samples(ready: Iterable[PrefilledSequences]) -> Iterator[PrefilledSequences]:
-    """The rows that can decode, and behind each the further choices of its request."""
-    for joining in ready:
-        rows = [twin for row in joining.sequences for twin in (row, *parallel_samples_of(row))]
-        for row in joining.sequences:
-            for twin in parallel_samples_of(row):
-                twin.started_at = row.started_at
-        if len(rows) == len(joining.sequences):
-            yield joining
-        elif joining.batchable:
-            places = [i for i, row in enumerate(joining.sequences) for _ in (row, *parallel_samples_of(row))]
-            cache = caches.merge([joining.cache]) if len(joining.sequences) == 1 else joining.cache
-            caches.filter_rows(cache, places)
-            yield PrefilledSequences(tuple(rows), cache)
+def with_parallel_samples(prefilled: Iterable[PrefilledSequences]) -> Iterator[PrefilledSequences]:
+    """Yield the sequences that can decode, and behind each the further choices of its request."""
+    for firsts in prefilled:
+        choices = {row: (first, *parallel_samples_of(first)) for row, first in enumerate(firsts.sequences)}
+        for first, *others in choices.values():
+            for choice in others:
+                choice.started_at = first.started_at
+        sequences = tuple(choice for row in choices for choice in choices[row])
+        if len(sequences) == len(firsts.sequences):
+            yield firsts
+        elif firsts.batchable:
+            rows = [row for row in choices for _ in choices[row]]
+            cache = caches.merge([firsts.cache]) if len(firsts.sequences) == 1 else firsts.cache
+            caches.filter_rows(cache, rows)
+            yield PrefilledSequences(sequences, cache)
         else:
-            for row in rows[1:]:
-                yield PrefilledSequences((row,), copy.deepcopy(joining.cache))
-            yield joining
+            for choice in sequences[1:]:
+                yield PrefilledSequences((choice,), copy.deepcopy(firsts.cache))
+            yield firsts
 
 
-def parallel_samples_of(row: Sequence) -> tuple[Sequence, ...]:
-    """The choices that begin with a row, once its prompt is computed."""
-    return () if row.on_its_own else tuple(twin for twin in row.parallel_samples if not twin.on_its_own)
+def parallel_samples_of(sequence: Sequence) -> tuple[Sequence, ...]:
+    """Return the choices that begin with a sequence, once its prompt is computed."""
+    if sequence.on_its_own:
+        return ()
+    return tuple(choice for choice in sequence.parallel_samples if not choice.on_its_own)

@@ -1,4 +1,4 @@
-"""Tokens that are drawn, or being drawn, and that the host has not read yet."""
+"""Tokens that are sampled, or being sampled, and that the host has not read yet."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from greenroom.engine.sequences.sequence import Sequence
 
 @attrs.define(eq=False)
 class PendingTokens:
-    """One token for each row of a batch, or several of a lone row.
+    """One token for each row of a batch, or several of a sequence that is alone.
 
     Args:
         tokens: `[tokens]`; a list when they are on the host.
-        rows: Whose they are; None where nobody wants the token.
+        sequences: Whose they are; None where the token is not to be read.
         scored: Log-probabilities of those of them that are to have some.
         accepted: How many of them, from the first on, were drafted.
     """
@@ -29,23 +29,23 @@ class PendingTokens:
 
     @property
     def in_flight(self) -> bool:
-        """Whether nobody has waited for the tokens yet."""
+        """Whether nothing has waited for the tokens yet."""
         return isinstance(self.tokens, mx.array)
 
     def await_tokens(self) -> list[int]:
-        """The tokens on the host. Waits."""
+        """Return the tokens on the host. Waits."""
         tokens: Any = self.tokens
         values: list[int] = tokens.tolist() if self.in_flight else tokens
         self.tokens = values
         return values
 
     def await_scores(self) -> dict[int, Scores]:
-        """Log-probabilities by the index of their token. Waits."""
+        """Return log-probabilities by the index of their token. Waits."""
         if self.scored is None:
             return {}
         scorer, scores = self.scored
         return scorer.by_row(scores)
 
     def discard(self, sequence: Sequence) -> None:
-        """A row will have its token drawn anew."""
+        """Drop the token of a sequence that is preempted: it will be sampled anew."""
         self.sequences = tuple(None if member is sequence else member for member in self.sequences)

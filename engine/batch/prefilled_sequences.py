@@ -1,4 +1,4 @@
-"""Rows on their way into a group, from prefill or from another group."""
+"""Sequences on their way into a batch, from prefill or from another batch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from greenroom.engine.sequences.sequence import Sequence
 
 @attrs.frozen(eq=False)
 class PrefilledSequences:
-    """Rows of which all is in the cache but for their last tokens, which are their first inputs.
+    """Sequences of which all is in the cache but for their last tokens, which are their first inputs.
 
     Args:
-        cache: Plain for one row, batched for more.
-        inputs: Those tokens, `[rows]` (uint32), which may be under way; by default what the prompts end with.
+        cache: Plain for one sequence, batched for more.
+        inputs: Those tokens, `[rows]` (uint32), which may be in flight; by default what the prompts end with.
     """
 
     sequences: tuple[Sequence, ...]
@@ -25,22 +25,22 @@ class PrefilledSequences:
 
     @inputs.default
     def _last_of_prompts(self) -> mx.array:
-        return mx.array([row.prefill_tokens[-1] for row in self.sequences], dtype=mx.uint32)
+        return mx.array([sequence.prefill_tokens[-1] for sequence in self.sequences], dtype=mx.uint32)
 
     @property
     def batchable(self) -> bool:
-        """Whether these rows can share a cache with others."""
+        """Whether these sequences can share a cache with others."""
         return len(self.sequences) > 1 or caches.can_batch(self.cache)
 
     def without(self, sequence: Sequence) -> PrefilledSequences | None:
-        """What is left if a row does not come; None if it is nothing."""
-        keep = [index for index, member in enumerate(self.sequences) if member is not sequence]
-        if len(keep) == len(self.sequences):
+        """Return the others; None if there are none. The cache may be cut in place."""
+        kept_rows = [row for row, member in enumerate(self.sequences) if member is not sequence]
+        if len(kept_rows) == len(self.sequences):
             return self
-        if not keep:
+        if not kept_rows:
             return None
-        rows, inputs = tuple(self.sequences[index] for index in keep), self.inputs[mx.array(keep)]
-        if len(keep) == 1:
-            return PrefilledSequences(rows, caches.extract(self.cache, keep[0]), inputs)
-        caches.filter_rows(self.cache, keep)
-        return PrefilledSequences(rows, self.cache, inputs)
+        kept, inputs = tuple(self.sequences[row] for row in kept_rows), self.inputs[mx.array(kept_rows)]
+        if len(kept_rows) == 1:
+            return PrefilledSequences(kept, caches.extract(self.cache, kept_rows[0]), inputs)
+        caches.filter_rows(self.cache, kept_rows)
+        return PrefilledSequences(kept, self.cache, inputs)

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 Shape = tuple[int, int]
-"""Rows of a group and the length to which they are padded."""
+"""Rows of a batch and the length in tokens to which they are padded."""

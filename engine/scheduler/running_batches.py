@@ -146,7 +146,7 @@ class RunningBatches:
             if 0 < group.active < len(group.sequences) and self._memory.reserve_temporary(
                 self._memory.headroom
             ):
-                group.compact(thrifty=True)
+                group.compact(layerwise=True)
                 self.record_memory()
                 return True
         return False
@@ -200,7 +200,7 @@ class RunningBatches:
         for group in groups:
             lengths = [row.length for row in group.sequences if row is not None]
             longest = self._policy.split(lengths, per_pass)
-            if longest is not None and self._memory.reserve_temporary(2 * group.size_in_bytes):
+            if longest is not None and self._memory.reserve_temporary(2 * group.nbytes):
                 self._batches.append(group.split(longest))
                 return
         pair = self._policy.merge([group.shape for group in groups], per_pass)
@@ -219,8 +219,8 @@ class RunningBatches:
         if memory.reserve_temporary(2 * joined):
             group.add(joinings)
             return
-        held = group.size_in_bytes + sum(caches.size_in_bytes(joining.cache) for joining in joinings)
+        held = group.nbytes + sum(caches.size_in_bytes(joining.cache) for joining in joinings)
         if memory.reserve_temporary(max(0, joined - held) + memory.headroom_for(joined)):
-            group.add(joinings, thrifty=True)
+            group.add(joinings, layerwise=True)
             return
         self._batches += [Batch(self._model, joining) for joining in joinings]

@@ -268,9 +268,9 @@ class Moves:
             self.merges += 1
             merge(self_, other)
 
-        def counted_compact(self_: Batch, *, thrifty: bool = False) -> None:
+        def counted_compact(self_: Batch, *, layerwise: bool = False) -> None:
             self.compactions += 0 < self_.active < len(self_.sequences)
-            compact(self_, thrifty=thrifty)
+            compact(self_, layerwise=layerwise)
 
         patch.setattr(Batch, "split", counted_split)
         patch.setattr(Batch, "merge", counted_merge)
