@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """A loaded model, confined to one worker (`greenroom.engine.text_engine.TextEngine`)."""
+    """A loaded model, confined to one worker; each kind of model has its own (`engine.text_engine`).
+
+    Every request ends with a Finished for each choice, a cancelled one too, or with one Failed.
+    """
 
     @property
     def has_work(self) -> bool:
@@ -39,7 +42,7 @@ class Engine(Protocol):
         """End a request at the next step; unknown ids are ignored."""
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
-        """One decode step for every running row and a bounded slice of prefill."""
+        """Compute one step for all that runs; return its events with the ids of their requests."""
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
         """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
@@ -81,16 +84,16 @@ class Engines:
         self._account: MemoryAccount | None = None
 
     def find(self, name: str) -> CatalogEntry | Problem:
-        """The entry that a request's model name means; 404 with near names if there is none."""
+        """Return the entry that a request's model name means, or a 404 with near names."""
         return self._open_catalog().find(name)
 
     def cards(self) -> tuple[ModelCard, ...]:
-        """Every model that can be asked for."""
+        """Return every model that can be asked for."""
         entries = self._open_catalog().entries()
         return tuple(ModelCard(entry.id, entry.created, entry.owned_by) for entry in entries)
 
     def open_model(self, name: str) -> OpenedModel:
-        """Fetch the model's files if need be, and make the adapter that prepares its prompts.
+        """Fetch the model's files if need be, and make the adapter that prepares its requests.
 
         Args:
             name: The model's own id.

@@ -1,4 +1,4 @@
-"""The road of one request through the actors, pulled by whoever owns it."""
+"""One request on its way through the actors, pulled by whoever owns it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from greenroom.schemas.requests import InferenceRequest
 class Generation:
     """One request: acquire a model, prepare, wait, generate.
 
-    There is no task behind it: the road moves while its owner calls `receive`, the model generates
-    meanwhile, and what the owner has not taken yet is merged. Every answer arrives on one reply stream, so
+    There is no task behind it: the request moves on while its owner calls `receive`, the model generates
+    meanwhile, and what the owner has not received yet is merged. Every answer arrives on one reply stream, so
     that waiting for a slot and preparing the prompt go on side by side.
 
     Args:
@@ -45,26 +45,26 @@ class Generation:
         self._replies: ReplyStream[Any] = ReplyStream()
         self._started = time.monotonic()
         self._sent = False
-        self._to_prepare: Ref[ModelMessage] | None = None
+        self._model: Ref[ModelMessage] | None = None
         self._prepared = False
         self._lease: Lease | None = None
         self._generating = False
 
     async def receive(self) -> InferenceEvent:
-        """The next event. May be cancelled (by a timeout) and called again: nothing is lost.
+        """Return the next event. May be cancelled (by a timeout) and called again: nothing is lost.
 
         Raises:
             trio.EndOfChannel: The request has ended, with Finished or Failed.
         """
         while True:
-            await self._send_what_is_due()
+            await self._send_due_messages()
             event = await self._replies.receive()
             answer = self._accept(event)
             if answer is not None:
                 return answer
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """What the model has sent since; empty if nothing, and before the model generates."""
+        """Return what the model has sent since; empty if nothing, and before the model generates."""
         ready = []
         while self._generating:
             try:
@@ -79,7 +79,7 @@ class Generation:
         """End the request wherever it stands; a running generation stops at the next step."""
         self._replies.close()
 
-    async def _send_what_is_due(self) -> None:
+    async def _send_due_messages(self) -> None:
         # Each send is either done or withdrawn when it is cancelled, and is marked without a checkpoint.
         if self._replies.sender.closed or self._replies.sender.ended:
             return
@@ -95,9 +95,9 @@ class Generation:
             self._replies.sender.fail(model_crashed(self.key.model))
 
     async def _send_to_model(self) -> None:
-        if self._to_prepare is not None:
-            await self._to_prepare.stream(Prepare(self.request), self._replies)
-            self._to_prepare = None
+        if self._model is not None:
+            await self._model.stream(Prepare(self.request), self._replies)
+            self._model = None
         if self._lease is not None and self._prepared and not self._generating:
             generate = Generate(self.request, time.monotonic() - self._started)
             await self._lease.model.stream(generate, self._replies)
@@ -106,7 +106,7 @@ class Generation:
     def _accept(self, event: Any) -> InferenceEvent | None:
         match event:
             case Found(key, model):
-                self.key, self._to_prepare = key, model
+                self.key, self._model = key, model
                 self.request = attrs.evolve(self.request, key=key)
                 return None
             case Prepared(prompt_tokens):

@@ -65,13 +65,13 @@ class System:
                 await self.pool.ask(Drain(), Drained)
 
     def remaining(self) -> float:
-        """Seconds left of the grace time, which begins at the first call (or with `drain`, or the close)."""
+        """Return the seconds left to shut down, counted from the first call (by `drain`, or by the close)."""
         if self._deadline is None:
             self._deadline = trio.current_time() + self.settings.shutdown_timeout
         return self._deadline - trio.current_time()
 
     def statistics(self) -> WorkersStatistics:
-        """The system's threads."""
+        """Return how many threads the system has, and what they do."""
         return self._workers.statistics()
 
 

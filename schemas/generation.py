@@ -145,7 +145,7 @@ class GenerationParameters:
 
 
 def check(name: str, value: Any, field: str | None = None) -> Any:
-    """The value, converted to the parameter's own type.
+    """Return the value, converted to the parameter's own type.
 
     Args:
         name: Field of `GenerationParameters`.
@@ -174,7 +174,7 @@ def check(name: str, value: Any, field: str | None = None) -> Any:
 
 
 def allowed(metadata: Mapping[str, Any]) -> str:
-    """The values that a parameter takes, in words, e.g. `a number from 0 to 2`."""
+    """Return the values that a parameter takes, in words, e.g. `a number from 0 to 2`."""
     low, high, above = metadata["low"], metadata["high"], metadata["above"]
     lower = f" above {above:g}" if above is not None else f" from {low:g}" if low is not None else ""
     shown = "" if high is None else f"{high:.0f}" if high == int(high) else f"{high:g}"
@@ -196,7 +196,7 @@ def allowed(metadata: Mapping[str, Any]) -> str:
 
 
 def resolve(request: Overrides, settings: Overrides, model: Overrides) -> GenerationParameters:
-    """Request over settings over the model's generation_config.json over the defaults."""
+    """Merge: request over settings over the model's generation_config.json over the defaults."""
     return GenerationParameters(**{**model, **settings, **request})
 
 

@@ -104,12 +104,12 @@ class Control(Generic[R]):
             self._token.run_sync_soon(self.send, report)
 
     async def receive(self) -> R | Envelope[Any]:
-        """The next message or report."""
+        """Return the next message or report."""
         received: R | Envelope[Any] = await self._receiver.receive()
         return received
 
     def close(self, problem: Problem) -> None:
-        """Receive no more; whoever still waits for an answer, or is just being forwarded, gets `problem`."""
+        """Receive no more, and fail whatever waits for an answer or is just being forwarded."""
         self._closed = problem
         with contextlib.suppress(trio.WouldBlock):
             while True:

@@ -17,11 +17,11 @@ E = TypeVar("E")
 
 
 class Grant(ABC):
-    """An event that hands something over; it is closed if nobody takes it."""
+    """An event that hands something over; it is closed if nobody receives it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what was handed over."""
+        """Release what was handed over."""
 
 
 class Reply:
@@ -49,27 +49,27 @@ class Reply:
         return True
 
     def end(self) -> None:
-        """No more events: the receiver sees `trio.EndOfChannel` after those it has not taken yet."""
+        """Send no more events: the receiver sees `trio.EndOfChannel` after those it has not taken yet."""
         if not self.ended:
             self.ended = True
-            self._over()
+            self._notify()
 
     def fail(self, problem: Problem) -> None:
         """Send Failed and end."""
         self.send(Failed(problem))
         self.end()
 
-    def watch(self, over: Callable[[], None]) -> None:
-        """Call `over` (which must not block or raise) once when the reply ends or its receiver closes."""
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` (which must not block or raise) once when the reply ends or its receiver closes."""
         if self.closed or self.ended:
-            over()
+            on_end()
         else:
-            self._watchers.append(over)
+            self._watchers.append(on_end)
 
-    def _over(self) -> None:
+    def _notify(self) -> None:
         watchers, self._watchers = self._watchers, []
-        for over in watchers:
-            over()
+        for on_end in watchers:
+            on_end()
         self._receivers.unpark_all()
 
 
@@ -84,7 +84,7 @@ class ReplyStream(Generic[E]):
         self.sender = Reply()
 
     async def receive(self) -> E:
-        """The next event. May be cancelled and called again: no event is lost.
+        """Return the next event. May be cancelled and called again: no event is lost.
 
         Raises:
             trio.EndOfChannel: There are no more.
@@ -98,18 +98,18 @@ class ReplyStream(Generic[E]):
             if sender.ended:
                 raise trio.EndOfChannel
             await sender._receivers.park()
-        event: E = sender._pending.take()
+        event: E = sender._pending.pop()
         return event
 
     def receive_nowait(self) -> E:
-        """The next event, if it is there already.
+        """Return the next event, if it is there already.
 
         Raises:
             trio.WouldBlock: It is not, or there are no more.
         """
         if not self.sender._pending:
             raise trio.WouldBlock
-        event: E = self.sender._pending.take()
+        event: E = self.sender._pending.pop()
         return event
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class ReplyStream(Generic[E]):
         for event in sender._pending.drain():
             if isinstance(event, Grant):
                 event.close()
-        sender._over()
+        sender._notify()
 
     def __enter__(self) -> ReplyStream[E]:
         return self

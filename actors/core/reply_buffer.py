@@ -27,7 +27,7 @@ class _Item:
     pieces: list[str]
     logprobs: list[TokenLogprob] = attrs.field(factory=list)
 
-    def takes(self, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bool:
+    def accepts(self, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bool:
         if isinstance(event, ToolCallDelta):
             same = isinstance(self.event, ToolCallDelta) and self.event.call == event.call
             return same and event.id is None
@@ -64,7 +64,7 @@ class ReplyBuffer:
         return len(self._items)
 
     def add(self, event: Any) -> None:
-        """Append, merge or replace."""
+        """Append an event, merge it into one, or let it replace one."""
         if self._items:
             if isinstance(event, _LATEST):
                 for item in self._items:
@@ -73,19 +73,19 @@ class ReplyBuffer:
                         return
             elif isinstance(event, _DELTAS):
                 last = self._last_of_choice(event.index)
-                if last is not None and last.takes(event):
+                if last is not None and last.accepts(event):
                     last.add(event)
                     return
         self._items.append(_Item(event, []))
 
-    def take(self) -> Any:
-        """The oldest event."""
+    def pop(self) -> Any:
+        """Remove and return the oldest event."""
         return self._items.popleft().result()
 
     def drain(self) -> Iterator[Any]:
-        """All events, oldest first, leaving none."""
+        """Remove and yield all events, oldest first."""
         while self._items:
-            yield self.take()
+            yield self.pop()
 
     def _last_of_choice(self, index: int) -> _Item | None:
         for item in reversed(self._items):

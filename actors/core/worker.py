@@ -36,7 +36,7 @@ class WorkersStatistics:
     quarantined: int
 
 
-_PATIENCE: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0}
+_CLOSE_SECONDS: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0}
 """Seconds for which the close waits at most for a job. Work on the GPU ends with its step. A tokenizer
 thread that takes longer is downloading or importing, and cannot be told to stop."""
 
@@ -62,7 +62,7 @@ class Worker:
         self._jobs.put(None)
 
     def join(self, seconds: float) -> bool:
-        """Wait for the operating system to be done with a thread that has `ended`; whether it is."""
+        """Wait for the operating system to be done with a thread that has `ended`; return whether it is."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -92,7 +92,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._made = 0
+        self._count = 0
         self._lent: set[Worker] = set()
         self._free: list[Worker] = []
         self._quarantined: set[Worker] = set()
@@ -106,8 +106,8 @@ class Workers:
         """
         worker = next((free for free in reversed(self._free) if free.purpose == purpose), None)
         if worker is None:
-            self._made += 1
-            worker = Worker(purpose, self._made, self._token)
+            self._count += 1
+            worker = Worker(purpose, self._count, self._token)
         else:
             self._free.remove(worker)
         self._lent.add(worker)
@@ -115,14 +115,14 @@ class Workers:
         return worker
 
     def quarantine(self, worker: Worker) -> None:
-        """Neither await nor reuse a thread that is silent; if it ever finishes its job, it ends."""
+        """Give up a silent thread: it is neither awaited nor reused, and ends if it ever finishes its job."""
         if worker in self._lent:
             self._lent.remove(worker)
             self._quarantined.add(worker)
             worker.stop()
 
     def statistics(self) -> WorkersStatistics:
-        """A snapshot for operators and tests."""
+        """Return a snapshot for operators and tests."""
         return WorkersStatistics(len(self._lent), len(self._free), len(self._quarantined))
 
     async def close(self, seconds: float) -> bool:
@@ -137,8 +137,8 @@ class Workers:
         ending = [*self._free, *self._lent]
         for worker in ending:
             worker.stop()
-        for purpose, patience in _PATIENCE.items():
-            with trio.move_on_after(min(seconds, patience), shield=True):
+        for purpose, most in _CLOSE_SECONDS.items():
+            with trio.move_on_after(min(seconds, most), shield=True):
                 for worker in ending:
                     if worker.purpose == purpose:
                         await worker.ended.wait()

@@ -58,14 +58,13 @@ class ModelRequests:
         """Keep, submit or report what a request was made into, unless its owner has left."""
         if preparation not in self._preparations:
             return
-        match result:
-            case PreparedInput() as prepared if preparation.generate is not None:
-                self._submit(preparation, preparation.generate, prepared)
-            case PreparedInput() as prepared:
-                preparation.prepared = prepared
-                preparation.reply.send(Prepared(prepared.prompt_tokens))
-            case Problem() as problem:
-                preparation.reply.fail(problem)
+        if isinstance(result, Problem):
+            preparation.reply.fail(result)
+        elif result is not None and preparation.generate is not None:
+            self._submit(preparation, preparation.generate, result)
+        elif result is not None:
+            preparation.prepared = result
+            preparation.reply.send(Prepared(result.prompt_tokens))
 
     def generate(self, message: Generate, reply: Reply) -> None:
         """Submit a request to the engine, as soon as it is prepared."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from greenroom.actors.model.event_coalescer import PACE, EventCoalescer
+from greenroom.actors.model.event_coalescer import MIN_INTERVAL, EventCoalescer
 from greenroom.schemas.events import (
     Finished,
     InferenceEvent,
@@ -38,25 +38,25 @@ def _said(event: InferenceEvent) -> str:
 def test_tokens_of_fast_steps_go_together_at_a_steady_pace() -> None:
     watched = Watched()
     for step in range(9):
-        watched.step(PACE / 3 + 1e-9, TextDelta(str(step)))
+        watched.step(MIN_INTERVAL / 3 + 1e-9, TextDelta(str(step)))
     assert [said for _, said in watched.reported] == [["0"], ["1", "2", "3"], ["4", "5", "6"]]
     times = [when for when, _ in watched.reported]
-    assert all(later - earlier < PACE * 1.01 for earlier, later in itertools.pairwise(times))
+    assert all(later - earlier < MIN_INTERVAL * 1.01 for earlier, later in itertools.pairwise(times))
 
 
 def test_tokens_of_slow_steps_go_at_once() -> None:
     watched = Watched()
     for step in range(4):
-        watched.step(1.01 * PACE, ReasoningDelta(str(step)))
+        watched.step(1.01 * MIN_INTERVAL, ReasoningDelta(str(step)))
     assert [said for _, said in watched.reported] == [["0"], ["1"], ["2"], ["3"]]
 
 
 def test_the_first_token_and_the_end_do_not_wait() -> None:
     watched = Watched()
     watched.step(1.0, PromptProgress(3, 3))
-    watched.step(PACE / 9, TextDelta("first"))
-    watched.step(PACE / 9, TextDelta("held"))
-    watched.step(PACE / 9, TextDelta("last"), Finished("stop", Usage(3, 3)))
+    watched.step(MIN_INTERVAL / 9, TextDelta("first"))
+    watched.step(MIN_INTERVAL / 9, TextDelta("held"))
+    watched.step(MIN_INTERVAL / 9, TextDelta("last"), Finished("stop", Usage(3, 3)))
     assert [said for _, said in watched.reported] == [
         ["PromptProgress"],
         ["first"],
@@ -67,8 +67,8 @@ def test_the_first_token_and_the_end_do_not_wait() -> None:
 def test_what_is_held_goes_before_a_pause_and_only_once() -> None:
     watched = Watched()
     watched.step(1.0, TextDelta("first"))
-    watched.step(PACE / 9, TextDelta("held"))
+    watched.step(MIN_INTERVAL / 9, TextDelta("held"))
     watched.hand_over.flush()
     watched.hand_over.flush()
-    watched.step(PACE / 9)
+    watched.step(MIN_INTERVAL / 9)
     assert [said for _, said in watched.reported] == [["first"], ["held"]]
