@@ -1,4 +1,4 @@
-"""The command line as a whole: help, version, and what is wrong told in one line."""
+"""The command line as a whole: help, version, and refusals of one line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_version() -> None:
         (["serve", "--host", "nowhere.invalid", "--port", "0"], "cannot listen on nowhere.invalid"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(arguments: list[str], message: str) -> None:
+def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], message: str) -> None:
     done = run_greenroom(*arguments, *(["--log-level", "error"] if arguments[0] == "serve" else []))
     assert done.returncode == (1 if "--host" in arguments else 2)
     assert message in done.stderr
@@ -69,7 +69,7 @@ def test_what_cannot_be_done_is_told_in_one_line(arguments: list[str], message: 
     assert done.stdout == ""
 
 
-def test_a_taken_port_is_told_in_one_line() -> None:
+def test_a_taken_port_is_refused_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run_greenroom("serve", "--port", str(port), "--log-level", "error")

@@ -16,7 +16,7 @@ from greenroom.tests.support.http_servers import Server
 
 
 class Endless(ResponseBody):
-    """A body that goes on until somebody ends it."""
+    """A body without end, or of so many pieces."""
 
     def __init__(self, piece: bytes, ended: trio.Event, pieces: int = 2**62) -> None:
         self._piece, self._ended, self._pieces = piece, ended, pieces

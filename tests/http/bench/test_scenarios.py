@@ -134,24 +134,24 @@ async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyM
     baseline = Baseline(str(tiny_model("qwen3")))
     opening = [{"role": "user", "content": "hello"}]
     longer = [*opening, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
-    whole, known, same = (
+    whole, added, repeated = (
         baseline.run({"loop": "bare_continuation", "prompts": prompts, "tokens": []})["prompt_tokens"]
         for prompts in ([[{"role": "user", "content": "x"}], longer], [opening, longer], [longer, longer])
     )
-    assert whole > known > same == 1
+    assert whole > added > repeated == 1
 
 
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
 async def test_a_seed_repeats_the_prompts(scenario: Scenario) -> None:
-    asked = []
+    sent = []
     with server(streamed) as (address, bodies):
         for seed in (1, 1, 2):
             async with target_server(address) as target:
                 await once(scenario, target, seed=seed)
-            asked.append(sorted(json.dumps(body) for body in bodies))
+            sent.append(sorted(json.dumps(body) for body in bodies))
             bodies.clear()
-    assert asked[0] == asked[1]
-    assert asked[0] != asked[2]
+    assert sent[0] == sent[1]
+    assert sent[0] != sent[2]
 
 
 def broken(_body: dict[str, Any]) -> Iterator[bytes]:
@@ -281,8 +281,8 @@ def test_the_command_measures_a_model(
     scenarios: Sequence[str], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     sizes = "--concurrency 2 --requests 2 --beside 2 --long-tokens 150 --turns 1 --tokens 4 --prompt-words 4"
-    asked = "all" if scenarios == SCENARIOS else scenarios[0]
-    arguments = [str(tiny_model("qwen3")), "--scenario", asked, "--repeats", "1", *sizes.split()]
+    chosen = "all" if scenarios == SCENARIOS else scenarios[0]
+    arguments = [str(tiny_model("qwen3")), "--scenario", chosen, "--repeats", "1", *sizes.split()]
     picture = tmp_path / "figures.png"
     command = [sys.executable, "-m", "greenroom.http.command_line", "bench", *arguments]
     done = subprocess.run(

@@ -68,8 +68,8 @@ def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) ->
     command = [*GREENROOM, "serve", str(tiny_model("qwen3")), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        said = next(line for line in process.stdout if line.strip().startswith("curl"))
-        words = shlex.split(said)
+        hint = next(line for line in process.stdout if line.strip().startswith("curl"))
+        words = shlex.split(hint)
         address, body = words[2], json.loads(words[-1])
         with httpx.stream("POST", address, json={**body, "max_tokens": 2}, timeout=600) as response:
             assert response.read().rstrip().endswith(b"data: [DONE]")

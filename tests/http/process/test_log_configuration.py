@@ -1,4 +1,4 @@
-"""Everything a process says becomes log lines of one format; each case is a process of its own."""
+"""Everything a process writes becomes log lines of one format; each case is a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings come from a file, the environment and flags; what is wrong is told in one line."""
+"""Settings come from a file, the environment and flags; a bad one is refused in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = tuple(attrs.fields_dict(Settings))
 
 
 def load(*arguments: str, **variables: str) -> Settings:
-    """The settings that the command is given."""
+    """Return the settings that a command gets."""
     loaded: list[Settings] = []
     command = click.command()(settings_options(*ALL)(lambda settings: loaded.append(settings)))
     environment = {f"GREENROOM_{name.upper()}": value for name, value in variables.items()}

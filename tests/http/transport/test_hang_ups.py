@@ -22,7 +22,7 @@ BYTES_PER_REQUEST = 10_000
 
 
 @attrs.frozen
-class Footprint:
+class ResourceUsage:
     """What requests must not leave behind."""
 
     tasks: int
@@ -31,14 +31,14 @@ class Footprint:
     resident: int
 
     @classmethod
-    def taken(cls) -> Footprint:
+    def measure(cls) -> ResourceUsage:
         gc.collect()
         process = psutil.Process()
         tasks = trio.lowlevel.current_statistics().tasks_living
         sockets = len(process.net_connections())
         return cls(tasks, threading.active_count(), sockets, process.memory_info().rss)
 
-    def holds_no_more_than(self, other: Footprint) -> bool:
+    def holds_no_more_than(self, other: ResourceUsage) -> bool:
         """Memory left out."""
         pairs = zip(attrs.astuple(self)[:-1], attrs.astuple(other)[:-1], strict=True)
         return all(mine <= theirs for mine, theirs in pairs)
@@ -64,7 +64,7 @@ async def read(client: RawClient, hang_up: bool) -> None:
         assert b"data: [DONE]" in await client.read_to_end()
 
 
-async def storm(served: Served, requests: int) -> None:
+async def run_streams(served: Served, requests: int) -> None:
     """That many streams, a few at once, every second of which hangs up midway."""
     limiter = trio.CapacityLimiter(AT_ONCE)
 
@@ -75,10 +75,10 @@ async def storm(served: Served, requests: int) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(requests):
             nursery.start_soon(one, number)
-    await settled(served)
+    await wait_until_idle(served)
 
 
-async def settled(served: Served) -> None:
+async def wait_until_idle(served: Served) -> None:
     """Wait until no request is left in the pool, and no connection in the server."""
     with trio.fail_after(120):
         while True:
@@ -90,18 +90,18 @@ async def settled(served: Served) -> None:
             await trio.sleep(0.05)
 
 
-async def compare(folder: Path, warm_up: int, *requests: int) -> tuple[Footprint, Footprint]:
+async def compare(folder: Path, warm_up: int, *requests: int) -> tuple[ResourceUsage, ResourceUsage]:
     async with serving(Settings(models=(str(folder),))) as served:
-        await storm(served, warm_up)
-        before = Footprint.taken()
+        await run_streams(served, warm_up)
+        before = ResourceUsage.measure()
         for number in requests:
-            await storm(served, number)
-        after = Footprint.taken()
+            await run_streams(served, number)
+        after = ResourceUsage.measure()
         with trio.move_on_after(120):
             # Trio keeps a thread for 10 s after its last job, and the pool a clock for half a second.
             while not after.holds_no_more_than(before):
                 await trio.sleep(0.25)
-                after = Footprint.taken()
+                after = ResourceUsage.measure()
         return before, after
 
 
@@ -112,9 +112,9 @@ async def test_streams_that_hang_up_leave_nothing(tiny_model: Callable[[str], Pa
 
 @pytest.mark.soak
 async def test_memory_does_not_grow_with_requests(tiny_model: Callable[[str], Path]) -> None:
-    storms = [200] * 12  # so many that what MLX keeps for reuse, some 20 MB more or less, does not count
-    before, after = await compare(tiny_model("qwen3"), 400, *storms)
-    slope = (after.resident - before.resident) / sum(storms)
+    batches = [200] * 12  # so many that what MLX keeps for reuse, some 20 MB more or less, does not count
+    before, after = await compare(tiny_model("qwen3"), 400, *batches)
+    slope = (after.resident - before.resident) / sum(batches)
     print(f"{slope:.0f} bytes a request; {before} → {after}")
     assert after.holds_no_more_than(before), (before, after)
     assert slope < BYTES_PER_REQUEST
