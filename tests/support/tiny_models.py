@@ -89,6 +89,9 @@ def make_tokenizer(folder: Path) -> None:
 
 def make_weights(folder: Path, config: Mapping[str, Any], seed: int = 0) -> None:
     """Write config.json and random weights of that architecture."""
+    from greenroom.engine.loading.libraries import import_text_libraries
+
+    import_text_libraries()  # mlx-lm alone fails where fewer than 4,096 files may be open
     import mlx.core as mx
     from mlx.utils import tree_flatten
     from mlx_lm.utils import _get_classes

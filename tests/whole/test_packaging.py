@@ -35,7 +35,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    uv("build", "--wheel", "--out-dir", folder, source, cwd=folder)
+    uv(
+        "build",
+        "--no-build-isolation",
+        "--python",
+        sys.executable,
+        "--wheel",
+        "--out-dir",
+        folder,
+        source,
+        cwd=folder,
+    )
     return next(folder.glob("*.whl"))
 
 

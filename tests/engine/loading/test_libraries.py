@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 
@@ -21,6 +22,9 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
     ("soft", "hard", "after"), [(256, 1024, "1024 1024"), (512, 4000, "4000 4000"), (4096, 4096, "4096 4096")]
 )
 def test_the_limit_of_open_files_is_never_lowered(soft: int, hard: int, after: str) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most != resource.RLIM_INFINITY and most < hard:
+        pytest.skip(f"no process may open more than {most} files here")
     program = PROGRAM.format(soft=soft, hard=hard)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == after, done.stderr
