@@ -21,12 +21,12 @@ class PreparedInput:
         tools: Tools that were offered; a call to any other is plain text.
         stop: Strings that end the visible answer; they are not part of it.
         parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
-        max_tokens: Clamped to the room that is left in the context.
+        max_tokens: Clamped to what is left of the context.
         parameters: As resolved from the request, the operator's settings and the model's defaults; where a
             field of this class has the same name, that one counts.
         checkpoints: Where the system's part and each turn end, in tokens from the start; later prompts are
             likely to share what is before one of them.
-        matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matcher.RowMatcher`); it belongs
+        matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matcher.Matcher`); it belongs
             to whoever generates, one thread at a time.
     """
 

@@ -23,7 +23,7 @@ from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.base import Release, ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.null import NullThinkingParser
-from greenroom.engine.parsers.registry import make_tool_parser as registered_tool_parser
+from greenroom.engine.parsers.registry import make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
@@ -146,7 +146,7 @@ class Adapter:
             unusable = parser.parser_id == "null"
         else:
             unusable = settings.tool_injection and parser.render("name", "{}") is None
-        return registered_tool_parser(FALLBACK_FORMAT) if unusable else parser
+        return make_tool_parser(FALLBACK_FORMAT) if unusable else parser
 
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters

@@ -166,8 +166,8 @@ def _render_turn_as_text(
     if not rendered:
         return turn
     text = "\n".join(filter(None, [turn.text, *rendered]))
-    kept = tuple(call for call in turn.tool_calls if call.id not in call_ids)
-    return attrs.evolve(turn, content=(TextPart(text),), tool_calls=kept)
+    remaining = tuple(call for call in turn.tool_calls if call.id not in call_ids)
+    return attrs.evolve(turn, content=(TextPart(text),), tool_calls=remaining)
 
 
 def _merge_messages(first: Message, second: Message) -> Message:

@@ -119,8 +119,8 @@ class PromptRenderer:
         """Whether the model's first words are still thought: the template has written the start marker."""
         for start, end in self._thinking_parser.markers:
             if chat.continue_final_message:
-                begun = unmark(chat.messages[-1].text)
-                opened = begun.rfind(start) > begun.rfind(end)
+                text_so_far = unmark(chat.messages[-1].text)
+                opened = text_so_far.rfind(start) > text_so_far.rfind(end)
             else:
                 opened = text.rstrip().endswith(start)
             if opened:

@@ -123,8 +123,8 @@ def _check_tool_choice(chat: ChatInput) -> None:
     """
     choice: ToolChoice = chat.tool_choice
     names = {tool.name for tool in chat.tools}
-    wanted = (choice.name,) if choice.mode == "named" else choice.allowed or ()
-    for name in wanted:
+    required = (choice.name,) if choice.mode == "named" else choice.allowed or ()
+    for name in required:
         if name not in names:
             raise invalid(f"`tool_choice` names {name!r}, which is not among the tools.", "tool_choice")
     if choice.mode == "required" and not names:

@@ -83,9 +83,9 @@ class Catalog:
         if model == DEFAULT_ID:
             return self._with_folder(self._named[0])
         entries = self.entries()
-        known = next((entry for entry in entries if entry.id == model), None)
-        if known is not None:
-            return known
+        found = next((entry for entry in entries if entry.id == model), None)
+        if found is not None:
+            return found
         ids = {entry.id.lower(): entry.id for entry in entries}
         near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
         return model_not_found(model[:200], tuple(ids[name] for name in near))

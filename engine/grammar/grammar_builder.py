@@ -96,27 +96,27 @@ def _as_object(schema: bool) -> dict[str, Any]:
     return {} if schema else {"anyOf": [False]}
 
 
-def response_format_rule(text: GrammarBuilder, wanted: ResponseFormat) -> str:
+def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) -> str:
     """Return the expression that the visible answer has to match.
 
     Raises:
         ProblemError: 400 that names what cannot be honoured.
     """
-    match wanted:
+    match response_format:
         case JsonObjectFormat():
             return f"{SPACE} {text.json({'type': 'object'})}"
         case JsonSchemaFormat(schema):
-            checked = check_schema(schema, wanted.param)
+            checked = check_schema(schema, response_format.param)
             return f"{SPACE} {text.json(checked)}"
         case RegexFormat(pattern):
-            return text.terminal(f"/{anchored_pattern(pattern, wanted.param)}/")
+            return text.terminal(f"/{anchored_pattern(pattern, response_format.param)}/")
         case ChoiceFormat(choices):
-            _check_size("".join(choices), wanted.param)
+            _check_size("".join(choices), response_format.param)
             if not choices or not all(choices):
-                raise invalid("At least one choice is needed, and none may be empty", wanted.param)
+                raise invalid("At least one choice is needed, and none may be empty", response_format.param)
             return "(" + " | ".join(literal(choice) for choice in choices) + ")"
         case LarkFormat(grammar):
-            _check_size(grammar, wanted.param)
+            _check_size(grammar, response_format.param)
             return text.lark(grammar)
 
 

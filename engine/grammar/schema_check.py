@@ -204,8 +204,8 @@ def _pattern(value: Any, path: str) -> str:
 
 def _format(value: Any, path: str) -> str:
     if value not in schema_keywords.FORMATS:
-        known = ", ".join(schema_keywords.FORMATS)
-        raise invalid(f"{path} is {value!r}; honoured are: {known}", path, "unsupported_schema")
+        supported = ", ".join(schema_keywords.FORMATS)
+        raise invalid(f"{path} is {value!r}; honoured are: {supported}", path, "unsupported_schema")
     return str(value)
 
 
@@ -248,8 +248,8 @@ def _normalize(checked: dict[str, Any], path: str) -> None:
     if "integer" in ([types] if isinstance(types, str) else types) and "number" not in types:
         _bound_integers(checked)
     # Keys that a schema does not name may repeat, and then count once.
-    least = len(set(checked.get("required", ()))) + 1
-    if checked.get("minProperties", 0) > least:
+    highest_minimum = len(set(checked.get("required", ()))) + 1
+    if checked.get("minProperties", 0) > highest_minimum:
         raise invalid(
             f"{path}.minProperties is {checked['minProperties']}; more than the required properties and "
             f"one cannot be honoured",

@@ -102,20 +102,20 @@ class TaggedArguments:
     def _choice(
         self, text: GrammarBuilder, tool: ConstrainedTool, name: str, value: Mapping[str, Any]
     ) -> str:
-        wanted = value.get("enum", [value.get("const")])
-        kept = [item for item in wanted if isinstance(item, str) and item and item == item.strip()]
-        if len(kept) != len(wanted) or set(value) - {"type", "enum", "const"} or any(map(_is_json, kept)):
+        options = value.get("enum", [value.get("const")])
+        texts = [item for item in options if isinstance(item, str) and item and item == item.strip()]
+        if len(texts) != len(options) or set(value) - {"type", "enum", "const"} or any(map(_is_json, texts)):
             self._refuse(tool, f"the values of '{name}'")
-        return "(" + " | ".join(literal(item) for item in kept) + f") {self._closing(text)}"
+        return "(" + " | ".join(literal(item) for item in texts) + f") {self._closing(text)}"
 
     def _content(self, value: Mapping[str, Any]) -> str:
         """Return the terminal expression of a string's text."""
-        least, most = value.get("minLength", 0), value.get("maxLength", "")
-        parts = [f"/(?s:.{{{least},{most}}})/"]
+        shortest, longest = value.get("minLength", 0), value.get("maxLength", "")
+        parts = [f"/(?s:.{{{shortest},{longest}}})/"]
         patterns = [value["pattern"]] if "pattern" in value else []
         patterns += [part["pattern"] for part in value.get("allOf", ()) if set(part) == {"pattern"}]
         parts += [f"/{_searched(pattern)}/" for pattern in patterns]
-        if len(parts) > 1 or least or most:
+        if len(parts) > 1 or shortest or longest:
             # The parser drops white space around a value, which would change its length.
             parts.append(r"~/(?s:[ \n\r\t\f\v].*|.*[ \n\r\t\f\v])/")
         return " & ".join(parts)

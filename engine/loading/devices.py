@@ -45,8 +45,8 @@ def use_device(settings: Settings) -> None:
     with _lock:
         if _limited or not on_gpu:
             return
-        room = mx.device_info().get("max_recommended_working_set_size")
-        if isinstance(room, int):
-            mx.set_wired_limit(room)
-            mx.set_cache_limit(int(room * _REUSE_SHARE))
+        limit = mx.device_info().get("max_recommended_working_set_size")
+        if isinstance(limit, int):
+            mx.set_wired_limit(limit)
+            mx.set_cache_limit(int(limit * _REUSE_SHARE))
         _limited = True

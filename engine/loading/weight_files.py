@@ -26,10 +26,10 @@ def check_weight_files(folder: Path) -> None:
         if missing and "model.safetensors" not in present:
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of its weight files are)")
     for file in files:
-        _check_whole(file)
+        _check_header(file)
 
 
-def _check_whole(file: Path) -> None:
+def _check_header(file: Path) -> None:
     try:
         with safe_open(file, framework="numpy"):  # reads the header and compares it with the file's length
             pass

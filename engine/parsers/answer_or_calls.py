@@ -53,10 +53,10 @@ class _AnswerOrCallsStream(ToolCallStream):
         if self._chosen is not None:
             return self._chosen.feed(text)
         self._pending += text
-        begun = self._pending.lstrip(WHITESPACE)
-        if begun.startswith(self._starts):
+        stripped = self._pending.lstrip(WHITESPACE)
+        if stripped.startswith(self._starts):
             self._chosen = self._calls
-        elif any(start.startswith(begun) for start in self._starts):
+        elif any(start.startswith(stripped) for start in self._starts):
             return []
         else:
             self._chosen = NullToolStream()

@@ -15,9 +15,9 @@ def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:
     is cut. No groups, so that `re` sees the first characters and skips ordinary text at full speed.
     """
     ordered = sorted({marker for marker in markers if marker}, key=len)
-    whole = [re.escape(marker) for marker in ordered]
+    complete = [re.escape(marker) for marker in ordered]
     parts = [rf"{prefix_pattern(marker)}\Z" for marker in ordered if len(marker) > 1]
-    return re.compile("|".join([*whole, *parts]) if ordered else r"(?!)")
+    return re.compile("|".join([*complete, *parts]) if ordered else r"(?!)")
 
 
 def prefix_pattern(marker: str) -> str:

@@ -67,7 +67,7 @@ class MlxLmToolParser(BlockParser):
         self.parser_id = MLX_LM_PREFIX + name
         self.markers = ((module.tool_call_start, module.tool_call_end),)
         self._parse: Callable[..., Any] = module.parse_tool_call
-        self._last_inside = _BLOCK_ENDINGS.get(name, "")
+        self._block_ending = _BLOCK_ENDINGS.get(name, "")
         super().__init__()
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
@@ -78,8 +78,8 @@ class MlxLmToolParser(BlockParser):
             return [ParsedCall(call["name"], _arguments(call.get("arguments"))) for call in found]
         except Exception as error:
             # Its message may quote the model's output, which is not for the log.
-            whole = body.endswith(self._last_inside)
-            raise (Malformed if whole else Unclosed)(type(error).__name__) from error
+            complete = body.endswith(self._block_ending)
+            raise (Malformed if complete else Unclosed)(type(error).__name__) from error
 
 
 class MlxLmThinkingParser(MarkedThinkingParser):

@@ -94,12 +94,12 @@ def _inferred_by_mlx_lm(tokenizer: _TokenizerStandIn) -> str | None:
 
 def _thinking_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
     # Templates that open the thought in the prompt may show the end marker only.
-    shown = next((name for name, (_, end) in thinking_markers().items() if end in template), None)
-    if shown is None and vocabulary:
+    name = next((name for name, (_, end) in thinking_markers().items() if end in template), None)
+    if name is None and vocabulary:
         from mlx_lm.tokenizer_utils import _infer_thinking
 
         start, end, *_ = _infer_thinking(_TokenizerStandIn(None, vocabulary))
-        shown = next((name for name, pair in thinking_markers().items() if pair == (start, end)), None)
-    if shown is None:
+        name = next((name for name, pair in thinking_markers().items() if pair == (start, end)), None)
+    if name is None:
         return None
-    return "think_tag" if shown == "think" else MLX_LM_PREFIX + shown
+    return "think_tag" if name == "think" else MLX_LM_PREFIX + name

@@ -60,6 +60,6 @@ def make_thinking_parser(parser_id: str) -> ThinkingParser:
         LookupError: No parser has that id.
     """
     if parser_id not in THINKING_PARSERS:
-        known = ", ".join(THINKING_PARSERS)
-        raise LookupError(f"no thinking parser is called {parser_id!r}; there are {known}")
+        parser_ids = ", ".join(THINKING_PARSERS)
+        raise LookupError(f"no thinking parser is called {parser_id!r}; there are {parser_ids}")
     return THINKING_PARSERS[parser_id]()

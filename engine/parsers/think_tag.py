@@ -112,11 +112,11 @@ class _MarkedThinkingStream(ThinkingStream):
                 self._pending = text[len(self._start) :]
                 return True
         found = self._parser.closing.search(self._pending)
-        whole = found is not None and found.group() == self._end
-        cut = len(self._pending) if found is None or (self._final and not whole) else found.start()
+        complete = found is not None and found.group() == self._end
+        cut = len(self._pending) if found is None or (self._final and not complete) else found.start()
         self._add_thought(events, self._pending[:cut])
         self._pending = self._pending[cut:]
-        if not whole:
+        if not complete:
             return False
         self._pending = self._pending[len(self._end) :]
         self._state = "before"
@@ -148,9 +148,9 @@ class _MarkedThinkingStream(ThinkingStream):
     def _read_dropping_markers(self, events: list[ThoughtEvent], dropped: re.Pattern[str]) -> bool:
         text = self._pending
         found = dropped.search(text)
-        whole = found is not None and found.group() in self._parser.dropped_markers
-        cut = len(text) if found is None or (self._final and not whole) else found.start()
+        complete = found is not None and found.group() in self._parser.dropped_markers
+        cut = len(text) if found is None or (self._final and not complete) else found.start()
         if cut:
             events.append(PlainText(text[:cut]))
-        self._pending = text[found.end() if found is not None and whole else cut :]
-        return whole
+        self._pending = text[found.end() if found is not None and complete else cut :]
+        return complete

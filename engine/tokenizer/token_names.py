@@ -19,17 +19,17 @@ class TokenNames:
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
-        self._known: dict[int, Token] = {}
+        self._tokens: dict[int, Token] = {}
         self._added = {ident: token.content for ident, token in wrapped.added_tokens_decoder.items()}
         self._byte_of = byte_alphabet() if _writes_bytes(wrapped) else None
 
     def look_up(self, ident: int) -> Token:
         """Return the token of that id; one without a name, which pads the vocabulary, writes nothing."""
-        known = self._known.get(ident)
-        if known is None:
+        token = self._tokens.get(ident)
+        if token is None:
             written = self._bytes(ident)
-            known = self._known[ident] = Token(written.decode("utf-8", "replace"), written)
-        return known
+            token = self._tokens[ident] = Token(written.decode("utf-8", "replace"), written)
+        return token
 
     def _bytes(self, ident: int) -> bytes:
         if ident in self._added:

@@ -162,10 +162,10 @@ class ChatTokenizer:
         return tokens[head:] if tokens[:head] == self._newline else self._encode(text)
 
     def _encode_as_text(self, token: str) -> list[int]:
-        known = self._as_text.get(token)
-        if known is None:
-            known = self._as_text[token] = self._encode_control_token_as_text(token)
-        return known
+        tokens = self._as_text.get(token)
+        if tokens is None:
+            tokens = self._as_text[token] = self._encode_control_token_as_text(token)
+        return tokens
 
     def _encode_control_token_as_text(self, token: str) -> list[int]:
         """Return a control token's text, spelled with ordinary tokens."""

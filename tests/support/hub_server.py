@@ -15,7 +15,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @contextmanager
 def hub_server(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[tuple[str, list[str]]]:
     """Serve models (id → file name → content); yields the address and the list of paths asked for."""
-    asked: list[str] = []
+    requested_paths: list[str] = []
 
     class Hub(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -31,7 +31,7 @@ def hub_server(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[tuple[str,
 
         def _answer(self, body: bool) -> None:
             path = self.path.partition("?")[0]
-            asked.append(path)
+            requested_paths.append(path)
             status, headers, content = answer(models, path)
             self.send_response(status)
             for name, value in headers.items():
@@ -45,7 +45,7 @@ def hub_server(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[tuple[str,
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requested_paths
     finally:
         server.shutdown()
         thread.join()

@@ -67,19 +67,19 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
     return tuple(messages) or (Message("user", (TextPart("word"),)),)
 
 
-def said(messages: tuple[Message, ...]) -> list[str]:
+def texts_of(messages: tuple[Message, ...]) -> list[str]:
     """Every unique word of a conversation, in order."""
-    spoken: list[str] = []
+    texts: list[str] = []
     for message in messages:
-        spoken += [part.text for part in message.content]
-        spoken += [json.loads(call.arguments)["key"] for call in message.tool_calls]
-    return spoken
+        texts += [part.text for part in message.content]
+        texts += [json.loads(call.arguments)["key"] for call in message.tool_calls]
+    return texts
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @settings(max_examples=40)
 @given(data=st.data())
-def test_everything_said_reaches_the_model_in_order(
+def test_every_text_reaches_the_model_in_order(
     adapter: Callable[[str], Adapter], name: str, data: st.DataObject
 ) -> None:
     messages = data.draw(conversations())
@@ -87,7 +87,7 @@ def test_everything_said_reaches_the_model_in_order(
     model = adapter(name)
     request = InferenceRequest("r", ModelKey("m"), ChatInput(messages, tools))
     read = model.tokenizer.decode(model.prepare_input(request).tokens)
-    words = said(messages)
+    words = texts_of(messages)
     assert [word for word in words if word not in read] == []
     if name != "llama":  # it shows one call a turn, so that results come between the calls
         assert words == sorted(words, key=read.index)

@@ -79,7 +79,7 @@ def test_a_record_with_an_unknown_parser_fails_to_load(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_chat_is_tokenised_as_transformers_does_it(folder: Folder, name: str) -> None:
+def test_a_chat_is_tokenized_as_transformers_does_it(folder: Folder, name: str) -> None:
     model = adapter_of(folder(name))
     parts = name == "parts"
     content: Any = [{"type": "text", "text": "Hello the world"}] if parts else "Hello the world"

@@ -147,7 +147,7 @@ def test_other_kinds_are_a_501_that_names_them(tmp_path: Path, config: dict[str,
     assert config["model_type"] in problem.detail
 
 
-def test_an_embedding_model_with_a_chat_models_architecture_is_recognised(tmp_path: Path) -> None:
+def test_an_embedding_model_with_a_chat_models_architecture_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "config_sentence_transformers.json").write_text("{}")
     assert refusal(model(tmp_path, model_type="qwen3")).status == 501
 

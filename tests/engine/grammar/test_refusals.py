@@ -90,7 +90,7 @@ def test_a_property_may_be_named_like_a_keyword(grammars: Grammars) -> None:
         ({"prefixItems": [{}] * 10_001}, ""),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_with_its_path(grammars: Grammars, schema: Any, path: str) -> None:
+def test_what_is_not_supported_is_refused_with_its_path(grammars: Grammars, schema: Any, path: str) -> None:
     assert refusal(grammars, JsonSchemaFormat(schema))[0] == SCHEMA + path
 
 

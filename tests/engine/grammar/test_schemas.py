@@ -310,11 +310,11 @@ def test_tuples_of_older_drafts_are_held(grammars: Grammars) -> None:
         Draft7Validator(schema).validate(json.loads(written.text))
 
 
-def test_every_honoured_keyword_is_tested_above() -> None:
+def test_every_supported_keyword_is_tested_above() -> None:
     assert KEYWORD_CASES.keys() | {"additionalItems"} == schema_keywords.SUPPORTED
 
 
-def test_the_notes_list_exactly_what_is_honoured() -> None:
+def test_the_notes_list_exactly_what_is_supported() -> None:
     notes = (Path(__file__).parents[3] / "notes" / "structured-output.md").read_text()
     for heading, expected in (
         ("Honoured keywords", schema_keywords.SUPPORTED),

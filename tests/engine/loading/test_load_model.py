@@ -163,16 +163,16 @@ def _types(model: Any) -> set[mx.Dtype]:
     return {value.dtype for _, value in tree_flatten(model.parameters())}
 
 
-def test_quantised_models_load(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_quantized_models_load(tiny_model: TinyModel, tmp_path: Path) -> None:
     from mlx_lm.utils import load_config, quantize_model, save_config
 
     folder = tiny_model("llama")
     model, config = quantize_model(load_model(folder, Settings()), load_config(folder), 32, 4)
-    quantised = tmp_path / "quantised"
-    quantised.mkdir()
-    mx.save_safetensors(str(quantised / "model.safetensors"), dict(tree_flatten(model.parameters())))
-    save_config(config, quantised / "config.json")
-    again = load_model(quantised, Settings())
+    quantized = tmp_path / "quantized"
+    quantized.mkdir()
+    mx.save_safetensors(str(quantized / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    save_config(config, quantized / "config.json")
+    again = load_model(quantized, Settings())
     assert mx.uint32 in _types(again)
     prompt = mx.array([[100, 101, 102]])
     assert mx.array_equal(again(prompt), model(prompt))
