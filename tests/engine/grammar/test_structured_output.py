@@ -20,9 +20,8 @@ from greenroom.schemas.events import Failed, Finished, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, RegexFormat
-from greenroom.tests.engine.grammar.test_cost import CONSTRAINT
-from greenroom.tests.engine.grammar.test_schemas import bounded_schemas
 from greenroom.tests.support.grammar_walks import accepted_prefix, large_tokenizer, validate
+from greenroom.tests.support.json_schemas import LONG_ARRAY, bounded_schemas
 from greenroom.tests.support.text_engines import Driver, loaded
 
 TinyModel = Callable[..., Path]
@@ -217,7 +216,7 @@ def test_one_constrained_row_costs_little_of_a_step_of_eight(
         known = GrammarCompiler(GrammarTokenizer(large_tokenizer(), [vocabulary - 3]))
     ratios = []
     for _ in range(7):
-        bare, held = eight_rows(folder, None), eight_rows(folder, known.compile(CONSTRAINT))
+        bare, held = eight_rows(folder, None), eight_rows(folder, known.compile(LONG_ARRAY))
         ratios.append(step_ratio(bare, held, steps))
         assert held.engine.statistics().requests == 8
     print(f"vocabulary {vocabulary}: {[round(ratio, 3) for ratio in sorted(ratios)]}")
