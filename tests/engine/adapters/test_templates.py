@@ -1,60 +1,26 @@
-"""What each template can do is found by trying it, and conversations are rewritten for what it cannot."""
+"""Conversations are rewritten for what a template cannot do, and lose nothing by it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.adapters.message_converter import short_call_id
-from greenroom.engine.adapters.template_probe import TemplateTraits
-from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
-from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
+from greenroom.tests.support.chat_adapters import MakeAdapter
+from greenroom.tests.support.chat_tokenizers import TEMPLATES
 from greenroom.tests.support.model_outputs import parse_answer
 
-MakeAdapter = Callable[..., Adapter]
-FAMILIES: dict[str, Family] = {
-    "thinking": "qwen",
-    "deepseek": "default",
-    "strict_system": "default",
-    "parts": "default",
-}
 WEATHER = Tool(
     "get_weather", "Weather of a city", {"type": "object", "properties": {"city": {"type": "string"}}}
 )
 CALL = ToolCall("call_abcdefghijklmnop", "get_weather", '{"city": "Oslo"}')
-
-
-@pytest.fixture(scope="module")
-def adapter(tmp_path_factory: pytest.TempPathFactory) -> MakeAdapter:
-    """`adapter(name)` speaks for a model with that template; further settings as keywords."""
-    import_text_libraries()
-    home = tmp_path_factory.mktemp("tokenizers")
-    folders: dict[str, Path] = {}
-
-    def make(
-        name: str, context: int = 4096, record: dict[str, Any] | None = None, **settings: Any
-    ) -> Adapter:
-        if name not in folders:
-            folders[name] = make_chat_tokenizer(name, home / name)
-        family: Any = FAMILIES.get(name, name)
-        capabilities = CapabilityRecord("text", family, "llama", context, **(record or {}))
-        return make_adapter(capabilities, load_tokenizer(folders[name]), Settings(**settings))
-
-    return make
 
 
 def say(role: Any, text: str = "", **fields: Any) -> Message:
@@ -75,59 +41,6 @@ def result(text: str = "12 degrees", call_id: str = CALL.id) -> Message:
 
 
 ASKED = (say("user", "Weather?"), say("assistant", tool_calls=(CALL,)), result())
-
-TRAITS = {
-    "qwen": TemplateTraits(thinking_toggle="enable_thinking"),
-    "thinking": TemplateTraits(),
-    "llama": TemplateTraits(
-        system_alone=False, assistant_first=False, text_beside_calls=False, parallel_calls=False
-    ),
-    "mistral": TemplateTraits(
-        system_alone=False,
-        late_system=False,
-        several_systems=False,
-        repeated_roles=False,
-        assistant_first=False,
-        user_after_tool=False,
-        text_beside_calls=False,
-        short_call_ids=True,
-    ),
-    "gemma": TemplateTraits(
-        system=False,
-        system_alone=False,
-        late_system=False,
-        several_systems=False,
-        repeated_roles=False,
-        assistant_first=False,
-        tools=False,
-        tool_calls=False,
-        tool_results=False,
-    ),
-    "glm4": TemplateTraits(thinking_toggle="enable_thinking"),
-    "granite": TemplateTraits(),
-    "liquid": TemplateTraits(tool_calls=False),
-    "deepseek": TemplateTraits(
-        tools=False, arguments_as_text=True, calls_without_content=True, text_beside_calls=False
-    ),
-    "strict_system": TemplateTraits(
-        system_alone=False,
-        late_system=False,
-        several_systems=False,
-        assistant_first=False,
-        tools=False,
-        tool_calls=False,
-        tool_results=False,
-    ),
-    "parts": TemplateTraits(parts=True, tools=False, tool_calls=False, tool_results=False),
-}
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_what_a_template_can_do_is_found_by_trying_it(adapter: MakeAdapter, name: str) -> None:
-    traits = adapter(name).traits
-    assert traits is not None
-    expected = TRAITS[name]
-    assert attrs.asdict(traits) == attrs.asdict(expected)
 
 
 CONVERSATIONS = {

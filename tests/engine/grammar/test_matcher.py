@@ -4,17 +4,15 @@ import json
 import random
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
+from greenroom.engine.grammar.batch_masks import compute_masks
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.matcher_state import Phase
-from greenroom.engine.grammar.token_mask import TokenMask, allow_only
-from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
+from greenroom.engine.grammar.token_mask import TokenMask
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import (
     ChoiceFormat,
@@ -107,22 +105,6 @@ def test_rows_are_masked_together_as_each_would_be_alone(grammars: Grammars) -> 
     for row, mask in masks.items():
         assert isinstance(mask, TokenMask)
         assert [int(token) for token in mask.tokens()] == allowed(matchers[row])
-
-
-@pytest.mark.parametrize("rows", [[1], [0, 3], [0, 1, 2, 3], [0, 2, 3]])
-@pytest.mark.parametrize("width", [64, 70, 100])
-def test_masks_touch_only_their_rows(rows: list[int], width: int) -> None:
-    import mlx.core as mx
-
-    chance = random.Random(width)
-    wanted = {row: sorted(chance.sample(range(70), 20)) for row in rows}
-    logits = mx.random.normal((4, width))
-    before: Any = mx.array(logits).tolist()
-    after = apply_masks(logits, {row: allow_only(tokens, 3) for row, tokens in wanted.items()}).tolist()
-    for row in range(4):
-        for token in range(width):
-            kept = row not in wanted or token in wanted[row]
-            assert after[row][token] == (before[row][token] if kept else float("-inf"))
 
 
 def test_a_matcher_made_on_one_thread_goes_on_in_another(grammars: Grammars) -> None:
@@ -230,37 +212,6 @@ def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
         assert phase_of(matcher) is Phase.THOUGHT
     matcher.accept_token(single["€".encode()[2:]])
     assert phase_of(matcher) is Phase.CLOSING
-
-
-def test_a_marker_is_found_however_it_is_spelled(grammars: Grammars) -> None:
-    trigger = TriggerMatcher(grammars.tokenizer, ["<<tool>", "<end>"])
-    single = {text: token for token, text in enumerate(grammars.tokenizer.token_bytes) if len(text) == 1}
-    for text, expected in (("<<<tool>", 0), ("<<to<end>", 1), ("<tool>", None), ("<<tool<<tool>", 0)):
-        position, found = trigger.start, None
-        for byte in text.encode():
-            assert found is None
-            position, found = trigger.step(position, single[bytes([byte])])
-        assert found == expected, text
-
-
-def test_a_token_that_carries_something_past_a_marker_is_forbidden_only_there(grammars: Grammars) -> None:
-    trigger = TriggerMatcher(grammars.tokenizer, ["</t>"])
-    carrying = [
-        token
-        for token, text in enumerate(grammars.tokenizer.token_bytes)
-        if text.startswith(b">") and text[1:].strip()
-    ]
-    spaced = [token for token, text in enumerate(grammars.tokenizer.token_bytes) if text == b">\n"]
-    assert carrying
-    assert trigger.mask(trigger.start) is None
-    position = trigger.start
-    for token in grammars.tokenizer.encode("</t"):
-        position, _ = trigger.step(position, token)
-    mask = trigger.mask(position)
-    assert mask is not None
-    assert not any(mask.allows(token) for token in carrying)
-    assert all(mask.allows(token) for token in spaced)
-    assert len(mask.tokens()) == grammars.tokenizer.size - len(carrying)
 
 
 def test_the_same_constraint_is_compiled_once(grammars: Grammars) -> None:

@@ -1,0 +1,47 @@
+"""Fixtures for adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.loading.libraries import import_text_libraries
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.chat_adapters import FAMILY_OF_TEMPLATE, Folder, MakeAdapter
+from greenroom.tests.support.chat_tokenizers import make_chat_tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """`folder(name)` holds a tokenizer with that template; keywords change its tokenizer_config.json."""
+    import_text_libraries()
+
+    def make(name: str, **changes: Any) -> Path:
+        return make_chat_tokenizer(name, tmp_path_factory.mktemp(name), **changes)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> MakeAdapter:
+    """`adapter(name)` speaks for a model with that template; further settings as keywords."""
+    import_text_libraries()
+    home = tmp_path_factory.mktemp("tokenizers")
+    folders: dict[str, Path] = {}
+
+    def make(
+        name: str, context: int = 4096, record: dict[str, Any] | None = None, **settings: Any
+    ) -> Adapter:
+        if name not in folders:
+            folders[name] = make_chat_tokenizer(name, home / name)
+        family: Any = FAMILY_OF_TEMPLATE.get(name, name)
+        capabilities = CapabilityRecord("text", family, "llama", context, **(record or {}))
+        return make_adapter(capabilities, load_tokenizer(folders[name]), Settings(**settings))
+
+    return make
