@@ -1,8 +1,8 @@
-"""What can be kept of a model's cache, by the classes of its layers.
+"""What can be cached of a model's cache, by the classes of its layers.
 
-A *span* layer keeps something for every token, so a part of it is the cache of a part of the prompt. A
-*state* layer keeps only what the last token left (a sliding window, a recurrent state): it is good for
-exactly the tokens that it has seen. A model with other classes is not kept at all.
+A per-token layer (attention) holds something for every token, so a part of it is the cache of a part of the
+prompt. A recurrent or rotating layer (a sliding window) holds only the state that the last token left, good
+for exactly the tokens that it has seen. A model with other classes is not cached at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from greenroom.engine.kv_cache.caches import Cache, flat_layers
 from greenroom.engine.kv_cache.quantized_layer import TENSORS_PER_LAYER
 
 LayerTensors = tuple[mx.array | None, ...]
-"""What is kept of all layers of one sort, flat."""
+"""Tensors of all per-token layers, or of all others, flat; None where a layer holds nothing."""
 
 _QUANTIZED = ("QuantizedCache", "BatchedQuantizedCache")
 _PER_TOKEN = ("KVCache", "BatchKVCache", *_QUANTIZED)
@@ -25,17 +25,17 @@ _STATEFUL = (*_ROTATING, "ArraysCache")
 
 
 def can_cache(cache: Cache) -> bool:
-    """Whether every layer is of a class that is known here, exactly."""
+    """Return whether every layer is of a class that is known here, exactly."""
     return all(_class_name(layer) in (*_PER_TOKEN, *_STATEFUL) for layer in flat_layers(cache))
 
 
 def is_stateful(cache: Cache) -> bool:
-    """Whether some layer cannot be cut to fewer tokens."""
+    """Return whether some layer is recurrent or rotating."""
     return any(_class_name(layer) in _STATEFUL for layer in flat_layers(cache))
 
 
 def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -> LayerTensors:
-    """Keys and values of the tokens from `start` to `stop`, copied: nothing else is kept alive by them.
+    """Return KV tensors of the tokens from `start` to `stop`, copied: they keep nothing else alive.
 
     Args:
         row: Row of a batched cache; None for a plain one.
@@ -51,18 +51,18 @@ def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -
     return tuple(found)
 
 
-def slice_kv(spans: LayerTensors, start: int, stop: int) -> LayerTensors:
-    """A part of what `cut_spans` returned, copied."""
-    return tuple(None if whole is None else _copy(whole[:, :, start:stop]) for whole in spans)
+def slice_kv(kv: LayerTensors, start: int, stop: int) -> LayerTensors:
+    """Return a part of what `copy_kv` returned, copied."""
+    return tuple(None if whole is None else _copy(whole[:, :, start:stop]) for whole in kv)
 
 
-def view_kv(spans: LayerTensors, stop: int) -> LayerTensors:
-    """The beginning of what `cut_spans` returned, not copied."""
-    return tuple(None if whole is None else whole[:, :, :stop] for whole in spans)
+def view_kv(kv: LayerTensors, stop: int) -> LayerTensors:
+    """Return the beginning of what `copy_kv` returned, not copied."""
+    return tuple(None if whole is None else whole[:, :, :stop] for whole in kv)
 
 
 def copy_states(cache: Cache, row: int | None) -> LayerTensors:
-    """What the layers without spans keep, copied."""
+    """Return the states of recurrent and rotating layers, copied."""
     found: list[mx.array | None] = []
     for layer in flat_layers(cache):
         name = _class_name(layer)
@@ -80,17 +80,17 @@ def restore(cache: Cache, segments: Sequence[LayerTensors], states: LayerTensors
     """Fill an empty plain cache; what it is filled from is never written to.
 
     Args:
-        segments: Spans that follow each other.
-        states: As `cut_states` returned them after the last of these tokens.
+        segments: KV tensors that follow each other.
+        states: As `copy_states` returned them after the last of these tokens.
         length: Tokens of all segments together.
     """
-    spans = iter(zip(*segments, strict=True))
+    kv = iter(zip(*segments, strict=True))
     state = iter(states)
     for layer in flat_layers(cache):
         if _class_name(layer) in _PER_TOKEN:
-            parts = [_concatenate(next(spans)) for _ in _kv_tensors(layer)]
-            if parts[0] is not None:
-                _set_kv_tensors(layer, parts, length)
+            tensors = [_concatenate(next(kv)) for _ in _kv_tensors(layer)]
+            if tensors[0] is not None:
+                _set_kv_tensors(layer, tensors, length)
         elif _class_name(layer) in _ROTATING:
             keys, values = _alias(next(state)), _alias(next(state))
             if keys is not None:
@@ -101,47 +101,47 @@ def restore(cache: Cache, segments: Sequence[LayerTensors], states: LayerTensors
 
 
 def nbytes_of(arrays: LayerTensors) -> int:
-    """Bytes of what the arrays hold."""
+    """Return the bytes of what the arrays hold."""
     return sum(array.nbytes for array in arrays if array is not None)
 
 
 def buffer_bytes(arrays: LayerTensors) -> int:
-    """Bytes that evaluated arrays occupy, whoever else uses their buffers."""
+    """Return the bytes that evaluated arrays occupy, whoever else uses their buffers."""
     return sum(mx.get_array_buffer_size(array) for array in arrays if array is not None)
 
 
 def _kv_tensors(layer: Any) -> Sequence[mx.array | None]:
-    """What a span layer keeps of all tokens, in arrays whose third axis they are."""
+    """Return what a per-token layer holds, in arrays whose third axis is the tokens."""
     if _class_name(layer) in _QUANTIZED:
         return layer.kv_tensors or (None,) * TENSORS_PER_LAYER
     return layer.keys, layer.values
 
 
-def _set_kv_tensors(layer: Any, parts: list[mx.array | None], length: int) -> None:
+def _set_kv_tensors(layer: Any, tensors: list[mx.array | None], length: int) -> None:
     if _class_name(layer) in _QUANTIZED:
-        layer.restore(parts, length)
+        layer.restore(tensors, length)
     else:
-        layer.keys, layer.values = parts
+        layer.keys, layer.values = tensors
         layer.offset = length
 
 
 def _ordered_window(layer: Any, whole: mx.array | None) -> mx.array | None:
-    """The tokens that the window still needs, oldest first."""
+    """Return the tokens that the window still needs, oldest first."""
     if whole is None:
         return None
     ordered = layer._temporal_order(whole)
     return _copy(layer._trim(max(0, ordered.shape[2] - layer.max_size), ordered))
 
 
-def _concatenate(parts: Sequence[mx.array | None]) -> mx.array | None:
-    arrays = [part for part in parts if part is not None]
+def _concatenate(segments: Sequence[mx.array | None]) -> mx.array | None:
+    arrays = [segment for segment in segments if segment is not None]
     if len(arrays) < 2:
         return _alias(arrays[0]) if arrays else None
     return mx.concatenate(arrays, axis=2)
 
 
 def _alias(array: mx.array | None) -> mx.array | None:
-    """Another Python object for the same array: item assignment changes the object that it is called on."""
+    """Return another Python object for the same array: item assignment changes the object it is called on."""
     return None if array is None else array[...]
 
 

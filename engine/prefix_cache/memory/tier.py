@@ -13,16 +13,16 @@ from greenroom.schemas.model_key import ModelKey
 
 
 class MemoryTier:
-    """Least recently used beginnings go first, and of those only ends: what others continue is kept longest.
+    """Evicts the least recently used, and of that only ends: what others continue stays longest.
 
     Args:
-        budget: Bytes that it may hold; 0 keeps nothing.
+        budget: Bytes that it may hold; 0 caches nothing.
 
     Attributes:
-        allow: Asked with the bytes that it wants to hold, and says how many it may: the account of memory
-            that it shares with all that runs.
-        nbytes: Bytes that are held.
-        version: Changes whenever a match may come out otherwise.
+        reserve: Given the bytes that it wants to hold, returns how many it may: the account of memory that
+            it shares with all that runs.
+        nbytes: Bytes that it holds.
+        version: A number that changes whenever a match may come out otherwise.
     """
 
     def __init__(self, budget: int) -> None:
@@ -35,16 +35,16 @@ class MemoryTier:
 
     @property
     def nodes(self) -> int:
-        """Runs of tokens that are kept."""
+        """Runs of tokens that are cached."""
         return sum(1 for tree in self._trees.values() for _ in tree)
 
     def match(self, key: ModelKey, packed: bytes) -> Match:
-        """The longest known beginning of a packed prompt."""
+        """Return the longest cached prefix of a packed prompt."""
         tree = self._trees.get(key)
         return tree.match(packed) if tree else Match((), 0)
 
     def tree(self, key: ModelKey) -> PrefixTree:
-        """Where a model's prefixes are kept."""
+        """Return the tree of a model's prefixes."""
         return self._trees.setdefault(key, PrefixTree())
 
     def insert(
@@ -54,11 +54,11 @@ class MemoryTier:
         copy_kv: Callable[[int], kv_tensors.LayerTensors],
         copy_states: Callable[[], kv_tensors.LayerTensors] | None,
     ) -> bool:
-        """Keep a prefix; whether there is room for it.
+        """Insert a prefix; return whether there is room for it.
 
         Args:
-            spans: Makes those of the tokens from that one on, which are not known yet.
-            states: Makes those after the last token.
+            copy_kv: Returns KV tensors of the tokens from that one on, which are not cached yet.
+            copy_states: Returns states after the last token; None for a model without.
         """
         match = tree.match(packed)
         self.touch(match.path)
@@ -85,7 +85,7 @@ class MemoryTier:
         return True
 
     def touch(self, path: Sequence[Node], states: Node | None = None) -> None:
-        """These were used now, and the states of that one."""
+        """Record that these are used now, and the states of that one."""
         if states is not None:
             states.states_used_at = next(self._clock)
         now = next(self._clock)
@@ -99,24 +99,24 @@ class MemoryTier:
                 continue
             arrays = (*node.kv, *(node.states or ()))
             mx.eval([array for array in arrays if array is not None])
-            spans = kv_tensors.buffer_bytes(node.kv)
-            states = kv_tensors.buffer_bytes(node.states or ())
-            self.nbytes += spans + states - node.kv_bytes - node.states_bytes
-            node.kv_bytes, node.states_bytes = spans, states
+            kv_bytes = kv_tensors.buffer_bytes(node.kv)
+            states_bytes = kv_tensors.buffer_bytes(node.states or ())
+            self.nbytes += kv_bytes + states_bytes - node.kv_bytes - node.states_bytes
+            node.kv_bytes, node.states_bytes = kv_bytes, states_bytes
         self._unmeasured.clear()
 
     def evict_to(self, budget: int) -> None:
-        """Forget until no more than `budget` bytes are held."""
+        """Evict until no more than `budget` bytes are held."""
         while self.nbytes > budget:
-            victims = [
+            candidates = [
                 (node.used_at if not node.children else node.states_used_at, id(node), node, tree)
                 for tree in self._trees.values()
                 for node in tree
                 if not node.children or (node.states is not None and len(node.children) == 1)
             ]
-            if not victims:
+            if not candidates:
                 break
-            _, _, node, tree = min(victims)
+            _, _, node, tree = min(candidates)
             self.nbytes -= node.states_bytes
             node.states, node.states_bytes = None, 0
             if not node.children:
@@ -127,7 +127,7 @@ class MemoryTier:
         self.reserve(self.nbytes)
 
     def clear(self) -> None:
-        """Forget everything, now: nodes know each other, so arrays would wait for the collector."""
+        """Release everything, now: nodes refer to each other, so arrays would wait for the collector."""
         for node in [node for tree in self._trees.values() for node in tree]:
             node.kv, node.states = (), None
         self._trees.clear()
@@ -150,7 +150,7 @@ class MemoryTier:
         return False
 
     def _evaluate(self, nodes: Sequence[Node]) -> None:
-        """Have copies made soon: what is pending keeps all of its row's cache alive."""
+        """Start making copies: what is pending keeps all of its sequence's cache alive."""
         for node in nodes:
             mx.async_eval([array for array in (*node.kv, *(node.states or ())) if array is not None])
         self._unmeasured += nodes

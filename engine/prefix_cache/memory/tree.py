@@ -1,4 +1,4 @@
-"""Known token sequences as a radix tree: a shared beginning is kept once, whoever continues it."""
+"""Cached prefixes as a radix tree: a shared beginning is there once, whoever continues it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH = 4
 
 
 def pack(tokens: Sequence[int]) -> bytes:
-    """Token ids as bytes, which compare at the speed of memory."""
+    """Return token ids as bytes, which compare at the speed of memory."""
     return array("I", tokens).tobytes()
 
 
@@ -24,10 +24,10 @@ class Node:
 
     Args:
         tokens: Packed.
-        spans: What span layers keep for these tokens.
-        states: What state layers keep after the last of them; None if nobody has stopped there.
-        used: When anything of it was last read or written.
-        states_used: Likewise for `states`.
+        kv: KV tensors of these tokens, of all per-token layers.
+        states: States of all other layers after the last of them; None if there is no checkpoint.
+        used_at: When anything of it was last read or written.
+        states_used_at: Likewise for `states`.
     """
 
     parent: Node | None
@@ -48,10 +48,10 @@ class Node:
 
 @attrs.frozen
 class Match:
-    """How far a prompt is known.
+    """How far a prompt is cached.
 
     Args:
-        path: Nodes from the first token on; the last one may be known only in part.
+        path: Nodes from the first token on; the last one may match only in part.
         length: Tokens in common.
     """
 
@@ -59,10 +59,10 @@ class Match:
     length: int
 
     def usable(self, stateful: bool) -> Match:
-        """The part of it that a prompt can continue from.
+        """Return the part of it that a prompt can continue from.
 
         Args:
-            states: Whether the model has layers that cannot be cut.
+            stateful: Whether the model has recurrent or rotating layers.
         """
         if not stateful:
             return self
@@ -80,7 +80,7 @@ class PrefixTree:
         self.root = Node(None, 0, b"", ())
 
     def match(self, tokens: bytes) -> Match:
-        """The longest known beginning of a packed prompt."""
+        """Return the longest cached prefix of a packed prompt."""
         node, at, path = self.root, 0, list[Node]()
         while (child := node.children.get(tokens[at : at + _WIDTH])) is not None:
             path.append(child)
@@ -92,13 +92,13 @@ class PrefixTree:
         return Match(tuple(path), at // _WIDTH)
 
     def insert(self, parent: Node, tokens: bytes, kv: LayerTensors) -> Node:
-        """A new run of tokens behind `parent`."""
+        """Add a run of tokens behind `parent`."""
         node = Node(parent, parent.end, tokens, kv, kv_bytes=nbytes_of(kv))
         parent.children[tokens[:_WIDTH]] = node
         return node
 
     def split(self, node: Node, length: int) -> Node:
-        """Part a run, so that one ends after `length` tokens of the whole sequence; returns that one."""
+        """Split a run, so that one ends after `length` tokens of the whole prefix; return that one."""
         cut = length - node.start
         assert node.parent is not None
         front = self.insert(node.parent, node.tokens[: cut * _WIDTH], slice_kv(node.kv, 0, cut))
@@ -110,7 +110,7 @@ class PrefixTree:
         return front
 
     def remove(self, node: Node) -> None:
-        """Forget a run that nothing continues."""
+        """Remove a run that nothing continues."""
         assert node.parent is not None
         assert not node.children
         del node.parent.children[node.tokens[:_WIDTH]]
@@ -124,7 +124,7 @@ class PrefixTree:
 
 
 def common_length(one: bytes, other: bytes) -> int:
-    """Bytes of the whole token ids that both begin with: by halving, so that memory compares."""
+    """Return the bytes of the whole token ids that both begin with: by halving, so that memory compares."""
     low, high = 0, min(len(one), len(other)) // _WIDTH
     if one[: high * _WIDTH] == other[: high * _WIDTH]:
         return high * _WIDTH
