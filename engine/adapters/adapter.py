@@ -141,7 +141,7 @@ class Adapter:
         return self._token_names.look_up(ident)
 
     def _usable_tool_parser(self, parser: ToolCallParser, settings: Settings) -> ToolCallParser:
-        """Return the parser, or the fallback where it cannot read what the model will be told to write."""
+        """Return the parser, or the fallback where it cannot read the format that the prompt asks for."""
         if self.native_tools:
             unusable = parser.parser_id == "null"
         else:

@@ -61,7 +61,7 @@ def render_conversation(
     """Return the conversation as the model reads it.
 
     Raises:
-        ProblemError: 400 with the template's own words.
+        ProblemError: 400 with the template's own message.
     """
     try:
         return tokenizer.render(

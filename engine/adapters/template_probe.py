@@ -22,7 +22,7 @@ class TemplateTraits:
         late_system: It shows a system message after other turns, and in its place.
         several_systems: It shows more than one system message at the beginning.
         repeated_roles: Two turns of the same role may follow each other.
-        assistant_first: The assistant may have the first turn, and be the only one to speak.
+        assistant_first: The assistant may have the first turn, and the only one.
         parts: Content must be a list of parts; a plain string is not shown.
         tools: It describes the tools that it is given.
         tool_calls: It shows calls in the history.

@@ -1,4 +1,4 @@
-"""Reading the small JSON files of a model's folder, which anybody may have written."""
+"""Reading the small JSON files of a model's folder, which are not to be trusted."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _imported = False
 
 
 def import_text_libraries() -> None:
-    """Import what a text model needs; whoever comes second waits for the first."""
+    """Import what a text model needs; a second thread waits for the first."""
     global _imported
     with _lock:
         if _imported:

@@ -40,13 +40,13 @@ def load_model(
 
     Args:
         settings: `device`, `dtype`, `kv_bits` and `trust_remote_code` matter here.
-        report_progress: Told the fraction of the weights that are in memory, 0 to 1.
-        is_abandoned: Asked between chunks of the weights.
-        reserve_memory: Told the bytes of the weights before they are read; may raise ProblemError.
+        report_progress: Called with the fraction of the weights that are in memory, 0 to 1.
+        is_abandoned: Called between chunks of the weights.
+        reserve_memory: Called with the bytes of the weights before they are read; may raise ProblemError.
 
     Raises:
         ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
-        LoadAbandonedError: `is_abandoned` said so.
+        LoadAbandonedError: `is_abandoned` returned True.
     """
     use_device(settings)
     try:
@@ -68,8 +68,8 @@ def _load_lazily(folder: Path, settings: Settings) -> Any:
 
     check_weight_files(folder)
     model, _ = load_lazily(folder, lazy=True, trust_remote_code=settings.trust_remote_code)
-    # Every layer was given random weights first, which nobody reads; the thread's random key hangs on to all
-    # those splits, over every load, until it is evaluated itself (60 kB for each load of a tiny model).
+    # Every layer was given random weights first, which are never read. They stay alive through the
+    # thread's random key until it is evaluated itself (60 kB for each load of a tiny model).
     mx.eval(mx.random.state)
     if settings.dtype != "auto":
         _cast(model, getattr(mx, settings.dtype))
@@ -133,7 +133,7 @@ def _warm_up(model: Any) -> None:
 
 
 def _reason(error: Exception, folder: Path) -> str:
-    """Return one line for whoever asked for the model; the server's paths are not theirs to know."""
+    """Return one line for the client, without the server's paths."""
     text = str(error).strip().replace(str(folder), folder.name) or type(error).__name__
     line = " ".join(text.split())
     return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"

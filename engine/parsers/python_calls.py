@@ -10,7 +10,7 @@ from greenroom.engine.parsers.base import Malformed, ParsedCall
 from greenroom.engine.parsers.json_calls import dump_json
 from greenroom.engine.parsers.offered_tools import OfferedTools
 
-# An escape that Python does not know is a backslash to it, with a warning that nobody here wants to see.
+# An escape that Python does not know is a backslash to it, with a warning.
 _UNKNOWN_ESCAPE = re.compile(r"\\(\\|[\n'\"abfnrtvxuUN0-7])?")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
