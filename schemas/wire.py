@@ -75,6 +75,14 @@ def _integer(value: Any, _: Any) -> int:
     return value
 
 
+def _number(value: Any, _: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise wrong_type("a number", value)
+    if abs(value) > _LARGEST_INTEGER:
+        raise WireError("is too large")
+    return float(value)
+
+
 def _object(value: Any, _: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong_type("an object", value)
@@ -122,6 +130,7 @@ def make_wire_converter() -> cattrs.Converter:
     converter.register_structure_hook(str, _string)
     converter.register_structure_hook(bool, _boolean)
     converter.register_structure_hook(int, _integer)
+    converter.register_structure_hook(float, _number)
     converter.register_structure_hook_func(_is_dict, _object)
     converter.register_structure_hook_factory(_is_tuple, _array_hook)
     converter.register_structure_hook_factory(attrs.has, _class_hook)
