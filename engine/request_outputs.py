@@ -82,7 +82,7 @@ class RequestOutputs:
         first = self.sequences.pop(request_id, None)
         if first is not None:
             for choice in self._remove(first):
-                choice.started_at = choice.started_at or first.started_at
+                choice.metrics.started_at = choice.metrics.started_at or first.metrics.started_at
                 self.emit(choice, choice.finish("cancelled"))
 
     def fail(self, sequence: Sequence, problem: Problem) -> None:

@@ -20,7 +20,7 @@ from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
 from greenroom.engine.scheduler.running_batches import RunningBatches
 from greenroom.engine.sequences.new_sequences import new_sequence
-from greenroom.engine.sequences.sequence import OutputProcessor
+from greenroom.engine.sequences.output_processor import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError

@@ -106,7 +106,8 @@ class DecodeStep:
             if sequence is not None and not sequence.finished:
                 if sequence.logprobs is not None and index in scores:
                     sequence.logprobs.set_scores(scores[index])
-                sequence.accepted += index < pending.accepted
+                if index < pending.accepted:
+                    sequence.metrics.accepted_tokens += 1
                 is_last = index > 0 and index == len(tokens) - 1
                 if is_last and sequence is self._cache.sequences[0] and self._has_sampled_last():
                     self._cache.remove(0)

@@ -80,7 +80,7 @@ class Drafting:
         accepted = len(tokens) - 1
         if self._speculation is not None:
             self._speculation.record_verified(drafted, accepted)
-        sequence.drafted += drafted
+        sequence.metrics.drafted_tokens += drafted
         sequence.sampled += len(tokens)
         caches.trim(self._cache.layers, drafted - accepted)
         self._cache.inputs = mx.array(tokens[-1:], dtype=mx.uint32)

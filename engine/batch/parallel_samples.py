@@ -16,7 +16,7 @@ def with_parallel_samples(prefilled: Iterable[PrefilledSequences]) -> Iterator[P
         choices = {row: (first, *parallel_samples_of(first)) for row, first in enumerate(firsts.sequences)}
         for first, *others in choices.values():
             for choice in others:
-                choice.started_at = first.started_at
+                choice.metrics.started_at = first.metrics.started_at
         sequences = tuple(choice for row in choices for choice in choices[row])
         if len(sequences) == len(firsts.sequences):
             yield firsts

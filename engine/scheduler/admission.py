@@ -187,7 +187,7 @@ class Admission:
                 self._admitted[twin.serial] = mine
             else:
                 twin.on_its_own = True
-                twin.started_at = row.started_at
+                twin.metrics.started_at = row.metrics.started_at
                 self._preempt(mine)
 
     def _preempt_youngest(self) -> list[Sequence]:

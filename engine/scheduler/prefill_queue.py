@@ -193,7 +193,8 @@ class PrefillQueue:
         """Start a slice, of so many tokens if it is one prompt's; nothing if all of it was known."""
         now = time.perf_counter()
         for prompt in chosen:
-            prompt.sequence.started_at = prompt.sequence.started_at or now
+            metrics = prompt.sequence.metrics
+            metrics.started_at = metrics.started_at or now
             self._prefix_reuse.start(prompt, self._requests)
         first, context = chosen[0], chosen[0].computed
         joining: PrefilledSequences | None

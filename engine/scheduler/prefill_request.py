@@ -53,5 +53,7 @@ class PrefillRequest:
         """How far it has come, as clients are told."""
         row, total = self.sequence, len(self.sequence.prefill_tokens)
         processed = self.computed if self.remaining else total
-        assert row.started_at is not None
-        return PromptProgress(processed, total, row.cached, time.perf_counter() - row.started_at)
+        assert row.metrics.started_at is not None
+        return PromptProgress(
+            processed, total, row.metrics.cached_tokens, time.perf_counter() - row.metrics.started_at
+        )

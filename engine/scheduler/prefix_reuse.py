@@ -65,7 +65,7 @@ class PrefixReuse:
         waiting = (other.sequence for other in prompts if other.cache is None and other.embeddings is None)
         self._add_checkpoints(prompt, {shared, *self._sharing.start(row, waiting)})
         if not row.preempted:
-            row.cached = prompt.computed
+            row.metrics.cached_tokens = prompt.computed
 
     def remove(self, sequence: Sequence) -> None:
         """A row's prompt is computed, or nobody wants it any more."""

@@ -17,39 +17,39 @@ from greenroom.schemas.events import (
 
 
 class AnswerLogprobs:
-    """Holds scores until the text of their tokens is handed out; those of thoughts and calls are dropped.
+    """Keeps scores until the text of their tokens is emitted; those of thoughts and calls are dropped.
 
     Args:
-        name: A token by its id.
+        name_token: Returns a token by its id.
         top: How many of the likeliest tokens the client wants.
     """
 
-    def __init__(self, name: Callable[[int], Token], top: int) -> None:
+    def __init__(self, name_token: Callable[[int], Token], top: int) -> None:
         self.top = top
-        self._name = name
+        self._name_token = name_token
         self._scores: Scores | None = None
         self._pending: list[TokenLogprob] = []
 
     def set_scores(self, scores: Scores) -> None:
-        """Take what was computed for the token that comes next."""
+        """Set what was computed for the token that comes next."""
         self._scores = scores
 
     def add(self, token: int) -> None:
-        """The token has become part of the answer."""
+        """Name the token that became part of the answer, with its scores."""
         scores = self._scores
         if scores is None:
             return
         width = len(scores) // 2
-        name = self._name
+        name = self._name_token
         top = tuple((name(int(scores[1 + width + i])), scores[1 + i]) for i in range(min(self.top, width)))
         self._pending.append(TokenLogprob(name(token), scores[0], top))
 
     def discard(self) -> None:
-        """What was added is no part of the visible answer."""
+        """Drop what was added: it is no part of the visible answer."""
         self._pending.clear()
 
     def attach(self, events: Sequence[InferenceEvent]) -> list[InferenceEvent]:
-        """The events of the last token, with the scores of the text that is among them."""
+        """Return the events of the last token, with the scores of the text that is among them."""
         answered = [*events]
         if not self._pending:
             return answered
@@ -66,7 +66,7 @@ class AnswerLogprobs:
         return answered
 
     def _emit_rest(self, events: list[InferenceEvent], finished: Finished) -> None:
-        """Tokens at the end that write nothing are part of the answer, unless a stop string took them."""
+        """Insert scores of tokens at the end that write nothing, unless a stop string swallowed them."""
         if self._pending and finished.stop is None:
             events.insert(len(events) - 1, TextDelta("", finished.index, tuple(self._pending)))
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""A request as the rows of a batch."""
+"""A request as sequences, one for each choice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
-from greenroom.engine.sequences.sequence import OutputProcessor, Sequence
+from greenroom.engine.sequences.output_processor import OutputProcessor
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.requests import InferenceRequest
 
@@ -21,17 +22,17 @@ def new_sequence(
     *,
     embedded: bool,
 ) -> Sequence:
-    """The first choice of a request before its first token; the others are its twins.
+    """Return the first choice of a request; the others are its parallel samples.
 
     Args:
-        on_leave: Told of each row that leaves a cache; see `Row`.
-        embedded: Its prompt has embeddings of its own.
+        on_remove: Called when a choice is removed from a batch; see `Sequence`.
+        embedded: The prompt has embeddings of its own.
     """
-    first, *twins = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
-    for row in (first, *twins):
-        row.on_remove = on_remove
-        row.key = None if embedded else request.key  # equal tokens may stand for different images
-    first.parallel_samples = tuple(twins)
+    first, *others = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
+    for choice in (first, *others):
+        choice.on_remove = on_remove
+        choice.key = None if embedded else request.key  # equal tokens may stand for different images
+    first.parallel_samples = tuple(others)
     return first
 
 
@@ -42,21 +43,22 @@ def _choice(
     index: int,
 ) -> Sequence:
     parameters, matcher, end_tokens = prepared.parameters, prepared.matcher, prepared.stop_token_ids
-    held_back = end_tokens if matcher is None else matcher.suppressible(end_tokens)
+    suppressible = end_tokens if matcher is None else matcher.suppressible(end_tokens)
+    logprobs = None
+    if parameters.logprobs:
+        logprobs = AnswerLogprobs(output_processor.token, parameters.top_logprobs)
     return Sequence(
         request_id=request.id,
         prompt=prepared.tokens,
         max_tokens=prepared.max_tokens,
         stop_token_ids=end_tokens,
-        sampling=SamplingParameters.of(parameters, held_back, index),
+        sampling=SamplingParameters.of(parameters, suppressible, index),
         detokenizer=output_processor.new_detokenizer(prepared),
         processor=output_processor.new_stream_processor(prepared, _new_call_id, index),
         checkpoints=prepared.checkpoints,
         matcher=matcher if matcher is None or index == 0 else matcher.clone(),
         index=index,
-        logprobs=AnswerLogprobs(output_processor.token, parameters.top_logprobs)
-        if parameters.logprobs
-        else None,
+        logprobs=logprobs,
     )
 
 

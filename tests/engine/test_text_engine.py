@@ -14,7 +14,8 @@ import pytest
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.sequences.sequence import Processor, Sequence
+from greenroom.engine.sequences.output_processor import Processor
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (
     Failed,

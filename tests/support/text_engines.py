@@ -21,7 +21,7 @@ from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.sequences.sequence import Detokenizer, Processor
+from greenroom.engine.sequences.output_processor import Detokenizer, Processor
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer

@@ -1,0 +1,56 @@
+"""What sequences use of an adapter: how tokens become text, and text events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as GenericSequence
+from typing import Protocol
+
+from greenroom.schemas.events import InferenceEvent, Token
+from greenroom.schemas.prepared_input import PreparedInput
+
+
+class Detokenizer(Protocol):
+    """The part of mlx-lm's streaming detokenizers that is used."""
+
+    @property
+    def last_segment(self) -> str: ...
+
+    def add_token(self, token: int) -> None: ...
+
+    def finalize(self) -> None: ...
+
+
+class Processor(Protocol):
+    """The part of a stream processor that is used."""
+
+    @property
+    def stopped(self) -> str | None: ...
+
+    @property
+    def has_tool_calls(self) -> bool: ...
+
+    @property
+    def in_reasoning(self) -> bool: ...
+
+    @property
+    def reasoning_tokens(self) -> int: ...
+
+    @property
+    def malformed_calls(self) -> int: ...
+
+    def feed(self, text: str, tokens: int = 1) -> GenericSequence[InferenceEvent]: ...
+
+    def finish(self) -> GenericSequence[InferenceEvent]: ...
+
+
+class OutputProcessor(Protocol):
+    """The part of an adapter that is used."""
+
+    def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer: ...
+
+    def new_stream_processor(
+        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+    ) -> Processor: ...
+
+    def token(self, ident: int) -> Token: ...
