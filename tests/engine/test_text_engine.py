@@ -12,38 +12,30 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.output_processor import Processor
-from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (
     Failed,
-    Finished,
     InferenceEvent,
     PromptProgress,
-    TextDelta,
-    ToolCallDelta,
 )
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.messages import Tool
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.text_engines import GREEDY, Driver, RecordingOutputProcessor, expected, loaded
+from greenroom.tests.support.text_engines import (
+    GREEDY,
+    Driver,
+    RecordingOutputProcessor,
+    expected,
+    finished,
+    loaded,
+    text_of,
+)
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(500, 520))
-
-
-def text_of(events: GenericSequence[InferenceEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
-
-
-def finished(events: GenericSequence[InferenceEvent]) -> Finished:
-    (last,) = [event for event in events if isinstance(event, Finished)]
-    assert events[-1] is last
-    return last
 
 
 def test_max_tokens_end_a_row_with_length(tiny_model: TinyModel) -> None:
@@ -100,39 +92,6 @@ def test_text_is_what_the_tokens_spell(tiny_model: TinyModel, kind: str) -> None
         assert text_of(events) == whole.removeprefix(" ")
 
 
-def test_a_cancelled_row_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_model: TinyModel) -> None:
-    folder = tiny_model("qwen3")
-    driver = Driver(folder)
-    driver.submit(PROMPT, 60)
-    driver.submit(OTHER, 60)
-    for _ in range(10):
-        driver.step()
-    driver.engine.cancel("0")
-    driver.engine.cancel("0")
-    driver.engine.cancel("unknown")
-    driver.step()
-    last = finished(driver.events["0"])
-    assert last.reason == "cancelled"
-    assert 0 < last.usage.generated < 60
-    assert driver.engine.statistics().requests == 1
-    driver.run()
-    assert driver.tokens[1] == expected(folder, OTHER, 60)
-
-
-def test_a_prompt_is_cancelled_between_its_slices(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=16, max_chunk=16))
-    driver.submit(range(100, 1100), 5)
-    driver.step()
-    driver.step()
-    driver.engine.cancel("0")
-    driver.step()
-    *progress, last = driver.events["0"]
-    assert [event.processed for event in progress if isinstance(event, PromptProgress)] == [16, 32]
-    assert isinstance(last, Finished)
-    assert last.usage.generated == 0
-    assert not driver.engine.has_work
-
-
 def test_a_short_prompt_overtakes_a_long_one(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=32, max_chunk=32))
     driver.submit([100 + i % 1000 for i in range(2000)], 3)
@@ -149,6 +108,15 @@ def test_a_short_prompt_overtakes_a_long_one(tiny_model: TinyModel) -> None:
     assert order == ["1", "0"]
     steps_of_long = [e for e in driver.events["0"] if isinstance(e, PromptProgress)]
     assert len(steps_of_long) == 2000 // 32 + 1
+
+
+def test_progress_grows_to_the_whole_prompt(tiny_model: Callable[..., Path]) -> None:
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=64, max_chunk=64))
+    driver.submit(range(100, 300), 4)
+    driver.run()
+    progress = [event for event in driver.events["0"] if isinstance(event, PromptProgress)]
+    assert [event.processed for event in progress] == [64, 128, 192, 200]
+    assert {event.total for event in progress} == {200}
 
 
 def test_an_empty_prompt_is_refused(tiny_model: TinyModel) -> None:
@@ -231,51 +199,6 @@ def test_what_breaks_in_the_model_is_raised(tiny_model: TinyModel) -> None:
         driver.run()
 
 
-class Quantised:
-    """A model whose caches cannot share a batch: mlx-lm's quantised ones have no `merge`."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self.layers = model.layers
-
-    def make_cache(self) -> list[Any]:
-        from mlx_lm.models.cache import QuantizedKVCache
-
-        return [QuantizedKVCache(group_size=32, bits=8) for _ in self.layers]
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self._model(*arguments, **options)
-
-
-def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyModel) -> None:
-    def tokens_of(*prompts: GenericSequence[int]) -> list[list[int]]:
-        driver = Driver(tiny_model("qwen3"))
-        model, _ = loaded(tiny_model("qwen3"))
-        driver.engine = TextEngine(Quantised(model), driver.output_processor)
-        for prompt in prompts:
-            driver.submit(prompt, 30)
-        driver.run()
-        return driver.tokens
-
-    assert tokens_of(PROMPT, OTHER) == [*tokens_of(PROMPT), *tokens_of(OTHER)]
-
-
-def test_rows_of_very_different_length_do_not_share_a_cache(tiny_model: TinyModel) -> None:
-    folder = tiny_model("qwen3")
-    driver = Driver(folder, PrefillPolicy(min_chunk=32))  # done while the others run, whatever it costs
-    long = tuple(100 + i * 7 % 1900 for i in range(1500))
-    short = [PROMPT, OTHER] * 4
-    for prompt in short:
-        driver.submit(prompt, 250)
-    driver.submit(long, 40)
-    sizes: set[int] = set()
-    while driver.engine.has_work:
-        driver.step()
-        sizes.add(len(driver.engine.statistics().batches))
-    assert max(sizes) == 2
-    assert driver.tokens == [*(expected(folder, prompt, 250) for prompt in short), expected(folder, long, 40)]
-
-
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
 def test_a_prompt_may_come_as_embeddings(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
@@ -303,41 +226,6 @@ def test_mixed_settings_leave_greedy_rows_as_they_are(tiny_model: TinyModel) -> 
     assert all(len(tokens) == 20 for tokens in driver.tokens[1:-1])
 
 
-class Scripted:
-    """A detokenizer that says the same whatever the tokens."""
-
-    def __init__(self, *pieces: str) -> None:
-        self._pieces = [*pieces]
-        self.last_segment = ""
-
-    def add_token(self, token: int) -> None:
-        self.last_segment = self._pieces.pop(0)
-
-    def finalize(self) -> None:
-        self.last_segment = ""
-
-
-@pytest.mark.parametrize(("ends", "reason"), [(True, "tool_calls"), (False, "length")])
-def test_calls_are_the_reason_unless_the_answer_was_cut(
-    tiny_model: TinyModel, ends: bool, reason: str
-) -> None:
-    adapter = loaded(tiny_model("qwen3"))[1]
-    tools = (Tool("ring", parameters={"type": "object"}),)
-    prepared = PreparedInput(PROMPT, frozenset({2}), 2, tools=tools)
-    row = Sequence(
-        "a",
-        PROMPT,
-        max_tokens=2,
-        stop_token_ids=frozenset({2}),
-        sampling=SamplingParameters(),
-        detokenizer=Scripted('<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', "x"),
-        processor=adapter.new_stream_processor(prepared, lambda: "call_1"),
-    )
-    events = [*row.append_token(50), *row.append_token(2 if ends else 51)]
-    assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["ring"]
-    assert finished(events).reason == reason
-
-
 def test_nothing_of_a_model_is_left_after_close(tiny_model: TinyModel) -> None:
     folder = tiny_model("mistral")
     adapter = loaded(tiny_model("qwen3"))[1]
@@ -356,21 +244,3 @@ def test_nothing_of_a_model_is_left_after_close(tiny_model: TinyModel) -> None:
         gc.collect()
         assert mx.get_active_memory() <= before
         assert not driver.engine.has_work
-
-
-def test_a_prompt_cancelled_when_it_is_computed_is_not_decoded(tiny_model: TinyModel) -> None:
-    folder = tiny_model("qwen3")
-    driver = Driver(folder)
-    for prompt in (PROMPT, PROMPT[:-1], OTHER):
-        driver.submit(prompt, 20)
-    while not driver.engine.statistics().prefilled:
-        driver.step()
-    driver.engine.cancel("0")
-    driver.step()
-    assert finished(driver.events["0"]).reason == "cancelled"
-    statistics = driver.engine.statistics()
-    assert (statistics.prefilling, statistics.prefilled, statistics.decoding) == (0, 0, 2)
-    driver.run()
-    assert driver.tokens[0] == []
-    assert driver.tokens[1] == expected(folder, PROMPT[:-1], 20)
-    assert driver.tokens[2] == expected(folder, OTHER, 20)

@@ -25,7 +25,7 @@ from greenroom.engine.sequences.output_processor import Detokenizer, Processor
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.engine.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.events import InferenceEvent, Token
+from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, Token
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedInput
@@ -114,6 +114,22 @@ class RecordingOutputProcessor:
         return self.adapter.token(ident)
 
 
+class UnbatchableModel:
+    """A model whose caches cannot share a batch: mlx-lm's quantised ones have no `merge`."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.layers = model.layers
+
+    def make_cache(self) -> list[Any]:
+        from mlx_lm.models.cache import QuantizedKVCache
+
+        return [QuantizedKVCache(group_size=32, bits=8) for _ in self.layers]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._model(*arguments, **options)
+
+
 class Driver:
     """An engine, and the tokens and events that came out of it by request, in order of submission."""
 
@@ -181,3 +197,13 @@ class Driver:
         """Step until nothing is left to do."""
         while self.engine.has_work:
             self.step()
+
+
+def text_of(events: Sequence[InferenceEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def finished(events: Sequence[InferenceEvent]) -> Finished:
+    (last,) = [event for event in events if isinstance(event, Finished)]
+    assert events[-1] is last
+    return last

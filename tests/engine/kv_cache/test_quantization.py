@@ -21,9 +21,15 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.settings import Settings
-from greenroom.tests.engine.test_faithfulness import CROWD, Visit, check, drive, visits
 from greenroom.tests.support.http_servers import fetch, serving
 from greenroom.tests.support.prompts import ask, words
+from greenroom.tests.support.schedules import (
+    OVERLAPPING,
+    ScheduledRequest,
+    check_answers,
+    run_schedule,
+    scheduled_requests,
+)
 from greenroom.tests.support.text_engines import Driver, expected, loaded, quantized
 from greenroom.tests.support.tiny_models import CONFIGS, make_weights
 
@@ -160,25 +166,25 @@ def test_rows_stay_what_they_are_whatever_a_batch_does(
 def test_rows_are_those_of_mlx_lms_quantised_cache(tiny_model: TinyModel, kind: str, bits: int) -> None:
     folder = tiny_model(kind)
     driver = Driver(folder, kv_bits=bits)
-    drive(driver, CROWD)
-    check(folder, driver, CROWD)
+    run_schedule(driver, OVERLAPPING)
+    check_answers(folder, driver, OVERLAPPING)
 
 
 @settings(max_examples=3)
 @given(
     kind=st.sampled_from(KINDS),
     bits=st.sampled_from(BITS),
-    schedule=st.lists(visits(), min_size=2, max_size=5),
+    schedule=st.lists(scheduled_requests(), min_size=2, max_size=5),
     slice_tokens=st.sampled_from([1, 7, 64, 512]),
 )
 def test_neighbours_and_slices_change_nothing(
-    tiny_model: TinyModel, kind: str, bits: int, schedule: list[Visit], slice_tokens: int
+    tiny_model: TinyModel, kind: str, bits: int, schedule: list[ScheduledRequest], slice_tokens: int
 ) -> None:
     folder = tiny_model(kind)
     policy = PrefillPolicy(min_chunk=slice_tokens, max_chunk=slice_tokens)
     driver = Driver(folder, policy, kv_bits=bits)
-    drive(driver, schedule)
-    check(folder, driver, schedule)
+    run_schedule(driver, schedule)
+    check_answers(folder, driver, schedule)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,9 +16,8 @@ from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat
-from greenroom.tests.engine.test_text_engine import Quantised
 from greenroom.tests.support.grammar_walks import Grammars
-from greenroom.tests.support.text_engines import GREEDY, Driver, expected, loaded
+from greenroom.tests.support.text_engines import GREEDY, Driver, UnbatchableModel, expected, loaded
 
 TinyModel = Callable[..., Path]
 MEGABYTE = 1 << 20
@@ -239,7 +238,9 @@ def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) ->
     for limit in (None, MEGABYTE * 3 // 4):
         account = MemoryAccount(kv_limit=limit)
         driver = Driver(tiny_model("qwen3"))
-        driver.engine = TextEngine(Quantised(model), driver.output_processor, share=account.open_share())
+        driver.engine = TextEngine(
+            UnbatchableModel(model), driver.output_processor, share=account.open_share()
+        )
         driver.engine.admission.max_reserved_tokens = 1
         for seed in range(6):
             driver.submit(words(seed), 60)
