@@ -1,4 +1,4 @@
-"""Servers that answer as a test wants, for load generators: each connection has a thread of its own."""
+"""Servers that send what a test scripts, for clients: each connection has a thread of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import h11
 
 Respond = Callable[[dict[str, Any]], Iterator[bytes]]
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
 
 def event(**chunk: Any) -> bytes:
@@ -24,14 +24,14 @@ def delta(**fields: str) -> bytes:
 
 
 def chunked(*parts: bytes) -> Iterator[bytes]:
-    yield HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    yield STREAM_HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     for part in parts:
         yield b"%x\r\n%b\r\n" % (len(part), part)
     yield b"0\r\n\r\n"
 
 
-def streamed(body: dict[str, Any]) -> Iterator[bytes]:
-    """A whole answer of `max_tokens` tokens, as our own server and most others send it."""
+def stream_answer(body: dict[str, Any]) -> Iterator[bytes]:
+    """Return a whole answer of `max_tokens` tokens, as our own server and most others send it."""
     tokens = body["max_tokens"]
     usage = {"prompt_tokens": 5, "completion_tokens": tokens}
     words = [delta(content="hi ") for _ in range(tokens)]
@@ -41,8 +41,8 @@ def streamed(body: dict[str, Any]) -> Iterator[bytes]:
 
 
 @contextmanager
-def server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server in threads of its own; its address and the bodies that it was sent."""
+def scripted_server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Run a server in threads of its own; yield its address and the bodies that it was sent."""
     listener = socket.create_server(("127.0.0.1", 0))
     bodies: list[dict[str, Any]] = []
 

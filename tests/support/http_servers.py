@@ -90,8 +90,8 @@ async def serving(
 
 
 @attrs.frozen
-class Answer:
-    """A response, taken apart."""
+class RawResponse:
+    """Status, headers and body of a response."""
 
     status: int
     headers: dict[str, str]
@@ -134,7 +134,7 @@ class RawClient:
         del self._buffer[:end]
         return found
 
-    async def answer(self) -> Answer:
+    async def receive_response(self) -> RawResponse:
         """Return the next response: one with a content-length, or a chunked one."""
         head = (await self.read_until(b"\r\n\r\n")).decode()
         line, *fields = head.rstrip().split("\r\n")
@@ -150,7 +150,7 @@ class RawClient:
             await self.read_until(b"\r\n")
         else:
             body = await self._read_exactly(int(headers.get("content-length", 0)))
-        return Answer(status, headers, body)
+        return RawResponse(status, headers, body)
 
     async def read_to_end(self) -> bytes:
         """Return everything until the server closes, orderly or not."""
@@ -181,9 +181,9 @@ async def connected(server: Server, seconds: float = 60.0) -> AsyncIterator[RawC
             yield RawClient(stream)
 
 
-async def fetch(server: Server, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+async def fetch(server: Server, method: str, path: str, body: Any = None, **headers: str) -> RawResponse:
     """Send one request on a connection of its own; a body is sent as JSON unless it is bytes."""
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     async with connected(server) as client:
         await client.request(method, path, data, **headers)
-        return await client.answer()
+        return await client.receive_response()

@@ -31,18 +31,26 @@ from greenroom.http.bench.response_recorder import open_response_recorder
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
 from greenroom.http.commands.bench import command as bench
-from greenroom.tests.support.bench_servers import HEAD, Respond, chunked, delta, event, server, streamed
+from greenroom.tests.support.bench_servers import (
+    STREAM_HEAD,
+    Respond,
+    chunked,
+    delta,
+    event,
+    scripted_server,
+    stream_answer,
+)
 
 
 async def ask(respond: Respond, tokens: int = 3) -> Answer:
-    with server(respond) as (address, _):
+    with scripted_server(respond) as (address, _):
         async with open_response_recorder() as recorder:
             client = LoadClient(Endpoint(address, "m"), recorder)
             return parse_answer(await client.ask([{"role": "user", "content": "x"}], tokens))
 
 
 async def test_a_streamed_answer() -> None:
-    answer = await ask(streamed)
+    answer = await ask(stream_answer)
     assert answer.error is None
     assert (answer.tokens, answer.prompt_tokens, len(answer.arrivals), answer.text) == (3, 5, 3, "hi hi hi ")
     assert answer.time_to_first_token > 0
@@ -63,7 +71,7 @@ async def test_events_may_be_cut_anywhere() -> None:
 
 
 async def test_a_server_that_ends_an_answer_by_hanging_up() -> None:
-    answer = await ask(lambda _body: iter([HEAD + b"\r\n", delta(content="a"), delta(content="b")]))
+    answer = await ask(lambda _body: iter([STREAM_HEAD + b"\r\n", delta(content="a"), delta(content="b")]))
     assert (answer.text, answer.error) == ("ab", None)
 
 
@@ -97,9 +105,9 @@ async def test_streams_run_at_once_with_prompts_of_their_own() -> None:
 
     def together(body: dict[str, Any]) -> Iterator[bytes]:
         everyone.wait(120)
-        return streamed(body)
+        return stream_answer(body)
 
-    with server(together) as (address, bodies):
+    with scripted_server(together) as (address, bodies):
         async with open_response_recorder() as recorder:
             client = LoadClient(Endpoint(address, "m", extra={"ignore_eos": True}), recorder)
             sample = await Streams(5, 4, 16).run(TargetServer(client), Prompts(), 0)
@@ -119,7 +127,7 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
         left.wait(120)
         return iter(())
 
-    with server(never) as (address, _):
+    with scripted_server(never) as (address, _):
         async with open_response_recorder() as recorder:
             # Whatever Trio and the first thread need open for good is open after this.
             await trio.to_thread.run_sync(asked.is_set)
@@ -134,7 +142,7 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
 
 
 async def test_a_target_is_found_with_or_without_v1() -> None:
-    with server(streamed) as (address, _):
+    with scripted_server(stream_answer) as (address, _):
         for url in (address, f"{address}/v1", f"{address}/v1/"):
             assert await find_endpoint(url, None, "none", {}) == Endpoint(address, "fake")
         assert (await find_endpoint(address, "other", "none", {})).model == "other"
@@ -207,7 +215,7 @@ def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_prints_a_table_or_json() -> None:
     plan = ("--concurrency", "1,3", "--repeats", "2", "--tokens", "5")
-    with server(streamed) as (address, _):
+    with scripted_server(stream_answer) as (address, _):
         table = run_bench(address, *plan)
         document = run_bench(address, *plan, "--json")
     assert table.returncode == 0, table.stderr
@@ -223,7 +231,7 @@ def test_the_command_prints_a_table_or_json() -> None:
 
 def test_the_command_compares_two_servers() -> None:
     plan = ("--concurrency", "2", "--repeats", "2", "--tokens", "5")
-    with server(streamed) as (mine, _), server(streamed) as (theirs, _):
+    with scripted_server(stream_answer) as (mine, _), scripted_server(stream_answer) as (theirs, _):
         table = run_bench(mine, "--against", theirs, *plan)
         document = run_bench(mine, "--against", theirs, *plan, "--json")
     assert table.returncode == 0, table.stderr

@@ -30,7 +30,7 @@ from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.bench_servers import chunked, delta, server, streamed
+from greenroom.tests.support.bench_servers import chunked, delta, scripted_server, stream_answer
 from greenroom.tests.support.http_servers import serving
 from greenroom.tests.support.tiny_models import TinyModel
 
@@ -144,7 +144,7 @@ async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyM
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
 async def test_a_seed_repeats_the_prompts(scenario: Scenario) -> None:
     sent = []
-    with server(streamed) as (address, bodies):
+    with scripted_server(stream_answer) as (address, bodies):
         for seed in (1, 1, 2):
             async with target_server(address) as target:
                 await once(scenario, target, seed=seed)
@@ -161,7 +161,7 @@ def broken(_body: dict[str, Any]) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
 async def test_a_server_that_fails_is_reported(scenario: Scenario) -> None:
-    with server(broken) as (address, _):
+    with scripted_server(broken) as (address, _):
         async with target_server(address) as target:
             results = await Measurement([target], Prompts(), 1).measure(scenario)
     assert "HTTP 500: out of order" in results[0].errors
@@ -178,7 +178,7 @@ def without_extras(body: dict[str, Any]) -> Iterator[bytes]:
 
 
 async def test_a_server_without_extras_can_be_measured() -> None:
-    with server(without_extras) as (address, bodies):
+    with scripted_server(without_extras) as (address, bodies):
         async with target_server(address) as target:
             for scenario in (SharedPrompt(150, 2, 3), Conversation(2, 6, 6), Streams(2, 3, 4)):
                 sample = await once(scenario, target)
@@ -202,7 +202,7 @@ async def test_a_server_that_ignores_seeds_is_found_out() -> None:
         words = [delta(content=f"{next(numbers)} ") for _ in range(body["max_tokens"])]
         return chunked(*words, b"data: [DONE]\n\n")
 
-    with server(moody) as (address, _):
+    with scripted_server(moody) as (address, _):
         async with target_server(address) as target:
             sample = await once(Mixed(3, 4, 4), target)
     assert sample.values["verified"] == 0
@@ -211,9 +211,9 @@ async def test_a_server_that_ignores_seeds_is_found_out() -> None:
 
 async def test_streams_that_end_before_the_long_prompt_is_done_void_the_figures() -> None:
     def short(body: dict[str, Any]) -> Iterator[bytes]:
-        return streamed({**body, "max_tokens": min(body["max_tokens"], 30)})
+        return stream_answer({**body, "max_tokens": min(body["max_tokens"], 30)})
 
-    with server(short) as (address, _):
+    with scripted_server(short) as (address, _):
         async with target_server(address) as target:
             sample = await once(LONG, target)
     assert sample.errors == ["2 of 2 streams ended before the long prompt's answer"]
@@ -233,11 +233,11 @@ async def test_two_servers_get_the_same_prompts_in_turns() -> None:
     def noting(name: str) -> Callable[[dict[str, Any]], Iterator[bytes]]:
         def respond(body: dict[str, Any]) -> Iterator[bytes]:
             order.append((name, body["messages"][0]["content"]))
-            return streamed(body)
+            return stream_answer(body)
 
         return respond
 
-    with server(noting("a")) as (first, _), server(noting("b")) as (second, _):
+    with scripted_server(noting("a")) as (first, _), scripted_server(noting("b")) as (second, _):
         async with target_server(first) as one, target_server(second) as other:
             results = await Measurement([one, other], Prompts(), 2).measure(Streams(1, 2, 8))
     assert [result.server for result in results] == [first, second]

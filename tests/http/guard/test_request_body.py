@@ -70,7 +70,7 @@ async def test_bodies_are_taken_as_plain_json_only(
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     async with connected(server_without_model.server) as client:
         await client.send(f"POST {CHAT} HTTP/1.1\r\n{lines}\r\n{{}}".encode())
-        answer = await client.answer()
+        answer = await client.receive_response()
     assert (answer.status, answer.json()["error"]["code"]) == (status, code)
 
 
@@ -109,5 +109,5 @@ async def test_a_chunked_body_is_limited_too(server_without_model: Served) -> No
                 await client.send(b"10000\r\n" + b" " * 65536 + b"\r\n")
 
         nursery.start_soon(upload)
-        answer = await client.answer()
+        answer = await client.receive_response()
         assert (answer.status, answer.json()["error"]["code"]) == (413, "body_too_large")

@@ -9,7 +9,7 @@ import pytest
 from greenroom.http.terminal.answer_sources import open_server
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
 from greenroom.schemas.messages import Message, TextPart
-from greenroom.tests.support.bench_servers import Respond, chunked, delta, event, server
+from greenroom.tests.support.bench_servers import Respond, chunked, delta, event, scripted_server
 
 CONVERSATION = (Message("system", (TextPart("Be brief."),)), Message("user", (TextPart("Hello"),)))
 
@@ -17,7 +17,7 @@ CONVERSATION = (Message("system", (TextPart("Be brief."),)), Message("user", (Te
 async def ask(respond: Respond, model: str | None = None) -> tuple[list[InferenceEvent], dict[str, Any]]:
     """Return the events of one answer, and the body that the server was sent."""
     parameters, options = {"temperature": 0.5}, {"enable_thinking": False}
-    with server(respond) as (address, bodies):
+    with scripted_server(respond) as (address, bodies):
         async with (
             open_server(f"{address}/v1", model, parameters, options) as answer,
             answer(CONVERSATION) as events,

@@ -32,7 +32,7 @@ async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
     settings = Settings(shutdown_timeout=1.0, idle_connection=600)
     async with running(make_app(), settings, send_timeout=600) as server, connected(server) as idle:
         await idle.request("GET", "/")
-        await idle.answer()
+        await idle.receive_response()
         async with connected(server) as stalled:
             await stalled.request("GET", "/stream/1000000/65536")
             await stalled.read_until(b"xx")
@@ -95,7 +95,7 @@ async def test_connections_over_the_limit_are_told_to_try_later() -> None:
         async with connected(server) as first, connected(server) as second:
             for client in (first, second):
                 await client.request("GET", "/")
-                await client.answer()
+                await client.receive_response()
             refused = await fetch(server, "GET", "/")
             assert refused.status == 503
             assert refused.headers["retry-after"] == "1"

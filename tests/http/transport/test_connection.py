@@ -18,7 +18,7 @@ async def test_connection_close_is_honoured() -> None:
         for path in ("/", "/stream/3/10"):
             async with connected(server) as client:
                 await client.request("GET", path, connection="close")
-                assert (await client.answer()).status == 200
+                assert (await client.receive_response()).status == 200
                 assert await client.read_to_end() == b""
         await wait_until_closed(server)
 
@@ -32,7 +32,7 @@ async def test_idle_connections_are_reaped() -> None:
             async with connected(server) as client:
                 if path:
                     await client.request("GET", path)
-                    await client.answer()
+                    await client.receive_response()
                 assert await client.read_to_end() == b""
                 reaped += 1
 
@@ -48,7 +48,7 @@ async def test_a_closed_connection_leaves_at_once_and_not_with_its_idle_timer() 
     async with running(make_app(), Settings(idle_connection=600)) as server:
         async with connected(server) as client:
             await client.request("GET", "/")
-            await client.answer()
+            await client.receive_response()
         await wait_until_closed(server)
 
 
@@ -119,7 +119,7 @@ async def test_a_reader_that_stalls_is_given_up() -> None:
 async def test_a_slow_reader_gets_everything() -> None:
     async with running(make_app(), Settings(), send_timeout=60) as server, connected(server) as client:
         await client.request("GET", "/stream/10/2000000")
-        body = (await client.answer()).body
+        body = (await client.receive_response()).body
         assert body == b"x" * 20_000_000
 
 
@@ -134,6 +134,6 @@ async def test_an_answer_before_the_end_of_the_body_is_seen() -> None:
                     await client.send(LARGE)
 
             nursery.start_soon(upload)
-            assert (await client.answer()).status == 413
+            assert (await client.receive_response()).status == 413
         await client.stream.aclose()
         await wait_until_closed(server)

@@ -14,7 +14,7 @@ async def test_keep_alive_serves_one_request_after_the_other() -> None:
         for _ in range(3):
             for path in ("/", "/stream/2/5"):
                 await client.request("GET", path)
-                assert (await client.answer()).status == 200
+                assert (await client.receive_response()).status == 200
         assert server.loop.connections == 1
 
 
@@ -23,7 +23,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         await client.request("GET", "/stream/3/7")
         await client.request("GET", "/")
         await client.request("POST", "/length", b"12345")
-        assert [(await client.answer()).body for _ in range(3)] == [b"x" * 21, b"ok", b"5"]
+        assert [(await client.receive_response()).body for _ in range(3)] == [b"x" * 21, b"ok", b"5"]
 
 
 async def test_expecting_clients_are_told_to_continue() -> None:
@@ -33,7 +33,7 @@ async def test_expecting_clients_are_told_to_continue() -> None:
         )
         assert b"100" in await client.read_until(b"\r\n\r\n")
         await client.send(b"abc")
-        assert (await client.answer()).body == b"3"
+        assert (await client.receive_response()).body == b"3"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ async def test_expecting_clients_are_told_to_continue() -> None:
 async def test_what_is_no_http_is_answered_with_a_problem(sent: bytes, status: int) -> None:
     async with running(make_app(), Settings()) as server, connected(server) as client:
         await client.send(sent)
-        answer = await client.answer()
+        answer = await client.receive_response()
         assert answer.status == status
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.headers["x-request-id"].startswith("req_")
@@ -79,7 +79,7 @@ async def test_broken_chunks_end_the_request() -> None:
 async def test_upgrades_are_ignored(head: bytes) -> None:
     async with running(make_app(), Settings()) as server, connected(server) as client:
         await client.send(head)
-        assert (await client.answer()).body == b"ok"
+        assert (await client.receive_response()).body == b"ok"
 
 
 async def test_a_client_of_http_1_0_gets_a_stream_without_chunks() -> None:
