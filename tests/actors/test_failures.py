@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
+import pytest
 import structlog
 import trio
 
@@ -242,7 +242,7 @@ async def test_what_is_left_when_the_shutdown_timeout_is_over_is_cut_with_a_reas
 
 
 async def test_leaving_in_the_middle_of_everything_leaves_no_thread(settings: Settings) -> None:
-    with contextlib.suppress(BaseExceptionGroup):
+    with pytest.RaisesGroup(KeyboardInterrupt, flatten_subgroups=True):
         async with open_system(settings) as system, trio.open_nursery() as nursery:
             for number in range(6):
                 name = ("qwen3", "llama")[number % 2]

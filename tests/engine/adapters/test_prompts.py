@@ -90,13 +90,16 @@ def test_the_operators_bound_is_below_the_models(folder: Folder) -> None:
 
 @pytest.mark.parametrize("unit", ["a", "the ", "<|im_end|>", "\u20ac"])
 def test_an_absurdly_long_text_is_refused_at_once(folder: Folder, unit: str) -> None:
-    """Tokenising 20 million characters takes about five seconds of CPU."""
+    """It costs less than to tokenise a tenth of it."""
     model = adapter_of(folder("qwen"))
     text = unit * (20_000_000 // len(unit))
     began = time.process_time()
+    model.tokenizer.encode_rendered(text[: len(text) // 10])
+    tokenised = time.process_time() - began
+    began = time.process_time()
     assert refusal(model, raw(text)).code == "context_length_exceeded"
     assert refusal(model, chat(text)).code == "context_length_exceeded"
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < tokenised
 
 
 def test_a_long_text_that_fits_is_counted_exactly(folder: Folder) -> None:

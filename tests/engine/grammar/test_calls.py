@@ -111,6 +111,7 @@ def test_a_named_tool_is_called_exactly_once_where_calls_are_not_parallel(
 
 @pytest.mark.parametrize("call_format", [name for name in CALL_FORMATS if name != "llama_json"])
 def test_under_auto_text_is_free_and_a_call_is_held(either: Grammars, call_format: str) -> None:
+    assert CALL_FORMATS[call_format].triggers
     for trigger, _ in CALL_FORMATS[call_format].triggers:
         matcher = either.matcher(constrained(call_format, AUTO))
         opening = either.tokenizer.encode(f"Let me see. {{}} {trigger}")

@@ -72,11 +72,12 @@ def test_without_tools_nothing_is_a_call(parser_id: str) -> None:
 @pytest.mark.parametrize("parser_id", WRITTEN)
 def test_every_beginning_of_a_call_is_a_call_or_text_and_never_lost(parser_id: str) -> None:
     written = WRITTEN[parser_id]
-    for length in range(len(written)):
+    for length in range(len(written) + 1):
         found = extract_calls(make_tool_parser(parser_id), written[:length], TOOLS)
         assert (found.text == written[:length]) if not found.calls else (found.text == "")
         for call in found.calls:
             assert json.loads(call.arguments).items() >= {"city": "Paris"}.items()
+    assert found.calls, "the whole is a call"
 
 
 @pytest.mark.parametrize(

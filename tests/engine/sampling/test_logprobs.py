@@ -274,7 +274,9 @@ def test_the_likeliest_fall(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("mistral"))
     driver.submit(PROMPT, 10, GenerationParameters(temperature=0.0, logprobs=True, top_logprobs=20))
     driver.run()
-    for score in scores_of(driver.events["0"]):
+    scores = scores_of(driver.events["0"])
+    assert len(scores) == 10
+    for score in scores:
         assert len(score.top) == 20
         assert all(one[1] >= other[1] for one, other in pairwise(score.top))
         assert score.top[0] == (score.token, score.logprob)
