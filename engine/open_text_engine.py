@@ -29,13 +29,13 @@ def open_text_engine(
     """Load a model's weights and everything that generates with them, all confined to this thread.
 
     Args:
-        progress: Told the fraction of the weights that are in memory, 0 to 1.
-        abandoned: Asked between layers.
+        progress: Called with the fraction of the weights that are in memory, 0 to 1.
+        abandoned: Called between layers; returns whether to stop.
         account: Of memory, shared by all models of the process; None is one of its own.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: `abandoned` said so.
+        LoadAbandonedError: `abandoned` returned True.
     """
     from greenroom.engine.adapters.make_adapter import make_adapter
     from greenroom.engine.speculation.loading import load_speculation
@@ -43,21 +43,21 @@ def open_text_engine(
 
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
-    prefill = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
+    prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     account = account or MemoryAccount(settings.memory_bytes, settings.kv_cache_bytes)
     share = account.open_share()
     charge = partial(_charge, account, share, folder.name)
     try:
         model = load_model(folder, settings, progress, abandoned, charge)
-        prefixes = None
+        prefix_cache = None
         if settings.prefix_cache_bytes:
-            prefixes = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
+            prefix_cache = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
         speculation = load_speculation(model, tokenizer, settings, abandoned, charge)
         return TextEngine(
             model,
             adapter,
-            prefill,
-            prefix_cache=prefixes,
+            prefill_policy,
+            prefix_cache=prefix_cache,
             close_timeout=settings.shutdown_timeout / 4,
             speculation=speculation,
             share=share,

@@ -16,7 +16,7 @@ PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(500, 520))
 
 
-def test_a_cancelled_row_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_model: TinyModel) -> None:
+def test_a_cancelled_request_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder)
     driver.submit(PROMPT, 60)
@@ -35,7 +35,7 @@ def test_a_cancelled_row_ends_at_the_next_step_and_its_neighbour_goes_on(tiny_mo
     assert driver.tokens[1] == expected(folder, OTHER, 60)
 
 
-def test_a_prompt_is_cancelled_between_its_slices(tiny_model: TinyModel) -> None:
+def test_a_prompt_is_cancelled_between_its_chunks(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=16, max_chunk=16))
     driver.submit(range(100, 1100), 5)
     driver.step()

@@ -44,7 +44,7 @@ EXAMPLES = 60
 
 
 @pytest.mark.parametrize("kind", [*FEW_KINDS, *soak_only(*LONG_KINDS)])
-def test_a_lone_row_is_mlx_lms(tiny_model: Callable[..., Path], kind: str) -> None:
+def test_a_lone_answer_is_mlx_lms(tiny_model: Callable[..., Path], kind: str) -> None:
     folder = tiny_model(kind)
     driver = Driver(folder)
     prompt = tuple(range(100, 140))
@@ -56,7 +56,7 @@ def test_a_lone_row_is_mlx_lms(tiny_model: Callable[..., Path], kind: str) -> No
 @pytest.mark.parametrize("kind", FEW_KINDS)
 @settings(max_examples=2)
 @given(schedule=st.lists(scheduled_requests(), min_size=2, max_size=7), setup=engine_setups)
-def test_rows_are_mlx_lms_whoever_comes_and_goes(
+def test_answers_are_mlx_lms_whoever_comes_and_goes(
     tiny_model: Callable[..., Path], kind: str, schedule: list[ScheduledRequest], setup: EngineSetup
 ) -> None:
     run_and_check(tiny_model(kind), schedule, setup)
@@ -64,7 +64,7 @@ def test_rows_are_mlx_lms_whoever_comes_and_goes(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", [*ALL_KINDS, *FURTHER])
-def test_rows_are_mlx_lms_whoever_comes_and_goes_for_long(tiny_model: Callable[..., Path], kind: str) -> None:
+def test_answers_are_mlx_lms_for_long(tiny_model: Callable[..., Path], kind: str) -> None:
     folder, count, answers, ties = tiny_model(kind), 0, 0, 0
 
     @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -81,15 +81,15 @@ def test_rows_are_mlx_lms_whoever_comes_and_goes_for_long(tiny_model: Callable[.
 
 
 @pytest.mark.parametrize("kind", [*UNUSUAL_KINDS, *soak_only("glm4_moe_lite", "granite_hybrid")])
-def test_a_crowd_is_mlx_lms_with_unusual_layers(tiny_model: Callable[..., Path], kind: str) -> None:
-    """Two of these crowds, in small slices: the second one is known in part, and groups move all the time."""
+def test_unusual_layers_answer_as_mlx_lm_does(tiny_model: Callable[..., Path], kind: str) -> None:
+    """The schedule twice, in small chunks: part of the second is cached, and batches are rearranged often."""
     folder = tiny_model(kind)
     run_and_check(folder, OVERLAPPING, EngineSetup(16, 2, 1.0, 0.3, 0.5, 1e-6, 5, 1 << 28))
 
 
 @pytest.mark.parametrize("kind", ["gemma3", *soak_only("qwen3")])
-def test_embedded_rows_among_others(tiny_model: Callable[..., Path], kind: str) -> None:
-    """Prompts that come as embeddings share groups with token ids; one leaves in the middle of its prompt."""
+def test_embedded_prompts_among_others(tiny_model: Callable[..., Path], kind: str) -> None:
+    """Prompts that come as embeddings share batches with token ids; one is cancelled amid its prompt."""
     folder = tiny_model(kind)
     model, _ = loaded(folder)
     driver = Driver(folder, PrefillPolicy(min_chunk=16, max_chunk=16), PrefixCache(1 << 28))
@@ -126,14 +126,14 @@ def is_faithful(folder: Path) -> bool:
 
 @pytest.fixture(scope="module", params=["gemma3", *soak_only("qwen3", "llama", "glm4", "mistral")])
 def folder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> Iterator[Path]:
-    """A model whose crowd comes out right as soon as nothing is planted any more."""
+    """A model whose answers come out right as soon as nothing is planted any more."""
     folder = tiny_model(request.param)
     yield folder
     assert is_faithful(folder)
 
 
 def test_a_lost_prompt_token_shows(folder: Path) -> None:
-    """Planted: the slice that a prompt is computed in begins one token late."""
+    """Planted: the chunk that a prompt is computed in begins one token late."""
     from greenroom.engine.scheduler.prefill_request import PrefillRequest
 
     with pytest.MonkeyPatch.context() as patch:
@@ -162,10 +162,10 @@ def test_a_mask_that_is_off_by_one_shows(folder: Path) -> None:
 
 def test_a_stale_cache_row_shows(folder: Path) -> None:
     """Planted: when rows are cut out, the last of the cache stays where it was and its neighbour goes."""
-    keep_rows = caches.filter_rows
+    filter_rows = caches.filter_rows
 
     def stale(cache: Any, rows: list[int], **how: bool) -> None:
-        keep_rows(cache, [*rows[:-1], max(rows[-1] - 1, 0)], **how)
+        filter_rows(cache, [*rows[:-1], max(rows[-1] - 1, 0)], **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(caches, "filter_rows", stale)

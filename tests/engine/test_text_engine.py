@@ -38,7 +38,7 @@ PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(500, 520))
 
 
-def test_max_tokens_end_a_row_with_length(tiny_model: TinyModel) -> None:
+def test_max_tokens_end_an_answer_with_length(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"))
     driver.submit(PROMPT, 5)
     driver.run()
@@ -50,7 +50,7 @@ def test_max_tokens_end_a_row_with_length(tiny_model: TinyModel) -> None:
     assert driver.engine.statistics().requests == 0
 
 
-def test_a_stop_token_ends_a_row_and_is_no_part_of_it(tiny_model: TinyModel) -> None:
+def test_a_stop_token_ends_an_answer_and_is_no_part_of_it(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     row = expected(folder, PROMPT, 20)
     driver = Driver(folder)
@@ -63,7 +63,7 @@ def test_a_stop_token_ends_a_row_and_is_no_part_of_it(tiny_model: TinyModel) -> 
         assert driver.tokens[int(request_id)] == row[:end]
 
 
-def test_a_stop_string_ends_a_row_across_tokens(tiny_model: TinyModel) -> None:
+def test_a_stop_string_ends_an_answer_across_tokens(tiny_model: TinyModel) -> None:
     folder = tiny_model("llama")
     driver = Driver(folder)
     driver.submit(PROMPT, 40)
@@ -128,7 +128,7 @@ def test_an_empty_prompt_is_refused(tiny_model: TinyModel) -> None:
     assert event.problem.status == 400
 
 
-class Breaking:
+class BreakingProcessor:
     """A stream processor that raises at its sixth token."""
 
     def __init__(self, processor: Processor) -> None:
@@ -144,20 +144,20 @@ class Breaking:
         return self._processor.feed(text, tokens)
 
 
-class BreakingVoice(RecordingOutputProcessor):
+class BreakingOutputProcessor(RecordingOutputProcessor):
     """An adapter whose stream processor breaks for the first answer."""
 
     def new_stream_processor(
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
     ) -> Processor:
         processor = super().new_stream_processor(prepared, new_call_id, index)
-        return processor if len(self.tokens) > 1 else cast(Processor, Breaking(processor))
+        return processor if len(self.tokens) > 1 else cast(Processor, BreakingProcessor(processor))
 
 
-def test_what_breaks_in_one_rows_text_costs_that_row_only(tiny_model: TinyModel) -> None:
+def test_what_breaks_in_one_requests_text_costs_that_request_only(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder)
-    driver.output_processor = BreakingVoice(loaded(folder)[1])
+    driver.output_processor = BreakingOutputProcessor(loaded(folder)[1])
     driver.engine = TextEngine(loaded(folder)[0], driver.output_processor)
     driver.submit(PROMPT, 30)
     driver.submit(OTHER, 30)
@@ -174,7 +174,7 @@ def test_what_breaks_in_one_rows_text_costs_that_row_only(tiny_model: TinyModel)
     assert driver.engine.statistics().requests == 0
 
 
-class Faulty:
+class FaultyModel:
     """A model that raises at one of its calls."""
 
     def __init__(self, model: Any, calls: int) -> None:
@@ -193,7 +193,7 @@ class Faulty:
 def test_what_breaks_in_the_model_is_raised(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"))
     model, adapter = loaded(tiny_model("qwen3"))
-    driver.engine = TextEngine(Faulty(model, 5), adapter)
+    driver.engine = TextEngine(FaultyModel(model, 5), adapter)
     driver.submit(PROMPT, 30)
     with pytest.raises(RuntimeError, match="out of order"):
         driver.run()
@@ -212,7 +212,7 @@ def test_a_prompt_may_come_as_embeddings(tiny_model: TinyModel, kind: str) -> No
     assert driver.tokens == [expected(folder, OTHER, 30), expected(folder, PROMPT, 30)]
 
 
-def test_mixed_settings_leave_greedy_rows_as_they_are(tiny_model: TinyModel) -> None:
+def test_mixed_settings_leave_greedy_answers_as_they_are(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder)
     settings: list[dict[str, Any]] = [{"temperature": 1.0}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}]

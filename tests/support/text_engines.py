@@ -48,7 +48,7 @@ def quantized(folder: Path, kv_bits: int | None) -> Any:
     return quantize_kv(loaded(folder)[0], kv_bits)
 
 
-def computed(folder: Path, prompt: Sequence[int]) -> Cache:
+def prefilled_cache(folder: Path, prompt: Sequence[int]) -> Cache:
     """The model's own plain cache, which holds a prompt."""
     model, _ = loaded(folder)
     plain = caches.new_cache(model)
@@ -76,7 +76,7 @@ def expected(folder: Path, prompt: tuple[int, ...], count: int, kv_bits: int | N
 
 
 @attrs.define
-class Recorded:
+class RecordingDetokenizer:
     """A detokenizer that also keeps the tokens: the engine itself hands out text only."""
 
     inner: Detokenizer
@@ -103,7 +103,7 @@ class RecordingOutputProcessor:
 
     def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
         self.tokens.append([])
-        return Recorded(self.adapter.new_detokenizer(prepared), self.tokens[-1])
+        return RecordingDetokenizer(self.adapter.new_detokenizer(prepared), self.tokens[-1])
 
     def new_stream_processor(
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
@@ -114,7 +114,7 @@ class RecordingOutputProcessor:
         return self.adapter.token(ident)
 
 
-class UnbatchableModel:
+class QuantizedCacheModel:
     """A model whose caches cannot share a batch: mlx-lm's quantised ones have no `merge`."""
 
     def __init__(self, model: Any) -> None:

@@ -21,7 +21,7 @@ from greenroom.tests.support.schedules import (
     run_schedule,
     soak_only,
 )
-from greenroom.tests.support.text_engines import Driver, UnbatchableModel, expected, loaded
+from greenroom.tests.support.text_engines import Driver, QuantizedCacheModel, expected, loaded
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
@@ -119,7 +119,7 @@ def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyMo
     def tokens_of(*prompts: GenericSequence[int]) -> list[list[int]]:
         driver = Driver(tiny_model("qwen3"))
         model, _ = loaded(tiny_model("qwen3"))
-        driver.engine = TextEngine(UnbatchableModel(model), driver.output_processor)
+        driver.engine = TextEngine(QuantizedCacheModel(model), driver.output_processor)
         for prompt in prompts:
             driver.submit(prompt, 30)
         driver.run()
@@ -128,7 +128,7 @@ def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyMo
     assert tokens_of(PROMPT, OTHER) == [*tokens_of(PROMPT), *tokens_of(OTHER)]
 
 
-def test_rows_of_very_different_length_do_not_share_a_cache(tiny_model: TinyModel) -> None:
+def test_sequences_of_very_different_length_do_not_share_a_cache(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, PrefillPolicy(min_chunk=32))  # done while the others run, whatever it costs
     long = tuple(100 + i * 7 % 1900 for i in range(1500))

@@ -17,7 +17,7 @@ from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptPro
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat
 from greenroom.tests.support.grammar_walks import Grammars
-from greenroom.tests.support.text_engines import GREEDY, Driver, UnbatchableModel, expected, loaded
+from greenroom.tests.support.text_engines import GREEDY, Driver, QuantizedCacheModel, expected, loaded
 
 TinyModel = Callable[..., Path]
 MEGABYTE = 1 << 20
@@ -239,7 +239,7 @@ def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) ->
         account = MemoryAccount(kv_limit=limit)
         driver = Driver(tiny_model("qwen3"))
         driver.engine = TextEngine(
-            UnbatchableModel(model), driver.output_processor, share=account.open_share()
+            QuantizedCacheModel(model), driver.output_processor, share=account.open_share()
         )
         driver.engine.admission.max_reserved_tokens = 1
         for seed in range(6):

@@ -24,8 +24,8 @@ from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.prompts import END, ask, reused, words
-from greenroom.tests.support.text_engines import Driver, computed, expected, loaded
+from greenroom.tests.support.prompts import TURN_END, ask, cached_tokens, words
+from greenroom.tests.support.text_engines import Driver, expected, loaded, prefilled_cache
 from greenroom.tests.support.tiny_models import TinyModel
 
 KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
@@ -59,18 +59,18 @@ def files_in(root: Path) -> list[Path]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_conversation_goes_on_after_a_restart(tiny_model: TinyModel, tmp_path: Path, kind: str) -> None:
     folder = tiny_model(kind)
-    prompt = [*words(200, 1), END]
+    prompt = [*words(200, 1), TURN_END]
     first = Life(folder, tmp_path)
     for turn in range(3):
-        prompt += [*words(40, 100 + turn), END, 300]
+        prompt += [*words(40, 100 + turn), TURN_END, 300]
         answer, _ = first.ask(prompt)
-        prompt += [*answer, END]
+        prompt += [*answer, TURN_END]
     assert first.end().written >= 3
     second = Life(folder, tmp_path)
     fork = [*prompt[:201], *words(60, 7)]
     answer, cached = second.ask(fork)
     assert (answer, cached) == (expected(folder, tuple(fork), 12), 201)
-    prompt += [*words(40, 200), END, 300]
+    prompt += [*words(40, 200), TURN_END, 300]
     answer, cached = second.ask(prompt)
     assert answer == expected(folder, tuple(prompt), 12)
     assert cached >= len(prompt) - 60
@@ -97,7 +97,7 @@ def test_rows_of_a_batch_are_kept(tiny_model: TinyModel, tmp_path: Path, kind: s
     for i, request in enumerate(requests):
         whole = (*prompts[i], *first.driver.tokens[i], *words(20, i))
         assert second.driver.tokens[int(request)] == expected(folder, whole, 8)
-        assert reused(second.driver, request) == len(prompts[i]) + len(first.driver.tokens[i]) - 1
+        assert cached_tokens(second.driver, request) == len(prompts[i]) + len(first.driver.tokens[i]) - 1
     second.end()
 
 
@@ -259,7 +259,7 @@ def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
     block = CacheBlock("kv", bytes(16), 0, pack(range(40)))
     other.write(block, (HostTensor("uint8", np.zeros((1, 1, 1, 1 << 20), np.uint8)),))
     life = Life(folder, tmp_path, limit=limit)
-    system = [*words(100, 1), END]
+    system = [*words(100, 1), TURN_END]
     for seed in range(20):
         life.ask(system + words(120, 50 + seed), 1)
         assert sum(path.stat().st_size for path in files_in(tmp_path)) <= limit
@@ -354,7 +354,7 @@ def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyMode
     offload = Offload(index, writer)
     for seed in range(8):
         prompt = words(200, seed)
-        prefixes.insert(KEY, prompt, computed(model, prompt), None)
+        prefixes.insert(KEY, prompt, prefilled_cache(model, prompt), None)
         offload.add(prefixes.memory.tree(KEY), pack(prompt), False)
         for _ in range(4):
             offload.advance()
@@ -385,7 +385,7 @@ def test_what_memory_forgets_before_it_is_written_is_not(tiny_model: TinyModel, 
     disk = DiskTier(tmp_path, FINGERPRINT, GENEROUS)
     for seed in range(30):
         prompt = words(100, seed)
-        prefixes.insert(KEY, prompt, computed(model, prompt), None)
+        prefixes.insert(KEY, prompt, prefilled_cache(model, prompt), None)
         disk.insert(prefixes.memory.tree(KEY), pack(prompt), True)
     disk.close(10)
     held = [seed for seed in range(30) if prefixes.match(KEY, [*words(100, seed), 1], True).usable]

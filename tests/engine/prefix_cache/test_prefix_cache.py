@@ -12,8 +12,8 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished, PromptProgress
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.tests.support.prompts import END, ask, reused, turn_ends, words
-from greenroom.tests.support.text_engines import Driver, computed, expected, loaded
+from greenroom.tests.support.prompts import TURN_END, ask, cached_tokens, turn_ends, words
+from greenroom.tests.support.text_engines import Driver, expected, loaded, prefilled_cache
 from greenroom.tests.support.tiny_models import TinyModel
 
 KINDS = ("qwen3", "gemma3", "lfm2")
@@ -29,20 +29,20 @@ def driver(folder: Path, budget: int = 1 << 30) -> Driver:
 def test_growing_conversation(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
-    prompt = [*words(300, 1), END]
+    prompt = [*words(300, 1), TURN_END]
     for turn in range(10):
-        prompt += [*words(40, 100 + turn), END, 300]
+        prompt += [*words(40, 100 + turn), TURN_END, 300]
         answer, cached = ask(engine, prompt)
         assert answer == expected(folder, tuple(prompt), 12)
         assert cached >= (len(prompt) - 60 if turn else 0)
-        prompt += [*answer, END]
+        prompt += [*answer, TURN_END]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_shared_beginning(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
-    system = [*words(400, 2), END]
+    system = [*words(400, 2), TURN_END]
     for user in range(3):
         prompt = system + words(50, 10 + user)
         answer, cached = ask(engine, prompt)
@@ -63,7 +63,7 @@ def test_forks_are_found_without_borders(tiny_model: TinyModel, kind: str) -> No
 def test_neighbours_that_share_a_beginning(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
-    system = [*words(300, 4), END]
+    system = [*words(300, 4), TURN_END]
     ask(engine, system + words(40, 5))
     prompts = [system + words(20 + 9 * user, 30 + user) for user in range(6)] + [words(70, 50)]
     requests = [
@@ -72,7 +72,7 @@ def test_neighbours_that_share_a_beginning(tiny_model: TinyModel, kind: str) -> 
     engine.run()
     for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
         assert engine.tokens[int(request)] == expected(folder, tuple(prompt), 20 + 3 * i)
-        assert reused(engine, request) == (len(system) if i < 6 else 0)
+        assert cached_tokens(engine, request) == (len(system) if i < 6 else 0)
     for i, prompt in enumerate(prompts):
         again = [*prompt, *engine.tokens[int(requests[i])], *words(40, 90)]
         answer, cached = ask(engine, again)
@@ -94,7 +94,7 @@ def test_what_arrives_together_is_computed_once(tiny_model: TinyModel, kind: str
     engine.run()
     for request, prompt in zip(requests, [*prompts[:3], words(300, 60), *prompts[3:]], strict=True):
         assert engine.tokens[int(request)] == expected(folder, tuple(prompt), 8)
-    assert sorted(reused(engine, request) for request in requests) == [0, 0, 600, 600, 600, 600]
+    assert sorted(cached_tokens(engine, request) for request in requests) == [0, 0, 600, 600, 600, 600]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +114,7 @@ def test_nobody_waits_for_a_prompt_that_is_cancelled(tiny_model: TinyModel, kind
 def test_choices_share_what_is_known(tiny_model: TinyModel, n: int) -> None:
     folder = tiny_model("gemma3")
     engine = driver(folder)
-    system = [*words(300, 2), END]
+    system = [*words(300, 2), TURN_END]
     ask(engine, system + words(20, 1))
     prompt = system + words(40, 2)
     several = GenerationParameters(temperature=0.0, n=n)
@@ -128,7 +128,7 @@ def test_choices_share_what_is_known(tiny_model: TinyModel, n: int) -> None:
     again = engine.submit(longer, 12)
     engine.run()
     assert engine.tokens[-1] == expected(folder, tuple(longer), 12)
-    assert reused(engine, again) == len(prompt) + 49
+    assert cached_tokens(engine, again) == len(prompt) + 49
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,7 +159,7 @@ def test_budget_is_honoured(tiny_model: TinyModel, kind: str) -> None:
     before = mx.get_active_memory()
     for seed in range(24):
         prompt = words(60 + seed % 7 * 40, seed)
-        cache.insert(KEY, prompt, computed(folder, prompt), None)
+        cache.insert(KEY, prompt, prefilled_cache(folder, prompt), None)
         assert cache.memory.nbytes <= budget
     cache.insert(KEY, words(40, 999), caches.new_cache(model), None, min_tokens=1000)
     statistics = cache.statistics()
@@ -183,7 +183,7 @@ def test_shared_prefixes_outlive_their_ends(tiny_model: TinyModel) -> None:
     system = words(100, 1)
     for seed in range(30):
         prompt = system + words(100, 50 + seed)
-        cache.insert(KEY, prompt, computed(folder, prompt), None)
+        cache.insert(KEY, prompt, prefilled_cache(folder, prompt), None)
     assert cache.statistics().evictions > 0
     assert cache.match(KEY, [*system, 5], stateful=False).usable == 100
 
@@ -191,7 +191,7 @@ def test_shared_prefixes_outlive_their_ends(tiny_model: TinyModel) -> None:
 def test_models_and_adapters_share_nothing(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     cache = PrefixCache(1 << 24)
-    cache.insert(KEY, words(100, 1), computed(folder, words(100, 1)), None)
+    cache.insert(KEY, words(100, 1), prefilled_cache(folder, words(100, 1)), None)
     assert cache.match(KEY, [*words(100, 1), 5], stateful=False).usable == 100
     assert cache.match(ModelKey("tiny", "lora"), [*words(100, 1), 5], stateful=False).usable == 0
 
@@ -200,7 +200,7 @@ def test_models_and_adapters_share_nothing(tiny_model: TinyModel) -> None:
 def test_what_is_kept_never_changes(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
-    prompt = [*words(260, 9), END]
+    prompt = [*words(260, 9), TURN_END]
     answers = [ask(engine, prompt, 30) for _ in range(4)]
     assert {tuple(answer) for answer, _ in answers} == {tuple(expected(folder, tuple(prompt), 30))}
     assert [cached for _, cached in answers[1:]] == [len(prompt) - 1] * 3
@@ -209,7 +209,7 @@ def test_what_is_kept_never_changes(tiny_model: TinyModel, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_a_cached_system_prompt_nothing_is_computed(tiny_model: TinyModel, kind: str) -> None:
     engine = driver(tiny_model(kind))
-    system = [*words(1500, 1000), END]
+    system = [*words(1500, 1000), TURN_END]
     computed_tokens: list[int] = []
     for seed in (1, 2, 3):
         prompt = system + words(8, seed)

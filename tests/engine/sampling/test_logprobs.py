@@ -89,7 +89,7 @@ def test_log_probabilities_equal_a_plain_forward_pass(tiny_model: TinyModel, kin
     check_scores(folder, PROMPT, driver, 3, 0)
 
 
-def test_log_probabilities_are_the_models_own_whatever_is_drawn(tiny_model: TinyModel) -> None:
+def test_log_probabilities_are_the_models_own_whatever_is_sampled(tiny_model: TinyModel) -> None:
     folder = tiny_model("llama")
     driver = Driver(folder)
     settings: Any = {
@@ -130,9 +130,9 @@ def test_another_seed_draws_something_else_and_none_is_new_every_time(tiny_model
     for seed in (1, 1, 2, -1, 2**70, None, None):
         driver.submit(PROMPT, 20, GenerationParameters(seed=seed))
     driver.run()
-    drawn = [tuple(tokens) for tokens in driver.tokens]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn)) == 6
+    sampled = [tuple(tokens) for tokens in driver.tokens]
+    assert sampled[0] == sampled[1]
+    assert len(set(sampled)) == 6
 
 
 def adjusted(logits: Any, parameters: GenerationParameters, prompt: Sequence[int], answer: list[int]) -> Any:

@@ -23,8 +23,8 @@ ROWS = 4000
 """Draws of one distribution: the rows of one large batch, each with a seed of its own."""
 
 
-def draws(logits: Sequence[float], **settings: float) -> Counts:
-    """How often each token was drawn."""
+def sample_counts(logits: Sequence[float], **settings: float) -> Counts:
+    """Return how often each token was sampled."""
     rows = [SamplingParameters(**settings, seed=fold_seed(row)) for row in range(ROWS)]  # type: ignore[arg-type]
     tokens = Sampler(rows, [7] * ROWS)(mx.broadcast_to(mx.array(list(logits)), (ROWS, len(logits))))
     return np.bincount(np.array(tokens), minlength=len(logits))
@@ -100,12 +100,12 @@ SETTINGS: list[dict[str, float]] = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_draws_follow_the_settings(settings: dict[str, float]) -> None:
-    assert fits(draws(SHUFFLED, **settings), reference(SHUFFLED, **settings))  # type: ignore[arg-type]
+    assert fits(sample_counts(SHUFFLED, **settings), reference(SHUFFLED, **settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [SETTINGS[4], *SETTINGS[7:]], ids=str)
 def test_the_test_sees_a_setting_that_is_ignored(settings: dict[str, float]) -> None:
-    ignored = draws(SHUFFLED, temperature=settings["temperature"])
+    ignored = sample_counts(SHUFFLED, temperature=settings["temperature"])
     assert not fits(ignored, reference(SHUFFLED, **settings))  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
     """A nearly flat distribution, whose nucleus is larger than what is looked at first, and a steeper one."""
     monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 16)
     logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
-    assert fits(draws(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
+    assert fits(sample_counts(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
 
 
 @pytest.mark.parametrize("top_p", [0.001, 0.05, 0.1, 0.3])
@@ -128,7 +128,7 @@ def test_nothing_outside_a_small_share_of_a_flat_distribution_is_sampled(
     monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 1)
     logits = [-0.0001 * ((i * 37) % 200) for i in range(200)]
     nucleus = reference(logits, top_p=top_p) > 0
-    counts = draws(logits, temperature=1.0, top_p=top_p)
+    counts = sample_counts(logits, temperature=1.0, top_p=top_p)
     assert counts[~nucleus].sum() == 0
     assert (counts[nucleus] > 0).all()
 
@@ -183,7 +183,7 @@ def test_the_likeliest_are_found(vocabulary: int, count: int, dtype: mx.Dtype) -
 def test_infinite_logits_are_never_drawn() -> None:
     masked = [-math.inf] * 20 + [0.0, 0.5] + [-math.inf] * 20
     for settings in SETTINGS:
-        counts = draws(masked, **settings)
+        counts = sample_counts(masked, **settings)
         assert counts[:20].sum() + counts[22:].sum() == 0
 
 
@@ -191,7 +191,7 @@ def test_infinite_logits_are_never_drawn() -> None:
 def test_any_top_k_has_candidates_enough(top_k: int) -> None:
     logits = list(np.random.default_rng(3).normal(size=2000))
     settings = {"temperature": 1.3, "top_k": top_k, "top_p": 0.9, "min_p": 0.02}
-    assert fits(draws(logits, **settings), reference(logits, **settings))  # type: ignore[arg-type]
+    assert fits(sample_counts(logits, **settings), reference(logits, **settings))  # type: ignore[arg-type]
 
 
 def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
@@ -204,7 +204,7 @@ def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
     nucleus = np.concatenate([whole[:3], np.full(97, (0.9 - whole[:3].sum()) / 97)]) / 0.9
     cut = np.concatenate([[0, 0], nucleus[2:]])
     expected = 0.5 * nucleus + 0.5 * cut / cut.sum()
-    counts = draws(logits, temperature=1.0, **settings)
+    counts = sample_counts(logits, temperature=1.0, **settings)
     together = np.array([*counts[:3], counts[3:].sum()])
     assert fits(together, np.array([*expected[:3], expected[3:].sum()]))
 
