@@ -37,7 +37,7 @@ class QueueStatus:
 
 @attrs.frozen
 class Admitted:
-    """The prompt is tokenised and fits: from here on errors are events, not HTTP statuses.
+    """The prompt is prepared and fits: from here on errors are events, not HTTP statuses.
 
     Args:
         prompt_tokens: Length of the prompt in tokens.

@@ -87,10 +87,11 @@ class RunningRequests:
 
     def add(self, message: Generate, prepared: PreparedInput, reply: Reply) -> RunningRequest:
         """Keep a request until its last event; ids that clients repeat are told apart."""
-        request, request_id = message.request, message.request.id
-        if request_id in self._by_id:
+        request_id = engine_id = message.request.id
+        while engine_id in self._by_id:
             self._repeated += 1
-            request = attrs.evolve(request, id=f"{request_id}#{self._repeated}")
+            engine_id = f"{request_id}#{self._repeated}"
+        request = attrs.evolve(message.request, id=engine_id)
         running = RunningRequest(
             request, request_id, reply, prepared.prompt_tokens, prepared.choices, message.queued
         )

@@ -86,7 +86,7 @@ class ModelRecord:
         self.record_state(ModelState.ERROR, now)
         self.problem, self.room = problem, Room.NONE
         if problem.status in (500, 503):
-            self.intensity.failed(now)
+            self.intensity.record_failure(now)
 
     def record_hung(self, problem: Problem, now: float) -> None:
         """Leave a model the room that its worker does not give back."""

@@ -17,12 +17,12 @@ class RestartIntensity:
         self._period = period
         self._failures: deque[float] = deque(maxlen=limit)
 
-    def failed(self, now: float) -> None:
+    def record_failure(self, now: float) -> None:
         """Count a failure."""
         self._failures.append(now)
 
     def seconds_left(self, now: float) -> float:
-        """How long the model is to be left alone; 0 if it may be started."""
+        """Return for how long the model is to be left alone; 0 if it may be started."""
         if len(self._failures) < self._limit:
             return 0.0
         return max(0.0, self._failures[0] + self._period - now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _WEIGHT = 0.2
-_EARLIEST = 0.05
+_MIN_PROGRESS = 0.05
 
 
 class WaitingTime:
@@ -15,21 +15,22 @@ class WaitingTime:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._held: float | None = None
+        self._mean: float | None = None
 
     def observe(self, seconds: float) -> None:
-        """A slot was held for that long."""
-        self._held = seconds if self._held is None else self._held + _WEIGHT * (seconds - self._held)
+        """Learn from a slot that was held for so long."""
+        mean = seconds if self._mean is None else self._mean
+        self._mean = mean + _WEIGHT * (seconds - mean)
 
     def for_slot(self, position: int) -> int | None:
-        """Milliseconds until the request at `position` (0 is next) gets a slot, if that can be told."""
-        if self._held is None:
+        """Return the milliseconds until the request at `position` (0 is next) gets a slot, if known."""
+        if self._mean is None:
             return None
-        return round(1000 * self._held * (position + 1) / self._slots)
+        return round(1000 * self._mean * (position + 1) / self._slots)
 
     @staticmethod
     def for_load(elapsed: float, progress: float) -> int | None:
-        """Milliseconds until a load is done that took `elapsed` seconds for the fraction `progress`."""
-        if progress < _EARLIEST:
+        """Return the milliseconds left of a load that took `elapsed` seconds for the fraction `progress`."""
+        if progress < _MIN_PROGRESS:
             return None
         return round(1000 * elapsed * (1 - progress) / progress)

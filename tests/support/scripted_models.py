@@ -34,11 +34,18 @@ class ScriptedEngines(Engines):
 
 
 @attrs.define
-class _Row:
+class _Answer:
     pieces: Iterator[str]
     processor: StreamProcessor
     prompt: int
     generated: int = 0
+    cancelled: bool = False
+
+    def finished(self) -> Finished:
+        usage = Usage(self.prompt, self.generated, reasoning=self.processor.reasoning_tokens)
+        if self.cancelled:
+            return Finished("cancelled", usage)
+        return Finished("tool_calls" if self.processor.has_tool_calls else "stop", usage)
 
 
 class ScriptedEngine:
@@ -47,23 +54,28 @@ class ScriptedEngine:
     def __init__(self, adapter: Adapter, script: str) -> None:
         self._adapter = adapter
         self._script = script
-        self._rows: dict[str, _Row] = {}
+        self._answers: dict[str, _Answer] = {}
         self._numbers = itertools.count()
 
     @property
     def has_work(self) -> bool:
-        return bool(self._rows)
+        return bool(self._answers)
 
     def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
         pieces = (self._script[i : i + PIECE] for i in range(0, len(self._script), PIECE))
         processor = self._adapter.new_stream_processor(prepared, self._new_call_id)
-        self._rows[request.id] = _Row(pieces, processor, len(prepared.tokens))
+        self._answers[request.id] = _Answer(pieces, processor, len(prepared.tokens))
 
     def cancel(self, request_id: str) -> None:
-        self._rows.pop(request_id, None)
+        if request_id in self._answers:
+            self._answers[request_id].cancelled = True
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
-        return [(name, event) for name, row in list(self._rows.items()) for event in self._next(name, row)]
+        return [
+            (name, event)
+            for name, answer in list(self._answers.items())
+            for event in self._next(name, answer)
+        ]
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
         pass
@@ -72,17 +84,16 @@ class ScriptedEngine:
         pass
 
     def close(self) -> None:
-        self._rows.clear()
+        self._answers.clear()
 
-    def _next(self, name: str, row: _Row) -> list[InferenceEvent]:
-        piece = next(row.pieces, None)
+    def _next(self, name: str, answer: _Answer) -> list[InferenceEvent]:
+        piece = None if answer.cancelled else next(answer.pieces, None)
         if piece is not None:
-            row.generated += 1
-            return list(row.processor.feed(piece))
-        del self._rows[name]
-        last: list[Any] = list(row.processor.finish())
-        usage = Usage(row.prompt, row.generated, reasoning=row.processor.reasoning_tokens)
-        return [*last, Finished("tool_calls" if row.processor.has_tool_calls else "stop", usage)]
+            answer.generated += 1
+            return list(answer.processor.feed(piece))
+        del self._answers[name]
+        last: list[Any] = list(answer.processor.finish())
+        return [*last, answer.finished()]
 
     def _new_call_id(self) -> str:
         return f"call_{next(self._numbers)}"

@@ -51,6 +51,16 @@ async def test_a_request_that_fails_keeps_what_its_choices_used() -> None:
     assert requests.all() == []
 
 
+async def test_ids_that_clients_repeat_or_make_up_stay_apart() -> None:
+    requests, _, replies = started(choices=1)
+    prepared = PreparedInput((1,), frozenset(), 9)
+    ids = [
+        requests.add(Generate(chat("m", name)), prepared, replies.sender) for name in ("r#1", "r", "r", "r#1")
+    ]
+    assert len({running.request.id for running in ids} | {"r"}) == 5
+    assert [running.request_id for running in ids] == ["r#1", "r", "r", "r#1"]
+
+
 async def test_a_request_whose_engine_is_gone_is_logged_with_what_is_known() -> None:
     requests, running, _ = started(choices=1)
     assert requests.cancel(running)
