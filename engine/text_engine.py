@@ -139,9 +139,6 @@ class TextEngine:
             Exception: Whatever the model raises; nothing of this engine can be used after that.
         """
         self._memory.evict_for_others()
-        idle = not len(self._batches)
-        if idle:
-            self._admit_waiting()  # computed prompts may wait for those that came with them
         self.admission.start_decoding()
         self._batches.maybe_rearrange()
         for sequence in self.admission.reserve_step():
@@ -159,8 +156,7 @@ class TextEngine:
                 self._outputs.fail(sequence, problem)
         self._batches.remove_finished()
         self._batches.record_memory()
-        if not idle:
-            self._admit_waiting()
+        self._admit_waiting()
         progress, chunks = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
         self._batches.on_prefill_launched(chunks)
         for sequence, event in progress:

@@ -95,6 +95,10 @@ class Batch:
         caches.grow(self._cache.layers, GROWTH_STEP, lookahead)
         self._usage.invalidate()
 
+    def evaluate_cache(self) -> None:
+        """Wait for copies of the cache that are pending, so that what they were made from is freed."""
+        caches.evaluate(self._cache.layers)
+
     def take_copied_bytes(self) -> int:
         """Return the bytes of caches that were copied since the last call."""
         return self._cache.take_copied_bytes()

@@ -193,6 +193,11 @@ def state(cache: Cache) -> list[Any]:
     return [layer.state for layer in cache if layer is not None]
 
 
+def evaluate(cache: Cache) -> None:
+    """Wait until nothing of the cache is pending, so that what it was copied from is freed."""
+    mx.eval(state(cache))
+
+
 def size_in_bytes(cache: Cache) -> int:
     """Return the bytes that the cache occupies, padding included."""
     return sum(layer.nbytes for layer in cache)

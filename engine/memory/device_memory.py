@@ -1,4 +1,4 @@
-"""How much memory models may have if nobody says."""
+"""How much memory models may have unless a setting says."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 
 def default_memory() -> int:
-    """Bytes for the weights and caches of all models on the device that this thread computes on.
+    """Return the bytes for the weights and caches of all models on the device that this thread computes on.
 
     Metal says what a process had better stay below, CUDA what the card has; on a CPU it is the machine's
     memory, or the container's.
     """
     import mlx.core as mx
 
-    room = None
+    usable = None
     if mx.default_device() == mx.gpu:
         information = mx.device_info()
-        known = ("max_recommended_working_set_size", "memory_size", "total_memory")
-        room = next((value for name in known if isinstance(value := information.get(name), int)), None)
-    return int((room or _main_memory()) * _USABLE_SHARE)
+        names = ("max_recommended_working_set_size", "memory_size", "total_memory")
+        usable = next((value for name in names if isinstance(value := information.get(name), int)), None)
+    return int((usable or _main_memory()) * _USABLE_SHARE)
 
 
 def _main_memory() -> int:

@@ -77,6 +77,11 @@ class KvMemory:
         """Reserve bytes as `reserve_temporary` does, evicting prefixes, other models' last."""
         return self._evicting(nbytes, lambda: self.reserve_temporary(nbytes))
 
+    @property
+    def temporary_bytes(self) -> int:
+        """Bytes that are reserved for copies until the next `record_usage`."""
+        return self._temporary_bytes
+
     def reserve(self, sequence: Sequence, tokens: int, chunk_tokens: int) -> bool:
         """Reserve the memory of a prompt's cache; return whether it is there or could be freed.
 

@@ -1,8 +1,8 @@
-"""Who computes and who waits, so that no cache ever exceeds the account.
+"""Which sequences are computed and which wait, so that no cache ever exceeds the account.
 
-What gives way, in this order: the prefix cache, then requests that wait, then the youngest row. It is
-stopped, its cache is dropped, and later it goes on from its own tokens. A row that does not fit even alone
-ends.
+What is given up for memory, in this order: cached prefixes, the admission of waiting requests, the youngest
+sequence. That one is preempted, its cache is released, and later it resumes from its own tokens. A sequence
+that does not fit even alone ends.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.statistics import AdmissionStatistics
 
 MAX_RESERVED_TOKENS = 1024
-"""Tokens of an answer for which room is reserved at most; few answers are longer."""
+"""Tokens of an answer for which memory is reserved at most; few answers are longer."""
 
 MAX_CHUNK_TOKENS = 2048
 """Tokens of a prompt that are computed at once at most."""
 
 _POLL_SECONDS = 0.02
-"""Seconds between two looks at the account while only other models' rows run."""
+"""Seconds between two looks at the account while only other models' sequences run."""
 
 log = structlog.get_logger(__name__)
 
 
 class Admission:
-    """Lets requests into prefill and rows into the batch as far as there is memory for them.
+    """Lets requests into prefill and sequences into batches as far as there is memory for them.
 
     Args:
         memory: What this model's caches take.
 
     Attributes:
-        max_reserved_tokens: Tokens of an answer for which room is reserved at most.
+        max_reserved_tokens: Tokens of an answer for which memory is reserved at most.
     """
 
-    def __init__(self, memory: KvMemory, prefill: PrefillQueue, groups: RunningBatches) -> None:
+    def __init__(self, memory: KvMemory, prefill: PrefillQueue, batches: RunningBatches) -> None:
         self._preempted = self._resumed = self._cut = 0
         self.max_reserved_tokens = MAX_RESERVED_TOKENS
         self._memory = memory
         self._prefill = prefill
-        self._batches = groups
+        self._batches = batches
         self._waiting = WaitingQueue()
         self._admitted: dict[int, QueueEntry] = {}
         self._serial = 0
@@ -62,7 +62,7 @@ class Admission:
         return AdmissionStatistics(self._preempted, self._resumed, self._cut)
 
     def add(self, sequence: Sequence, embeddings: Any, client: str, conversation: str) -> None:
-        """Take on a request.
+        """Add a request to those that wait.
 
         Raises:
             ProblemError: 400: its prompt does not fit into the account even alone.
@@ -77,152 +77,165 @@ class Admission:
         )
 
     def prompt_too_long(self, sequence: Sequence) -> Problem:
-        """Why a prompt can never be computed."""
-        room = (self._memory.share.capacity() or 0) >> 20
+        """Return the problem of a prompt that can never be computed."""
+        megabytes = (self._memory.share.capacity() or 0) >> 20
         detail = (
             f"The prompt has {len(sequence.prompt)} tokens, more than fit into the memory for running "
-            f"requests ({room} MB; kv_cache_bytes, memory_bytes). Please reduce the length of the messages."
+            f"requests ({megabytes} MB; kv_cache_bytes, memory_bytes). "
+            "Please reduce the length of the messages."
         )
         return Problem(400, "context_length_exceeded", detail, "messages")
 
     def remove(self, sequence: Sequence) -> None:
-        """A row has ended, wherever it stands."""
+        """Remove a sequence that has ended, wherever it stands, and release its memory."""
         self._admitted.pop(sequence.serial, None)
         self._memory.release(sequence)
         if len(self._waiting):
             self._waiting.remove(sequence)
 
     def admit_waiting(self) -> list[Sequence]:
-        """Let those who wait begin, as far as there is room; returns rows for which there never will be."""
+        """Move waiting requests into prefill as far as memory allows; return what never fits."""
         if not len(self._waiting):
             return []
-        hopeless: list[Sequence] = []
+        impossible: list[Sequence] = []
         reserved = sum(map(self._bytes_of, self._admitted.values()))
         scarce = not self._fits(reserved + sum(map(self._bytes_of, self._waiting)))
-        while (seat := self._waiting.peek(fair=scarce)) is not None:
-            wanted = reserved + self._bytes_of(seat)
-            if self._admit(seat, wanted):
+        while (entry := self._waiting.peek(fair=scarce)) is not None:
+            wanted = reserved + self._bytes_of(entry)
+            if self._admit(entry, wanted):
                 reserved = wanted
-            elif not self._admitted and not self._fits_alone(seat.sequence):
-                self._waiting.remove(seat.sequence)
-                hopeless.append(seat.sequence)
+            elif not self._admitted and not self._fits_alone(entry.sequence):
+                self._waiting.remove(entry.sequence)
+                impossible.append(entry.sequence)
             else:
-                return hopeless
+                return impossible
         self._memory.share.cancel_reservation()
-        return hopeless
+        return impossible
 
     def start_decoding(self) -> None:
-        """Let rows decode whose prompts are computed."""
-        ready = self._prefill.pop_prefilled()
-        if not ready:
+        """Move sequences whose prompts are computed into batches."""
+        arrivals = self._prefill.pop_prefilled()
+        if not arrivals:
             return
-        for joining in ready:
-            for row in joining.sequences:
+        for prefilled in arrivals:
+            for sequence in prefilled.sequences:
                 self._reserve_parallel_samples(
-                    row, caches.size_in_bytes(joining.cache) // len(joining.sequences)
+                    sequence, caches.size_in_bytes(prefilled.cache) // len(prefilled.sequences)
                 )
-        rows = [row for joining in ready for row in joining.sequences]
-        self._batches.add(with_parallel_samples(ready))
-        for row in rows:
-            self._memory.release(row)
+        sequences = [sequence for prefilled in arrivals for sequence in prefilled.sequences]
+        self._batches.add(with_parallel_samples(arrivals))
+        for sequence in sequences:
+            self._memory.release(sequence)
         self._batches.record_memory()
 
     def reserve_step(self) -> list[Sequence]:
-        """See to it that the next step fits; returns rows that have to end now because it never would."""
+        """Reserve the memory of the next step; return sequences that have to end since it never fits."""
         while growing := self._batches.growing():
-            extents = [group.cache_usage(self._memory.size_model) for group in growing]
-            if self._memory.reserve_temporary(sum(extent.copied for extent in extents)):
+            usages = [batch.cache_usage(self._memory.size_model) for batch in growing]
+            if self._memory.reserve_temporary(sum(usage.copied for usage in usages)):
                 break
-            growth = sum(extent.growth for extent in extents)
-            if self._memory.reserve_temporary_evicting(
-                growth + max(extent.largest_layer for extent in extents)
-            ):
-                for group in growing:
-                    group.grow(self._batches.lookahead)
+            growth = sum(usage.growth for usage in usages)
+            if self._memory.reserve_temporary_evicting(growth + max(usage.largest_layer for usage in usages)):
+                for batch in growing:
+                    batch.grow(self._batches.lookahead)
                 break
-            if self._batches.release_drafts() or self._batches.compact():
+            batches = self._batches
+            if batches.release_drafts() or batches.release_copies() or batches.compact():
                 continue
-            if cut := self._preempt_youngest():
-                return cut
+            if ended := self._preempt_youngest():
+                return ended
         return []
 
-    def _bytes_of(self, seat: QueueEntry) -> int:
-        tokens = max(seat.tokens, seat.sequence.length + 1)
-        return seat.choices * self._memory.size_model.nbytes(1, tokens)
+    def _bytes_of(self, entry: QueueEntry) -> int:
+        """Return the bytes that an entry's sequences may take to their ends."""
+        tokens = max(entry.tokens, entry.sequence.length + 1)
+        return entry.choices * self._memory.size_model.nbytes(1, tokens)
 
     def _fits(self, nbytes: int) -> bool:
-        """Whether there is room for so many bytes of running caches, and to copy a layer of them."""
-        room = self._memory.share.available_for_running()
-        return room is None or nbytes * (1 + self._memory.size_model.largest_layer_share) <= room
+        """Return whether so many bytes of running caches fit, and a copy of a layer of them."""
+        available = self._memory.share.available_for_running()
+        return available is None or nbytes * (1 + self._memory.size_model.largest_layer_share) <= available
 
-    def _admit(self, seat: QueueEntry, wanted: int) -> bool:
-        row, memory = seat.sequence, self._memory
+    def _admit(self, entry: QueueEntry, wanted: int) -> bool:
+        sequence, memory = entry.sequence, self._memory
         if self._admitted and not self._fits(wanted):
             return False
-        promised = (row, len(row.prefill_tokens) + 1, min(len(row.prefill_tokens), MAX_CHUNK_TOKENS))
-        if not (memory.reserve(*promised) or (self._batches.release_drafts() and memory.reserve(*promised))):
+        reservation = (
+            sequence,
+            len(sequence.prefill_tokens) + 1,
+            min(len(sequence.prefill_tokens), MAX_CHUNK_TOKENS),
+        )
+        if not (
+            memory.reserve(*reservation) or (self._batches.release_drafts() and memory.reserve(*reservation))
+        ):
             if not self._admitted:
-                memory.share.reserve(memory.size_model.nbytes(1, seat.tokens))
+                memory.share.reserve(memory.size_model.nbytes(1, entry.tokens))
                 memory.share.wait_for_change(_POLL_SECONDS)
             return False
-        self._waiting.pop(seat)
-        self._admitted[row.serial] = seat
-        if row.preempted:
+        self._waiting.pop(entry)
+        self._admitted[sequence.serial] = entry
+        if sequence.preempted:
             self._resumed += 1
-            log.info("resumed", request_id=row.request_id, tokens=row.generated)
-        self._prefill.add(row, seat.embeddings, seat.client, seat.conversation)
+            log.info("resumed", request_id=sequence.request_id, tokens=sequence.generated)
+        self._prefill.add(sequence, entry.embeddings, entry.client, entry.conversation)
         return True
 
-    def _reserve_parallel_samples(self, row: Sequence, nbytes: int) -> None:
-        """Those further choices of a request that do not fit beside it begin on their own, later."""
-        twins = parallel_samples_of(row)
-        if not twins:
+    def _reserve_parallel_samples(self, sequence: Sequence, nbytes: int) -> None:
+        """Reserve the further choices of a request; those that do not fit start on their own, later."""
+        samples = parallel_samples_of(sequence)
+        if not samples:
             return
-        seat = self._admitted[row.serial]
-        seat.choices = 1
-        fits = self._memory.reserve_temporary_evicting((len(twins) + 2) * nbytes)
-        for twin in twins:
-            mine = attrs.evolve(seat, sequence=twin)
+        entry = self._admitted[sequence.serial]
+        entry.choices = 1
+        fits = self._memory.reserve_temporary_evicting((len(samples) + 2) * nbytes)
+        for sample in samples:
+            own_entry = attrs.evolve(entry, sequence=sample)
             if fits:
-                self._admitted[twin.serial] = mine
+                self._admitted[sample.serial] = own_entry
             else:
-                twin.on_its_own = True
-                twin.metrics.started_at = row.metrics.started_at
-                self._preempt(mine)
+                sample.on_its_own = True
+                sample.metrics.started_at = sequence.metrics.started_at
+                self._preempt(own_entry)
 
     def _preempt_youngest(self) -> list[Sequence]:
-        """Stop the youngest row, or end the only one if it would never fit; returns a row to end."""
-        seat = self._admitted[max(self._admitted)]
-        row = seat.sequence
+        """Preempt the youngest sequence, or cut the only one that never fits; return a sequence to end."""
+        entry = self._admitted[max(self._admitted)]
+        sequence = entry.sequence
         if len(self._admitted) > 1 or self._memory.share.others_running():
-            row.on_its_own = row.on_its_own or row.sampled > 0 or not self._prefill.preempt(row)
-            self._batches.preempt(row)
-            self._memory.release(row)
-            del self._admitted[row.serial]
-            self._preempt(seat)
+            sequence.on_its_own = (
+                sequence.on_its_own or sequence.sampled > 0 or not self._prefill.preempt(sequence)
+            )
+            self._batches.preempt(sequence)
+            self._memory.release(sequence)
+            del self._admitted[sequence.serial]
+            self._preempt(entry)
             if not self._batches.compact():
                 self._batches.record_memory()
             return []
-        for group in self._batches:
-            group.remove(row)  # which waits for drafts, so it comes first
+        for batch in self._batches:
+            batch.remove(sequence)  # it awaits drafted tokens, so it comes first
         self._cut += 1
-        log.info("answer cut", request_id=row.request_id, tokens=row.sampled, reason="memory")
-        row.max_tokens = row.sampled
-        return [row] if row.sampled == row.generated else []
+        log.info("answer cut", request_id=sequence.request_id, tokens=sequence.sampled, reason="memory")
+        sequence.max_tokens = sequence.sampled
+        return [sequence] if sequence.sampled == sequence.generated else []
 
-    def _preempt(self, seat: QueueEntry) -> None:
-        row = seat.sequence
-        row.preempt()
-        seat.tokens = len(row.prefill_tokens) + min(row.max_tokens - row.generated, self.max_reserved_tokens)
+    def _preempt(self, entry: QueueEntry) -> None:
+        sequence = entry.sequence
+        sequence.preempt()
+        entry.tokens = len(sequence.prefill_tokens) + min(
+            sequence.max_tokens - sequence.generated, self.max_reserved_tokens
+        )
         self._preempted += 1
-        log.info("preempted", request_id=row.request_id, choice=row.index, tokens=row.generated)
-        self._waiting.add(seat)
+        log.info(
+            "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
+        )
+        self._waiting.add(entry)
 
-    def _fits_alone(self, row: Sequence) -> bool:
-        room = self._memory.share.capacity()
-        if room is None:
+    def _fits_alone(self, sequence: Sequence) -> bool:
+        capacity = self._memory.share.capacity()
+        if capacity is None:
             return True
-        footprint = self._memory.size_model
-        tokens = len(row.prefill_tokens) + 1
-        nbytes = footprint.nbytes(1, tokens, min(tokens, MAX_CHUNK_TOKENS))
-        return nbytes * (1 + footprint.largest_layer_share) <= room
+        size_model = self._memory.size_model
+        tokens = len(sequence.prefill_tokens) + 1
+        nbytes = size_model.nbytes(1, tokens, min(tokens, MAX_CHUNK_TOKENS))
+        return nbytes * (1 + size_model.largest_layer_share) <= capacity

@@ -1,65 +1,43 @@
-"""Rows whose prompts are computed: they decode at once, or with the rest of their burst."""
+"""Prompts that arrive together at an idle engine: their chunks may be longer than beside other streams."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from collections.abc import Sequence as GenericSequence
+from collections.abc import Iterable
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
-from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill_request import PrefillRequest
-from greenroom.engine.sequences.sequence import Sequence
 
 
 class BatchingWindow:
-    """Rows that can decode, until somebody takes them.
+    """The prompts for whose chunks the sequences that came with them wait between two tokens.
+
+    The first sequences of a burst decode as soon as their prompts are done. Were the chunks of the others as
+    short as beside streams of somebody else, the few would decode for long without the many.
 
     Args:
-        policy: Says for how long they may be held.
-        costs: What prompts still take.
+        policy: Says which prompts are similar enough to be waited for.
     """
 
-    def __init__(self, policy: PrefillPolicy, costs: StepCosts) -> None:
+    def __init__(self, policy: PrefillPolicy) -> None:
         self._policy = policy
-        self._costs = costs
-        self._joining: list[PrefilledSequences] = []
-        self._since = 0.0
+        self._requests: set[PrefillRequest] = set()
 
-    def __len__(self) -> int:
-        return len(self._joining)
-
-    def __iter__(self) -> Iterator[PrefilledSequences]:
-        return iter(self._joining)
-
-    def add(self, joining: PrefilledSequences) -> None:
-        """Prompts were computed."""
-        if not self._joining:
-            self._since = time.perf_counter()
-        self._joining.append(joining)
-
-    def take(self) -> list[PrefilledSequences]:
-        """All of them, which are not here any more."""
-        taken, self._joining = self._joining, []
-        return taken
-
-    def cancel(self, row: Sequence) -> None:
-        """Nobody wants a row any more, if it is here."""
-        left = [joining.without(row) for joining in self._joining]
-        self._joining = [joining for joining in left if joining is not None]
-
-    def wait_for(self, following: PrefillRequest, prompts: GenericSequence[PrefillRequest]) -> bool:
-        """Whether those who are here wait for the prompts like theirs, of which one comes next.
+    def open(self, prefilled: PrefilledSequences, requests: Iterable[PrefillRequest]) -> None:
+        """Let the first sequences that are done while nothing decodes wait for those of these like them.
 
         Args:
-            following: The next one of `prompts`.
-            prompts: All that are not wholly computed, while nothing decodes.
+            requests: All that are not wholly computed; what arrives later is not waited for.
         """
-        longest = max(len(row.prefill_tokens) for joining in self._joining for row in joining.sequences)
-        if not self._policy.is_similar(following.remaining, longest):
-            return False
-        waited = (time.perf_counter() - self._since) * 1e3
-        rest = [(1, prompt.remaining, prompt.computed) for prompt in prompts]
-        alike = [piece for piece in rest if self._policy.is_similar(piece[1], longest)]
-        return self._policy.should_wait(waited, self._costs.prefill_ms(alike))
+        longest = max(len(sequence.prefill_tokens) for sequence in prefilled.sequences)
+        self._requests = {
+            request for request in requests if self._policy.is_similar(request.remaining, longest)
+        }
+
+    def covers(self, request: PrefillRequest) -> bool:
+        """Return whether those that decode came with this request."""
+        return request in self._requests
+
+    def remove(self, request: PrefillRequest) -> None:
+        """Remove a request that is computed or cancelled."""
+        self._requests.discard(request)

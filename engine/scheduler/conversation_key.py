@@ -1,4 +1,4 @@
-"""Which requests belong to one conversation, seen from the outside: those that begin alike."""
+"""Which requests belong to one conversation: those that begin with the same question."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from greenroom.schemas.requests import ChatInput, InferenceRequest
 
 
 def conversation_key(request: InferenceRequest) -> str:
-    """A name for the request's conversation; empty if it is one of its own.
+    """Return a key of the request's conversation; empty if it is one of its own.
 
     No protocol names conversations, but every turn repeats the first question.
     """

@@ -1,4 +1,4 @@
-"""Whose turn it is: each client gets the same share of the time, each of its conversations one turn."""
+"""Which prompt is next: clients get equal shares of the time, and their conversations one prompt each."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class FairQueue:
         self._chosen = 0
 
     def choose(self, waiting: Sequence[WaitingPrompt]) -> int:
-        """Index of the prompt whose turn it is.
+        """Return the index of the prompt that is next.
 
-        Of one client, every second slice goes to the shortest prompt and the others to the oldest, so that
+        Of one client, every second chunk goes to the shortest prompt and the others to the oldest, so that
         neither a short prompt behind long ones nor a long one behind a stream of short ones waits for ever.
         Of one conversation, only the oldest counts.
 
@@ -55,7 +55,7 @@ class FairQueue:
         return min(indices, key=lambda index: waiting[index].remaining) if self._chosen % 2 else indices[0]
 
     def charge(self, clients: Sequence[str], cost: float) -> None:
-        """Count a slice.
+        """Charge the clients of a chunk.
 
         Args:
             clients: Of each prompt in it; they share the cost, and the first was chosen.

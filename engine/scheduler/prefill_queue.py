@@ -1,8 +1,9 @@
-"""Prompts on their way into the batch: computed in bounded slices between decode steps."""
+"""Prompts that are computed in bounded chunks between decode steps."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -24,14 +25,15 @@ from greenroom.schemas.events import PromptProgress
 
 
 class PrefillQueue:
-    """Prompts in order of arrival, one slice of work at a time.
+    """Prompts in order of arrival, one chunk at a time.
 
-    The last token of a prompt is never computed here: it is the first input of the row's decoding, so it
-    shares the next step of the rows that are running already.
+    The last token of a prompt is never computed here: it is the first input of the sequence's decoding, so it
+    shares the next step of the sequences that are running already.
 
     Args:
-        model: Called as `model(tokens, cache=…)`, tokens `[rows, slice]`.
+        model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`.
         memory: What the caches may take.
+        clock: Seconds, from any origin.
     """
 
     def __init__(
@@ -39,23 +41,26 @@ class PrefillQueue:
         model: Any,
         policy: PrefillPolicy | None = None,
         costs: StepCosts | None = None,
-        prefixes: PrefixCache | None = None,
+        prefix_cache: PrefixCache | None = None,
         memory: KvMemory | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.prefix_cache = PrefixCacheClient(model, prefixes)
+        self.prefix_cache = PrefixCacheClient(model, prefix_cache)
         self._policy = policy or PrefillPolicy()
         self._costs = costs or StepCosts()
-        self._fair = FairQueue()
+        self._clock = clock
+        self._fair_queue = FairQueue()
         self._prefix_reuse = PrefixReuse(model, self.prefix_cache)
         self._runner = PrefillRunner(model, self.prefix_cache, memory)
         self._requests: list[PrefillRequest] = []
-        self._window = BatchingWindow(self._policy, self._costs)
+        self._prefilled: list[PrefilledSequences] = []
+        self._window = BatchingWindow(self._policy)
         self._in_flight: tuple[float, list[PrefillChunk]] | None = None
         self._mixed_steps = 0
         self._last_chunk = 0
 
     def __len__(self) -> int:
-        return len(self._requests) + len(self._window)
+        return len(self._requests) + len(self._prefilled)
 
     @property
     def prefilling(self) -> int:
@@ -64,48 +69,51 @@ class PrefillQueue:
 
     @property
     def prefilled(self) -> int:
-        """Sequences whose prompts are computed and that wait to join a batch."""
-        return sum(len(joining.sequences) for joining in self._window)
+        """Sequences whose prompts are computed and that join a batch at the next step."""
+        return sum(len(prefilled.sequences) for prefilled in self._prefilled)
 
     def add(
         self, sequence: Sequence, embeddings: mx.array | None = None, client: str = "", conversation: str = ""
     ) -> None:
-        """Queue a row's prompt."""
-        prompt = PrefillRequest(
-            sequence, embeddings, client=client, conversation=conversation or sequence.request_id
-        )
-        self._requests.append(prompt)
-        self._prefix_reuse.add(prompt, self._requests)
+        """Queue a sequence's prompt."""
+        conversation = conversation or sequence.request_id
+        request = PrefillRequest(sequence, embeddings, client=client, conversation=conversation)
+        self._requests.append(request)
+        self._prefix_reuse.add(request, self._requests)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a prompt; a slice of it that is under way is wasted."""
-        self._requests = [prompt for prompt in self._requests if prompt.sequence is not sequence]
-        self._window.cancel(sequence)
+        """Remove a prompt, if it is here; a chunk of it that is under way is wasted."""
+        for request in self._requests:
+            if request.sequence is sequence:
+                self._window.remove(request)
+        self._requests = [request for request in self._requests if request.sequence is not sequence]
+        remaining = (prefilled.without(sequence) for prefilled in self._prefilled)
+        self._prefilled = [prefilled for prefilled in remaining if prefilled is not None]
         self._prefix_reuse.remove(sequence)
 
     def preempt(self, sequence: Sequence) -> bool:
-        """Forget a prompt that will begin anew, and have its memory back; whether it was here."""
-        found = any(prompt.sequence is sequence for prompt in self._requests)
+        """Remove a prompt and free its cache at once; return whether it was here."""
+        found = any(request.sequence is sequence for request in self._requests)
         if found:
             self._runner.wait()
             self.remove(sequence)
         return found
 
     def pop_prefilled(self) -> list[PrefilledSequences]:
-        """Rows that can decode; their caches may still be under way, which no caller needs to wait for."""
-        burst = self._requests and not self._mixed_steps and self._window
-        if burst and self._window.wait_for(self._next(), self._requests):
-            return []
-        return self._window.take()
+        """Remove and return what can decode; the caches may still be under way, which nobody has to await."""
+        if self._in_flight is not None and self._requests:
+            self._finish_chunk(idle=True)  # a decode step behind it would hide what it takes
+        popped, self._prefilled = self._prefilled, []
+        return popped
 
     def advance(
-        self, decode_ms: float, copied_ms: float = 0.0
+        self, decode_ms: float, copy_ms: float = 0.0
     ) -> tuple[list[tuple[Sequence, PromptProgress]], list[PrefillChunk]]:
-        """Start the next slice, once the one before it is done.
+        """Start the next chunk, once the one before it is done.
 
         Args:
-            decode_ms: What a decode step takes, which the slice delays; 0 if nothing is decoding.
-            copied_ms: What copies delayed the last one by, which is taken from the slice.
+            decode_ms: What a decode step takes, which the chunk delays; 0 if nothing is decoding.
+            copy_ms: What copies delayed the last one by, which is taken from the chunk.
 
         Returns:
             How far prompts have come, and what was launched.
@@ -115,98 +123,111 @@ class PrefillQueue:
         if not self._requests:
             self._mixed_steps = 0
             return [], []
-        beside = 0 if idle else self._mixed_steps + 1
-        if (beside == 0) != (self._mixed_steps == 0):
+        window = not idle and self._window.covers(self._next())
+        mixed_steps = 0 if idle or window else self._mixed_steps + 1
+        if (mixed_steps == 0) != (self._mixed_steps == 0):
             self._last_chunk = 0
-        self._mixed_steps = beside
+        self._mixed_steps = mixed_steps
         if self._policy.skips_prefill(self._mixed_steps):
             return [], []
-        budget = max(self._policy.budget(decode_ms, len(self._requests)) - copied_ms, 0.0)
-        began = time.perf_counter()  # launching can block, and then it is what takes the time
-        reached, pieces = self._fill(budget, idle)
-        if pieces:
-            self._last_chunk = sum(rows * tokens for rows, tokens, _ in pieces)
-            self._in_flight = (began, pieces) if idle else None
-        return [(prompt.sequence, prompt.progress) for prompt in reached], pieces
+        budget = self._policy.budget(decode_ms, len(self._requests), window=window)
+        began = self._clock()  # launching can block, and then it is what takes the time
+        reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle, window)
+        if chunks:
+            self._last_chunk = sum(rows * tokens for rows, tokens, _ in chunks)
+            self._in_flight = (began, chunks) if idle else None
+        return [(request.sequence, request.progress) for request in reached], chunks
 
     def _finish_chunk(self, idle: bool) -> None:
-        """Wait for the slice under way; nobody else times it when nothing is decoding."""
+        """Wait for the chunk under way; nobody else times it when nothing is decoding."""
         self._runner.wait()
         if self._in_flight is not None and idle:
-            began, pieces = self._in_flight
-            self._costs.observe([], pieces, (time.perf_counter() - began) * 1e3)
+            began, chunks = self._in_flight
+            self._costs.observe([], chunks, (self._clock() - began) * 1e3)
         self._in_flight = None
 
-    def _fill(self, left: float, idle: bool) -> tuple[list[PrefillRequest], list[PrefillChunk]]:
-        """Compute prompts for so many milliseconds: the next one as soon as one is done."""
+    def _fill(
+        self, budget: float, idle: bool, window: bool
+    ) -> tuple[list[PrefillRequest], list[PrefillChunk]]:
+        """Launch chunks for so many milliseconds: the next prompt's as soon as one is done.
+
+        Where nothing decodes, the first that is done does so before anything else is computed.
+        """
         reached: list[PrefillRequest] = []
-        pieces: list[PrefillChunk] = []
+        chunks: list[PrefillChunk] = []
         while self._requests:
             self._prefix_reuse.match(self._requests)
             first = self._next()
-            tokens = self._policy.chunk_tokens(self._costs, left, first.computed, self._last_chunk, idle=idle)
-            if pieces and (left <= 0 or tokens <= self._policy.min_chunk):
+            tokens = self._policy.chunk_tokens(
+                self._costs, budget, first.computed, self._last_chunk, idle=idle or window
+            )
+            if chunks and (budget <= 0 or tokens <= self._policy.min_chunk):
                 break
             chosen = self._cobatched(first, tokens)
-            made = self._compute(chosen, tokens)
-            pieces += made
+            launched = self._compute(chosen, tokens, idle)
+            chunks += launched
             reached += chosen
-            cost = self._costs.prefill_ms(made)
-            self._fair.charge([prompt.client for prompt in chosen], cost)
-            left -= cost
-            if first.remaining:
+            cost = self._costs.prefill_ms(launched)
+            self._fair_queue.charge([request.client for request in chosen], cost)
+            budget -= cost
+            if first.remaining or (idle and self._prefilled):
                 break
-        return reached, pieces
+        return reached, chunks
 
     def _next(self) -> PrefillRequest:
-        able = [prompt for prompt in self._requests if not self._prefix_reuse.should_wait(prompt)]
-        waiting = [WaitingPrompt(prompt.client, prompt.conversation, prompt.remaining) for prompt in able]
-        return able[self._fair.choose(waiting)]
+        able = [request for request in self._requests if not self._prefix_reuse.should_wait(request)]
+        waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
+        return able[self._fair_queue.choose(waiting)]
 
     def _cobatched(self, first: PrefillRequest, tokens: int) -> list[PrefillRequest]:
-        """The prompts of the next slice: several only if all are whole and their caches can share a batch."""
-        whole = [prompt for prompt in self._requests if prompt.embeddings is None and prompt.remaining]
+        """Return the prompts of the next chunk: several only if all are whole and can share a batch."""
+        whole = [request for request in self._requests if request.embeddings is None and request.remaining]
         if first not in whole or len(whole) == 1 or first.remaining > tokens // 2:
             return [first]
         self._prefix_reuse.start(first, self._requests)
-        if (
-            first.cache is None
-            or not caches.can_batch(first.cache)
-            or first.until_checkpoint < first.remaining
-        ):
+        to_the_end = first.until_checkpoint == first.remaining
+        if first.cache is None or not caches.can_batch(first.cache) or not to_the_end:
             return [first]
-        whole = [prompt for prompt in whole if not self._prefix_reuse.should_wait(prompt)]
-        remaining = [prompt.remaining for prompt in whole]
+        whole = [request for request in whole if not self._prefix_reuse.should_wait(request)]
+        remaining = [request.remaining for request in whole]
         chosen = [whole[index] for index in self._policy.cobatched(remaining, whole.index(first), tokens)]
         longest = 2 * len(first.sequence.prefill_tokens)
-        chosen = [prompt for prompt in chosen if prompt is first or self._can_cobatch(prompt, longest)]
-        return chosen if self._runner.have_room(chosen) else [first]
+        chosen = [request for request in chosen if request is first or self._can_cobatch(request, longest)]
+        return chosen if self._runner.reserve(chosen) else [first]
 
-    def _can_cobatch(self, prompt: PrefillRequest, longest: int) -> bool:
-        """Whether a prompt can be computed whole beside others; what is known of it pads them."""
-        self._prefix_reuse.start(prompt, self._requests)
-        return prompt.until_checkpoint == prompt.remaining and (
-            not prompt.computed or len(prompt.sequence.prefill_tokens) <= longest
+    def _can_cobatch(self, request: PrefillRequest, longest: int) -> bool:
+        """Return whether a prompt can be computed whole beside others; its cached prefix pads them."""
+        self._prefix_reuse.start(request, self._requests)
+        return request.until_checkpoint == request.remaining and (
+            not request.computed or len(request.sequence.prefill_tokens) <= longest
         )
 
-    def _compute(self, chosen: list[PrefillRequest], tokens: int) -> list[PrefillChunk]:
-        """Start a slice, of so many tokens if it is one prompt's; nothing if all of it was known."""
+    def _compute(self, chosen: list[PrefillRequest], tokens: int, idle: bool) -> list[PrefillChunk]:
+        """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""
         now = time.perf_counter()
-        for prompt in chosen:
-            metrics = prompt.sequence.metrics
+        for request in chosen:
+            metrics = request.sequence.metrics
             metrics.started_at = metrics.started_at or now
-            self._prefix_reuse.start(prompt, self._requests)
+            self._prefix_reuse.start(request, self._requests)
         first, context = chosen[0], chosen[0].computed
-        joining: PrefilledSequences | None
+        prefilled: PrefilledSequences | None
         if len(chosen) > 1:
-            width = max(prompt.remaining for prompt in chosen)
-            joining = self._runner.compute_together(chosen)
+            width = max(request.remaining for request in chosen)
+            prefilled = self._runner.compute_together(chosen)
         else:
             width = min(first.until_checkpoint, tokens)
-            joining = self._runner.compute(first, width)
-        if joining is not None:
-            self._requests = [prompt for prompt in self._requests if prompt not in chosen]
-            for row in joining.sequences:
-                self._prefix_reuse.remove(row)
-            self._window.add(joining)
+            prefilled = self._runner.compute(first, width)
+        if prefilled is not None:
+            self._on_prefilled(prefilled, chosen, idle)
         return [(len(chosen), width, context)] if width else []
+
+    def _on_prefilled(
+        self, prefilled: PrefilledSequences, requests: list[PrefillRequest], idle: bool
+    ) -> None:
+        self._requests = [request for request in self._requests if request not in requests]
+        for request in requests:
+            self._window.remove(request)
+            self._prefix_reuse.remove(request.sequence)
+        if idle and not self._prefilled:
+            self._window.open(prefilled, self._requests)
+        self._prefilled.append(prefilled)

@@ -1,4 +1,4 @@
-"""A prompt on its way into the batch, and how far it has come."""
+"""A request whose prompt is being computed, and how far it has come."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from greenroom.schemas.events import PromptProgress
 
 @attrs.define(eq=False)
 class PrefillRequest:
-    """A prompt that is not wholly computed.
+    """A sequence whose prompt is not wholly computed.
 
     Args:
         embeddings: Input embeddings `[prompt, hidden]` instead of those of the token ids. The last position
             is decoded from its token id.
-        cache: Plain; made when the prompt's turn comes.
-        done: Tokens that the cache holds, or will once the slice under way is evaluated.
+        cache: Plain; made when the first chunk is due.
+        computed: Tokens that the cache holds, or will once the chunk under way is evaluated.
         client: Who asks.
         conversation: Which of the client's conversations it belongs to.
-        stops: Where slices have to end.
-        version: What was known of prefixes when `done` was found, before the prompt's turn came.
+        checkpoints: Where chunks have to end, in tokens.
+        cache_version: Of the prefix cache when `computed` was matched, before the first chunk was due.
     """
 
     sequence: Sequence
@@ -38,22 +38,21 @@ class PrefillRequest:
 
     @property
     def until_checkpoint(self) -> int:
-        """Tokens of the longest slice."""
-        return next(
-            (stop - self.computed for stop in self.checkpoints if stop > self.computed), self.remaining
-        )
+        """Tokens of the longest chunk that may be computed next."""
+        following = (checkpoint - self.computed for checkpoint in self.checkpoints)
+        return next((tokens for tokens in following if tokens > 0), self.remaining)
 
     @property
     def remaining(self) -> int:
-        """Tokens still to compute; the last one of the prompt is the row's first decode step."""
+        """Tokens still to compute; the last one of the prompt is the sequence's first decode step."""
         return len(self.sequence.prefill_tokens) - 1 - self.computed
 
     @property
     def progress(self) -> PromptProgress:
         """How far it has come, as clients are told."""
-        row, total = self.sequence, len(self.sequence.prefill_tokens)
+        sequence, total = self.sequence, len(self.sequence.prefill_tokens)
         processed = self.computed if self.remaining else total
-        assert row.metrics.started_at is not None
-        return PromptProgress(
-            processed, total, row.metrics.cached_tokens, time.perf_counter() - row.metrics.started_at
-        )
+        metrics = sequence.metrics
+        assert metrics.started_at is not None
+        elapsed = time.perf_counter() - metrics.started_at
+        return PromptProgress(processed, total, metrics.cached_tokens, elapsed)

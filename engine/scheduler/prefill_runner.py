@@ -1,4 +1,4 @@
-"""Slices of prompts: what the model is called with, and what becomes of the caches."""
+"""Prefill chunks: what the model is called with, and what becomes of the caches."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from greenroom.engine.scheduler.prefill_request import PrefillRequest
 
 
 class PrefillRunner:
-    """Computes what it is told of prompts that have begun, and keeps it for others.
+    """Computes chunks of prompts, and inserts what is computed into the prefix cache.
 
     Args:
-        model: Called as `model(tokens, cache=…)`, tokens `[rows, slice]`.
-        recall: Where what is computed is kept.
+        model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`.
+        prefix_cache: Gets what is computed.
         memory: What the caches may take; None is unlimited.
     """
 
-    def __init__(self, model: Any, recall: PrefixCacheClient, memory: KvMemory | None) -> None:
+    def __init__(self, model: Any, prefix_cache: PrefixCacheClient, memory: KvMemory | None) -> None:
         self._model = model
-        self._recall = recall
+        self._prefix_cache = prefix_cache
         self._memory = memory
-        self._under_way: list[Cache] = []
+        self._in_flight: list[Cache] = []
 
-    def compute(self, prompt: PrefillRequest, tokens: int) -> PrefilledSequences | None:
-        """Start to compute the next so many tokens of a prompt; its row if that is all of it."""
-        cache = prompt.cache
+    def compute(self, request: PrefillRequest, tokens: int) -> PrefilledSequences | None:
+        """Launch the next so many tokens of a prompt; return its sequence if that is all of it."""
+        cache = request.cache
         assert cache is not None
         if tokens:
             if self._memory is not None:
-                self._memory.preallocate(cache, len(prompt.sequence.prefill_tokens))
-            span = slice(prompt.computed, prompt.computed + tokens)
-            inputs = mx.array(list(prompt.sequence.prefill_tokens[span]))[None]
-            if prompt.embeddings is None or prompt.computed >= len(prompt.embeddings) - 1:
+                self._memory.preallocate(cache, len(request.sequence.prefill_tokens))
+            span = slice(request.computed, request.computed + tokens)
+            inputs = mx.array(list(request.sequence.prefill_tokens[span]))[None]
+            if request.embeddings is None or request.computed >= len(request.embeddings) - 1:
                 self._model(inputs, cache=cache)
             else:
-                self._model(inputs, cache=cache, input_embeddings=prompt.embeddings[span][None])
+                self._model(inputs, cache=cache, input_embeddings=request.embeddings[span][None])
             self._launch(cache)
-        prompt.computed += tokens
-        if prompt.remaining == 0 or prompt.computed in prompt.checkpoints:
-            self._recall.insert_prompt(prompt.sequence, cache, None, prompt.computed)
-        return None if prompt.remaining else PrefilledSequences((prompt.sequence,), cache)
+        request.computed += tokens
+        if request.remaining == 0 or request.computed in request.checkpoints:
+            self._prefix_cache.insert_prompt(request.sequence, cache, None, request.computed)
+        return None if request.remaining else PrefilledSequences((request.sequence,), cache)
 
-    def compute_together(self, prompts: Sequence[PrefillRequest]) -> PrefilledSequences:
-        """Start to compute all that remains of several prompts in one pass."""
-        cache = caches.merge([prompt.cache for prompt in prompts if prompt.cache is not None])
-        lengths = [prompt.remaining for prompt in prompts]
+    def compute_together(self, requests: Sequence[PrefillRequest]) -> PrefilledSequences:
+        """Launch all that remains of several prompts in one pass."""
+        cache = caches.merge([request.cache for request in requests if request.cache is not None])
+        lengths = [request.remaining for request in requests]
         width = max(lengths)
         padding = [width - length for length in lengths]
         rows = [
-            [*prompt.sequence.prefill_tokens[prompt.computed : -1], *[0] * pad]
-            for prompt, pad in zip(prompts, padding, strict=True)
+            [*request.sequence.prefill_tokens[request.computed : -1], *[0] * pad]
+            for request, pad in zip(requests, padding, strict=True)
         ]
         if any(padding):
             caches.prepare(cache, lengths, padding)
@@ -66,27 +66,27 @@ class PrefillRunner:
         if any(padding):
             caches.finalize(cache)
         self._launch(cache)
-        for index, prompt in enumerate(prompts):
-            prompt.computed += prompt.remaining
-            self._recall.insert_prompt(prompt.sequence, cache, index, prompt.computed)
-        return PrefilledSequences(tuple(prompt.sequence for prompt in prompts), cache)
+        for index, request in enumerate(requests):
+            request.computed += request.remaining
+            self._prefix_cache.insert_prompt(request.sequence, cache, index, request.computed)
+        return PrefilledSequences(tuple(request.sequence for request in requests), cache)
 
     def wait(self) -> None:
-        """Wait for everything that was started."""
-        for cache in self._under_way:
+        """Wait for everything that was launched."""
+        for cache in self._in_flight:
             mx.eval(caches.state(cache))
-        self._under_way = []
+        self._in_flight = []
 
-    def have_room(self, prompts: Sequence[PrefillRequest]) -> bool:
-        """Whether a batched cache of these prompts, with what was known of them, can be promised memory."""
+    def reserve(self, requests: Sequence[PrefillRequest]) -> bool:
+        """Reserve a batched cache of these prompts, beside their cached prefixes; return whether it fits."""
         if self._memory is None:
             return True
-        footprint = self._memory.size_model
-        longest = max(len(prompt.sequence.prefill_tokens) for prompt in prompts)
-        known = sum(footprint.nbytes(1, prompt.computed) for prompt in prompts if prompt.computed)
-        joined = footprint.nbytes(len(prompts), longest + GROWTH_STEP, longest)
-        return self._memory.grow([prompt.sequence for prompt in prompts], joined + known)
+        size_model = self._memory.size_model
+        longest = max(len(request.sequence.prefill_tokens) for request in requests)
+        cached = sum(size_model.nbytes(1, request.computed) for request in requests if request.computed)
+        batched = size_model.nbytes(len(requests), longest + GROWTH_STEP, longest)
+        return self._memory.grow([request.sequence for request in requests], batched + cached)
 
     def _launch(self, cache: Cache) -> None:
         mx.async_eval(caches.state(cache))
-        self._under_way.append(cache)
+        self._in_flight.append(cache)

@@ -1,4 +1,4 @@
-"""What need not be computed of a prompt: its beginning, if it is known or another prompt's as well."""
+"""What need not be computed of a prompt: a prefix that is cached, or that another prompt computes."""
 
 from __future__ import annotations
 
@@ -14,64 +14,63 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 class PrefixReuse:
-    """Gives prompts their caches, filled as far as somebody has computed them.
+    """Gives requests their caches, filled with the longest prefix that was computed before.
 
     Args:
         model: Whose caches they are.
-        recall: What is known of prompts.
+        prefix_cache: What was computed before.
     """
 
-    def __init__(self, model: Any, recall: PrefixCacheClient) -> None:
+    def __init__(self, model: Any, prefix_cache: PrefixCacheClient) -> None:
         self._model = model
-        self._prefix_cache = recall
-        self._sharing = PrefixSharing(recall.is_cacheable)
+        self._prefix_cache = prefix_cache
+        self._sharing = PrefixSharing(prefix_cache.is_cacheable)
 
-    def add(self, prompt: PrefillRequest, prompts: Iterable[PrefillRequest]) -> None:
-        """A prompt waits for its turn; those under way pause where they part with it, if they have to."""
-        shared = self._sharing.add(prompt.sequence) if prompt.embeddings is None else {}
-        for other in prompts:
+    def add(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
+        """Compare a new request with those under way, which get checkpoints where they diverge from it."""
+        shared = self._sharing.add(request.sequence) if request.embeddings is None else {}
+        for other in requests:
             if other.sequence in shared:
                 self._add_checkpoints(other, [shared[other.sequence]])
 
-    def match(self, prompts: Iterable[PrefillRequest]) -> None:
-        """See what need not be computed of prompts whose turn has not come."""
+    def match(self, requests: Iterable[PrefillRequest]) -> None:
+        """Match requests that have not started with the prefix cache, if it has changed."""
         version = self._prefix_cache.version
-        for prompt in prompts:
-            if prompt.cache is None and prompt.cache_version != version and prompt.embeddings is None:
-                prompt.computed, prompt.cache_version = (
-                    self._prefix_cache.match(prompt.sequence).usable,
-                    version,
-                )
+        for request in requests:
+            if request.cache is None and request.cache_version != version and request.embeddings is None:
+                request.computed = self._prefix_cache.match(request.sequence).usable
+                request.cache_version = version
 
-    def should_wait(self, prompt: PrefillRequest) -> bool:
-        """Whether a prompt that has not begun had better continue from one that is under way."""
-        return prompt.cache is None and self._sharing.should_wait(prompt.sequence, prompt.computed)
+    def should_wait(self, request: PrefillRequest) -> bool:
+        """Return whether a request that has not started had better continue from one that is under way."""
+        return request.cache is None and self._sharing.should_wait(request.sequence, request.computed)
 
-    def start(self, prompt: PrefillRequest, prompts: GenericSequence[PrefillRequest]) -> None:
-        """A prompt's turn has come, if it had not before.
+    def start(self, request: PrefillRequest, requests: GenericSequence[PrefillRequest]) -> None:
+        """Give a request its cache, if it has none.
 
         Args:
-            prompts: All that are not wholly computed.
+            requests: All that are not wholly computed.
         """
-        if prompt.cache is not None:
+        if request.cache is not None:
             return
-        if prompt.embeddings is not None:
-            prompt.cache = caches.new_cache(self._model)
-            prompt.checkpoints = (len(prompt.embeddings) - 1,)  # what a resumed row has said is tokens again
+        if request.embeddings is not None:
+            request.cache = caches.new_cache(self._model)
+            # The answer so far of a resumed sequence is tokens again.
+            request.checkpoints = (len(request.embeddings) - 1,)
             return
-        row = prompt.sequence
-        shared = self._prefix_cache.match(row).shared
-        prompt.cache, prompt.computed = self._prefix_cache.restore(row)
-        waiting = (other.sequence for other in prompts if other.cache is None and other.embeddings is None)
-        self._add_checkpoints(prompt, {shared, *self._sharing.start(row, waiting)})
-        if not row.preempted:
-            row.metrics.cached_tokens = prompt.computed
+        sequence = request.sequence
+        shared = self._prefix_cache.match(sequence).shared
+        request.cache, request.computed = self._prefix_cache.restore(sequence)
+        waiting = (other.sequence for other in requests if other.cache is None and other.embeddings is None)
+        self._add_checkpoints(request, {shared, *self._sharing.start(sequence, waiting)})
+        if not sequence.preempted:
+            sequence.metrics.cached_tokens = request.computed
 
     def remove(self, sequence: Sequence) -> None:
-        """A row's prompt is computed, or nobody wants it any more."""
+        """Remove a sequence whose prompt is computed or cancelled."""
         self._sharing.remove(sequence)
 
-    def _add_checkpoints(self, prompt: PrefillRequest, shared: Iterable[int]) -> None:
-        """Keep what a prompt under way has in common with others, if its cache cannot be cut later."""
-        more = self._prefix_cache.checkpoints(prompt.sequence, prompt.computed, shared)
-        prompt.checkpoints = tuple(sorted({*prompt.checkpoints, *more}))
+    def _add_checkpoints(self, request: PrefillRequest, shared: Iterable[int]) -> None:
+        """End chunks where a prompt diverges from others, if its cache cannot be cut later."""
+        added = self._prefix_cache.checkpoints(request.sequence, request.computed, shared)
+        request.checkpoints = tuple(sorted({*request.checkpoints, *added}))

@@ -1,4 +1,4 @@
-"""Prompts that arrive together and begin alike: one is computed first, the others continue from it."""
+"""Prompts that arrive together and have a prefix in common: one computes it, the others continue from it."""
 
 from __future__ import annotations
 
@@ -13,49 +13,50 @@ class PrefixSharing:
     """Which prompts under way others had better wait for.
 
     Args:
-        remembers: Whether what is computed of a row's prompt will be there for others.
+        is_cacheable: Whether what is computed of a sequence's prompt will be there for others.
     """
 
-    def __init__(self, remembers: Callable[[Sequence], bool]) -> None:
-        self._is_cacheable = remembers
+    def __init__(self, is_cacheable: Callable[[Sequence], bool]) -> None:
+        self._is_cacheable = is_cacheable
         self._packed: dict[Sequence, bytes] = {}
         self._shared: dict[Sequence, dict[Sequence, int]] = {}
 
-    def start(self, row: Sequence, waiting: Iterable[Sequence]) -> set[int]:
-        """A prompt is under way; returns how many tokens others begin with too."""
-        if not self._is_cacheable(row):
+    def start(self, sequence: Sequence, waiting: Iterable[Sequence]) -> set[int]:
+        """Mark a prompt as under way; return the lengths of the prefixes that waiting ones share with it."""
+        if not self._is_cacheable(sequence):
             return set()
-        self._shared[row] = {}
-        return {self._compare(row, other) for other in waiting if other is not row} - {0}
+        self._shared[sequence] = {}
+        return {self._compare(sequence, other) for other in waiting if other is not sequence} - {0}
 
-    def add(self, row: Sequence) -> dict[Sequence, int]:
-        """A prompt waits for its turn; returns how many tokens of which prompts under way it begins with."""
-        return {leader: count for leader in self._shared if (count := self._compare(leader, row))}
+    def add(self, sequence: Sequence) -> dict[Sequence, int]:
+        """Compare a waiting prompt with those under way; return how many tokens it shares with which."""
+        return {leader: count for leader in self._shared if (count := self._compare(leader, sequence))}
 
-    def remove(self, row: Sequence) -> None:
-        """A prompt is computed, or nobody wants it any more."""
-        self._shared.pop(row, None)
-        self._packed.pop(row, None)
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a prompt that is computed or cancelled."""
+        self._shared.pop(sequence, None)
+        self._packed.pop(sequence, None)
         for shared in self._shared.values():
-            shared.pop(row, None)
+            shared.pop(sequence, None)
 
-    def should_wait(self, row: Sequence, known: int) -> bool:
-        """Whether a prompt of which so many tokens are known gains by waiting for one that is under way."""
+    def should_wait(self, sequence: Sequence, cached: int) -> bool:
+        """Return whether a prompt of which so many tokens are cached gains by waiting for one under way."""
         return any(
-            row in shared and shared[row] - known >= MIN_TOKENS_RUNNING for shared in self._shared.values()
+            sequence in shared and shared[sequence] - cached >= MIN_TOKENS_RUNNING
+            for shared in self._shared.values()
         )
 
-    def _compare(self, leader: Sequence, row: Sequence) -> int:
-        if row.key != leader.key or not self._is_cacheable(row):
+    def _compare(self, leader: Sequence, sequence: Sequence) -> int:
+        if sequence.key != leader.key or not self._is_cacheable(sequence):
             return 0
-        # The last token is never shared: it is each row's own first step.
-        count = common_length(self._bytes(leader), self._bytes(row)) // 4
+        # The last token is never shared: it is each sequence's own first step.
+        count = common_length(self._bytes(leader), self._bytes(sequence)) // 4
         if count >= MIN_TOKENS_RUNNING:
-            self._shared[leader][row] = count
+            self._shared[leader][sequence] = count
             return count
         return 0
 
-    def _bytes(self, row: Sequence) -> bytes:
-        if row not in self._packed:
-            self._packed[row] = pack(row.prefill_tokens[:-1])
-        return self._packed[row]
+    def _bytes(self, sequence: Sequence) -> bytes:
+        if sequence not in self._packed:
+            self._packed[sequence] = pack(sequence.prefill_tokens[:-1])
+        return self._packed[sequence]

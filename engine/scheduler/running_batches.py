@@ -1,4 +1,4 @@
-"""The rows that decode, in the groups in which they do, and what those cost."""
+"""The batches that decode: which sequences they hold, and what their steps cost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _STEPS_PER_REARRANGEMENT = 32
 
 
 class RunningBatches:
-    """Puts rows into groups of similar length, moves them when that is cheaper, and times the steps.
+    """Puts sequences of similar length into one batch, moves them when that is cheaper, and times the steps.
 
     Args:
         costs: Learns what steps cost.
         memory: What the caches may take.
-        speculation: Drafts tokens for a row that is alone.
+        speculation: Drafts tokens for a sequence that is alone.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class RunningBatches:
 
     @property
     def shapes(self) -> list[Shape]:
-        """Of the groups that will be launched next."""
-        return [group.shape for group in self._batches if group.active]
+        """Of the batches that will be launched next."""
+        return [batch.shape for batch in self._batches if batch.active]
 
     @property
     def lookahead(self) -> int:
@@ -86,79 +86,88 @@ class RunningBatches:
         """What the copies for the last step delayed it by."""
         return self._costs.copy_ms(self._copied)
 
-    def add(self, ready: Iterable[PrefilledSequences]) -> None:
-        """Put rows whose prompts are done into the groups where they fit, one join per group."""
-        groups = [group for group in self._batches if group.active and group.batchable]
-        shapes = [group.shape for group in groups]
-        arrivals: list[list[PrefilledSequences]] = [[] for _ in groups]
-        for joining in ready:
-            shape = (len(joining.sequences), max(row.length for row in joining.sequences))
+    def add(self, arrivals: Iterable[PrefilledSequences]) -> None:
+        """Add prefilled sequences to the batches where they fit, with one copy per batch."""
+        batches = [batch for batch in self._batches if batch.active and batch.batchable]
+        shapes = [batch.shape for batch in batches]
+        per_batch: list[list[PrefilledSequences]] = [[] for _ in batches]
+        for prefilled in arrivals:
+            shape = (len(prefilled.sequences), max(sequence.length for sequence in prefilled.sequences))
             index = self._policy.place(shapes, shape, self._costs.padding_per_pass)
-            if index is not None and joining.batchable:
-                arrivals[index].append(joining)
+            if index is not None and prefilled.batchable:
+                per_batch[index].append(prefilled)
                 shapes[index] = (shapes[index][0] + shape[0], max(shapes[index][1], shape[1]))
                 continue
-            group = Batch(self._model, joining)
-            self._batches.append(group)
-            if group.batchable:
-                groups.append(group)
+            batch = Batch(self._model, prefilled)
+            self._batches.append(batch)
+            if batch.batchable:
+                batches.append(batch)
                 shapes.append(shape)
-                arrivals.append([])
-        for group, joinings in zip(groups, arrivals, strict=True):
-            if joinings:
-                self._merge(group, joinings)
+                per_batch.append([])
+        for batch, added in zip(batches, per_batch, strict=True):
+            if added:
+                self._add_to(batch, added)
 
     def maybe_rearrange(self) -> None:
-        """Move rows to where they cost less, now and then, and cut out those that have left."""
+        """Move sequences to where they cost less, now and then, and compact batches."""
         self._steps += 1
         if self._steps % _STEPS_PER_REARRANGEMENT == 0:
             self._rearrange()
-        for group in self._batches:
-            group.maybe_compact(self._memory.reserve_temporary)
+        for batch in self._batches:
+            batch.maybe_compact(self._memory.reserve_temporary)
 
     def record_memory(self) -> None:
-        """Tell the account what the caches take."""
+        """Charge the account with what the caches take."""
         nbytes = self._draft_bytes
-        largest = 0
-        for group in self._batches:
-            extent = group.cache_usage(self._memory.size_model)
-            nbytes += extent.nbytes
-            largest = max(largest, extent.largest_layer)
-        self._memory.record_usage(nbytes, largest)
+        largest_layer = 0
+        for batch in self._batches:
+            usage = batch.cache_usage(self._memory.size_model)
+            nbytes += usage.nbytes
+            largest_layer = max(largest_layer, usage.largest_layer)
+        self._memory.record_usage(nbytes, largest_layer)
 
     def growing(self) -> list[Batch]:
-        """Groups whose caches the next step makes larger."""
+        """Return the batches whose caches the next step makes larger."""
         return [
-            group for group in self._batches if group.grows_next_step(self._memory.size_model, self.lookahead)
+            batch for batch in self._batches if batch.grows_next_step(self._memory.size_model, self.lookahead)
         ]
 
     def release_drafts(self) -> bool:
-        """Free the caches of a model that drafts, for the sake of memory; whether there were any."""
+        """Release the caches of a model that drafts; return whether there were any."""
         if self._speculation is None or not self._draft_bytes:
             return False
         self._speculation.reset()
         self.record_memory()
         return True
 
+    def release_copies(self) -> bool:
+        """Wait for this step's copies, so that what they were made from is freed; return whether any were."""
+        if not self._memory.temporary_bytes:
+            return False
+        for batch in self._batches:
+            batch.evaluate_cache()
+        self.record_memory()
+        return True
+
     def compact(self) -> bool:
-        """Cut out rows that have left, for the sake of memory; whether that was possible."""
-        for group in self._batches:
-            if 0 < group.active < len(group.sequences) and self._memory.reserve_temporary(
+        """Compact a batch to free memory; return whether that was possible."""
+        for batch in self._batches:
+            if 0 < batch.active < len(batch.sequences) and self._memory.reserve_temporary(
                 self._memory.headroom
             ):
-                group.compact(layerwise=True)
+                batch.compact(layerwise=True)
                 self.record_memory()
                 return True
         return False
 
-    def preempt(self, row: Sequence) -> bool:
-        """Forget a row that will begin anew; whether it was here."""
-        found = any(group.preempt(row) for group in self._batches)
+    def preempt(self, sequence: Sequence) -> bool:
+        """Remove a sequence that will be computed anew; return whether it was here."""
+        found = any(batch.preempt(sequence) for batch in self._batches)
         self.remove_finished()
         return found
 
     def launch(self, alone: bool = False) -> None:
-        """Start the forward pass of every group.
+        """Launch the forward pass of every batch.
 
         Args:
             alone: Nothing else is computed beside.
@@ -167,60 +176,62 @@ class RunningBatches:
         if speculation is not None and not (alone and self._is_single_sequence):
             speculation.pause()
             speculation = None
-        for group in self._batches:
-            group.launch(speculation)
-        self._copied = sum(group.take_copied_bytes() for group in self._batches)
-        verifies = any(group.is_verifying for group in self._batches)
+        for batch in self._batches:
+            batch.launch(speculation)
+        self._copied = sum(batch.take_copied_bytes() for batch in self._batches)
+        verifies = any(batch.is_verifying for batch in self._batches)
         self._timer.on_launched([] if verifies else self.shapes, self._copied)
 
     def on_tokens_read(self) -> None:
-        """Call when the tokens of the last step have arrived."""
+        """Record that the tokens of the last step have arrived."""
         self._timer.on_tokens_read()
 
     def remove_finished(self) -> None:
-        """Forget the groups in which nothing is left to compute or to read."""
-        self._batches = [group for group in self._batches if not group.is_done]
+        """Remove the batches in which nothing is left to compute or to read."""
+        self._batches = [batch for batch in self._batches if not batch.is_done]
         if not self._batches and self._speculation is not None:
             self._speculation.reset()
 
-    def on_prefill_launched(self, pieces: GenericSequence[PrefillChunk]) -> None:
-        """Tell what prefill was launched behind the step."""
-        self._timer.on_prefill_launched(pieces)
+    def on_prefill_launched(self, chunks: GenericSequence[PrefillChunk]) -> None:
+        """Record what prefill was launched behind the step."""
+        self._timer.on_prefill_launched(chunks)
 
     def close(self) -> None:
-        """Forget all rows, and the model."""
+        """Release all batches, and the model."""
         self._batches.clear()
         self._model = None
         self._speculation = None
 
     def _rearrange(self) -> None:
-        """Move rows where the costs say that they had better be."""
-        groups = [group for group in self._batches if group.active and group.batchable]
+        """Split a batch, or merge two, where that makes steps cheaper."""
+        batches = [batch for batch in self._batches if batch.active and batch.batchable]
         per_pass = self._costs.padding_per_pass
-        for group in groups:
-            lengths = [row.length for row in group.sequences if row is not None]
+        for batch in batches:
+            lengths = [sequence.length for sequence in batch.sequences if sequence is not None]
             longest = self._policy.split(lengths, per_pass)
-            if longest is not None and self._memory.reserve_temporary(2 * group.nbytes):
-                self._batches.append(group.split(longest))
+            if longest is not None and self._memory.reserve_temporary(2 * batch.nbytes):
+                self._batches.append(batch.split(longest))
                 return
-        pair = self._policy.merge([group.shape for group in groups], per_pass)
+        pair = self._policy.merge([batch.shape for batch in batches], per_pass)
         if pair is not None:
-            one, other = (groups[index] for index in pair)
+            one, other = (batches[index] for index in pair)
             rows, length = one.active + other.active, max(one.length, other.length)
             if self._memory.reserve_temporary(2 * self._memory.size_model.nbytes(rows, length + GROWTH_STEP)):
                 one.merge(other)
 
-    def _merge(self, group: Batch, joinings: list[PrefilledSequences]) -> None:
-        """Put rows into a group if there is memory for the copy; else they decode beside it."""
+    def _add_to(self, batch: Batch, arrivals: list[PrefilledSequences]) -> None:
+        """Add sequences to a batch if there is memory for the copy; else they decode beside it."""
         memory = self._memory
-        rows = group.active + sum(len(joining.sequences) for joining in joinings)
-        longest = max(group.length, *(row.length for joining in joinings for row in joining.sequences))
-        joined = memory.size_model.nbytes(rows, longest + GROWTH_STEP)
-        if memory.reserve_temporary(2 * joined):
-            group.add(joinings)
+        rows = batch.active + sum(len(prefilled.sequences) for prefilled in arrivals)
+        longest = max(
+            batch.length, *(sequence.length for prefilled in arrivals for sequence in prefilled.sequences)
+        )
+        merged = memory.size_model.nbytes(rows, longest + GROWTH_STEP)
+        if memory.reserve_temporary(2 * merged):
+            batch.add(arrivals)
             return
-        held = group.nbytes + sum(caches.size_in_bytes(joining.cache) for joining in joinings)
-        if memory.reserve_temporary(max(0, joined - held) + memory.headroom_for(joined)):
-            group.add(joinings, layerwise=True)
+        current = batch.nbytes + sum(caches.size_in_bytes(prefilled.cache) for prefilled in arrivals)
+        if memory.reserve_temporary(max(0, merged - current) + memory.headroom_for(merged)):
+            batch.add(arrivals, layerwise=True)
             return
-        self._batches += [Batch(self._model, joining) for joining in joinings]
+        self._batches += [Batch(self._model, prefilled) for prefilled in arrivals]

@@ -1,70 +1,74 @@
-"""What the steps and slices of the running rows took, by when their tokens arrived."""
+"""What decode steps and prefill chunks took, by when the tokens of the running sequences arrived."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
 
 
 class StepTimer:
-    """Tells which work lay between two tokens of the running rows.
+    """Tells which work lay between two tokens of the running sequences.
 
-    The tokens of a step are read after the next one was launched, so the slice before the last step lies
-    between two reads. But launching can block when much is under way, and then it is the slice behind that
+    The tokens of a step are read after the next one was launched, so the chunk before the last step lies
+    between two reads. But launching can block when much is under way, and then it is the chunk behind that
     step. Where the two differ in kind, both intervals together are looked at, or none.
+
+    Args:
+        clock: Seconds, from any origin.
     """
 
-    def __init__(self, costs: StepCosts) -> None:
+    def __init__(self, costs: StepCosts, clock: Callable[[], float] = time.perf_counter) -> None:
         self._costs = costs
+        self._clock = clock
         self._read_at: float | None = None
         self._launched: tuple[list[Shape], int] = ([], 0)
         self._running: tuple[list[Shape], int] = ([], 0)
         self._before: list[PrefillChunk] = []
         self._behind: list[PrefillChunk] = []
-        self._rise: float | None = None
-        self._delay: float | None = None
+        self._before_chunk_ms: float | None = None
+        self._delay_ms: float | None = None
 
     def on_launched(self, shapes: list[Shape], copied: int) -> None:
-        """A step began, for which so many bytes were copied; no shapes if what it takes says nothing."""
+        """Record a launched step, for which so many bytes were copied; no shapes if it is not to be timed."""
         self._running, self._launched = self._launched, (shapes, copied)
 
     def on_tokens_read(self) -> None:
-        """The tokens of the step before are here."""
-        now = time.perf_counter()
+        """Record that the tokens of the step before have arrived."""
+        now = self._clock()
         shapes, copied = self._running
         copying = self._launched[1]
         if self._read_at is None or not shapes:
-            self._rise = self._delay = None
+            self._before_chunk_ms = self._delay_ms = None
         elif copied or copying:
-            self._rise = None
+            self._before_chunk_ms = None
             self._observe_copy(shapes, (now - self._read_at) * 1e3, copied, copying)
         else:
             self._observe(shapes, (now - self._read_at) * 1e3)
         self._read_at = now if shapes else None
 
-    def on_prefill_launched(self, pieces: Sequence[PrefillChunk]) -> None:
-        """A slice, or none, was launched behind the step."""
-        self._before, self._behind = self._behind, list(pieces)
+    def on_prefill_launched(self, chunks: Sequence[PrefillChunk]) -> None:
+        """Record that a chunk, or none, was launched behind the step."""
+        self._before, self._behind = self._behind, list(chunks)
 
     def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
-        """A copy lies in the interval in which its step was launched or in the next: both are looked at."""
-        slices = self._costs.prefill_ms([*self._before, *self._behind]) / 2
-        delay = milliseconds - self._costs.decode_ms(shapes) - slices
-        if copied and not copying and self._delay is not None:
-            self._costs.observe_copy(copied, self._delay + delay)
-        self._delay = delay if copying and not copied else None
+        """Time a copy: it lies in the interval in which its step was launched or in the next."""
+        prefill = self._costs.prefill_ms([*self._before, *self._behind]) / 2
+        delay = milliseconds - self._costs.decode_ms(shapes) - prefill
+        if copied and not copying and self._delay_ms is not None:
+            self._costs.observe_copy(copied, self._delay_ms + delay)
+        self._delay_ms = delay if copying and not copied else None
 
     def _observe(self, shapes: list[Shape], milliseconds: float) -> None:
         both = [*self._before, *self._behind]
-        rise, self._rise = self._rise, None
+        earlier, self._before_chunk_ms = self._before_chunk_ms, None
         if not both:
             self._costs.observe(shapes, [], milliseconds)
         elif self._before and self._behind:
             self._costs.observe([*shapes, *shapes], both, 2 * milliseconds)
         elif self._behind:
-            self._rise = milliseconds
-        elif rise is not None:
-            self._costs.observe([*shapes, *shapes], both, rise + milliseconds)
+            self._before_chunk_ms = milliseconds
+        elif earlier is not None:
+            self._costs.observe([*shapes, *shapes], both, earlier + milliseconds)

@@ -14,12 +14,12 @@ from greenroom.engine.sequences.sequence import Sequence
 
 @attrs.define(eq=False)
 class QueueEntry:
-    """A row's place, while it waits and while it computes.
+    """A sequence's place, while it waits and while it is computed.
 
     Args:
         embeddings: Of its prompt, if it does not consist of tokens alone.
-        tokens: Those for which room is reserved while it computes, in each of its choices' caches.
-        choices: How many rows begin with it.
+        tokens: Those for which memory is reserved while it is computed, in each of its choices' caches.
+        choices: How many sequences start with it.
     """
 
     sequence: Sequence
@@ -31,10 +31,10 @@ class QueueEntry:
 
 
 class WaitingQueue:
-    """Who was stopped goes on first, the oldest before all; then clients and conversations take turns.
+    """Preempted sequences resume first, the oldest before all; then clients and conversations take turns.
 
-    Whoever is first keeps that place until there is room, however large the room has to be: smaller
-    requests do not slip past for ever.
+    Whatever is first stays first until there is memory for it, however much it needs: smaller requests do not
+    overtake it for ever.
     """
 
     def __init__(self) -> None:
@@ -46,10 +46,10 @@ class WaitingQueue:
         return len(self._preempted) + len(self._new)
 
     def add(self, entry: QueueEntry) -> None:
-        """Let a request wait."""
+        """Add a request, or a sequence that was preempted."""
         if entry.sequence.preempted:
             self._preempted.append(entry)
-            self._preempted.sort(key=lambda stopped: stopped.sequence.serial)
+            self._preempted.sort(key=lambda preempted: preempted.sequence.serial)
         else:
             self._new.append(entry)
 
@@ -57,11 +57,10 @@ class WaitingQueue:
         return chain(self._preempted, self._new)
 
     def peek(self, *, fair: bool = True) -> QueueEntry | None:
-        """Whose turn it is.
+        """Return the entry that is next.
 
         Args:
-            fairly: Have clients take turns; else who came first is first, which matters not if there is room
-                for all.
+            fair: Have clients take turns; else the oldest is next, which is as good if all fit.
         """
         if self._preempted:
             return self._preempted[0]
@@ -70,13 +69,13 @@ class WaitingQueue:
         if not fair:
             return self._new[0]
         waiting = [
-            WaitingPrompt(seat.client, seat.conversation, len(seat.sequence.prefill_tokens))
-            for seat in self._new
+            WaitingPrompt(entry.client, entry.conversation, len(entry.sequence.prefill_tokens))
+            for entry in self._new
         ]
         return self._new[self._fair_queue.choose(waiting)]
 
     def pop(self, entry: QueueEntry) -> None:
-        """The first one gets its room."""
+        """Remove an entry that is admitted."""
         if entry in self._preempted:
             self._preempted.remove(entry)
             return
@@ -84,6 +83,6 @@ class WaitingQueue:
         self._fair_queue.charge([entry.client], entry.tokens * entry.choices)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a row, if it is here."""
-        self._preempted = [seat for seat in self._preempted if seat.sequence is not sequence]
-        self._new = [seat for seat in self._new if seat.sequence is not sequence]
+        """Remove a sequence, if it is here."""
+        self._preempted = [entry for entry in self._preempted if entry.sequence is not sequence]
+        self._new = [entry for entry in self._new if entry.sequence is not sequence]

@@ -1,4 +1,4 @@
-"""Prompts that arrive together at an idle engine: all are computed before their rows decode."""
+"""Prompts that arrive together at an idle engine: each decodes as soon as it is done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.schemas.events import Finished
 from greenroom.tests.support.text_engines import Driver, expected
 
 TinyModel = Callable[..., Path]
@@ -18,22 +17,22 @@ LONG = tuple(index % 1900 + 5 for index in range(3000))
 TOKENS = 6
 
 
-def policy(burst_ms: float) -> PrefillPolicy:
-    """One of these prompts in a slice and one slice a step, whatever they cost."""
-    return PrefillPolicy(batching_window_ms=burst_ms, idle_ms=1e-3, min_chunk=45)
+def policy(batching_window_ms: float) -> PrefillPolicy:
+    """One of these prompts in a chunk and one chunk a step, whatever they cost, but for the window."""
+    return PrefillPolicy(max_stall=1e-9, idle_ms=1e-3, batching_window_ms=batching_window_ms, min_chunk=45)
 
 
-def ends(driver: Driver) -> list[int]:
-    """The step after which each request was finished, in the order in which they were submitted."""
-    ended: dict[str, int] = {}
+def first_tokens(driver: Driver) -> list[int]:
+    """Run to the end; return the step after which each request had a token, in order of submission."""
+    first: dict[int, int] = {}
     step = 0
     while driver.engine.has_work:
         driver.step()
         step += 1
-        for request_id, events in driver.events.items():
-            if events and isinstance(events[-1], Finished):
-                ended.setdefault(request_id, step)
-    return [ended[str(number)] for number in range(len(ended))]
+        for index, tokens in enumerate(driver.tokens):
+            if tokens:
+                first.setdefault(index, step)
+    return [first[index] for index in range(len(first))]
 
 
 def submit(driver: Driver, prompts: Sequence[Sequence[int]]) -> None:
@@ -42,38 +41,44 @@ def submit(driver: Driver, prompts: Sequence[Sequence[int]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", "lfm2"])
-def test_a_burst_decodes_together(tiny_model: TinyModel, kind: str) -> None:
+def test_a_first_token_goes_out_when_its_prompt_is_done(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
-    driver = Driver(folder, policy(math.inf))
+    driver = Driver(folder, policy(0))
     submit(driver, BURST)
-    assert len(set(ends(driver))) == 1
+    first = first_tokens(driver)
+    assert first == list(range(first[0], first[0] + len(BURST)))
     assert driver.tokens == [expected(folder, prompt, TOKENS) for prompt in BURST]
 
 
-def test_who_comes_while_the_first_of_a_burst_is_computed_belongs_to_it(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), policy(math.inf))
-    submit(driver, BURST[:1])
-    driver.step()
-    submit(driver, BURST[1:])
-    assert len(set(ends(driver))) == 1
-
-
-def test_no_row_waits_for_others_beyond_what_is_allowed(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), policy(0))
-    submit(driver, BURST)
-    assert len(set(ends(driver))) > 1
-
-
-def test_a_long_prompt_is_not_waited_for(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), policy(math.inf))
-    submit(driver, [*BURST, LONG])
-    *short, long = ends(driver)
-    assert max(short) < long
-
-
-def test_who_is_cancelled_while_it_waits_for_its_burst_leaves_the_others_alone(tiny_model: TinyModel) -> None:
+def test_the_rest_of_a_burst_is_computed_in_the_window(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, policy(math.inf))
+    submit(driver, BURST)
+    first = first_tokens(driver)
+    assert first == [first[0], *[first[0] + 1] * (len(BURST) - 1)]
+    assert driver.tokens == [expected(folder, prompt, TOKENS) for prompt in BURST]
+
+
+def test_prompts_that_come_later_do_not_belong_to_the_burst(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"), policy(math.inf))
+    submit(driver, BURST[:2])
+    for _ in range(2):
+        driver.step()
+    submit(driver, BURST[2:])
+    later = first_tokens(driver)[2:]
+    assert later == list(range(later[0], later[0] + len(later)))
+
+
+def test_a_long_prompt_does_not_belong_to_the_burst(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"), policy(math.inf))
+    submit(driver, [*BURST, LONG])
+    *short, long = first_tokens(driver)
+    assert long > max(short) + TOKENS
+
+
+def test_cancelling_within_a_burst_leaves_the_others_alone(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder, policy(0))
     submit(driver, BURST)
     for _ in range(3):
         driver.step()
@@ -81,4 +86,11 @@ def test_who_is_cancelled_while_it_waits_for_its_burst_leaves_the_others_alone(t
     driver.engine.cancel("7")
     driver.run()
     assert driver.tokens[1:7] == [expected(folder, prompt, TOKENS) for prompt in BURST[1:7]]
-    assert driver.tokens[0] == driver.tokens[7] == []
+    assert len(driver.tokens[0]) < TOKENS
+    assert driver.tokens[7] == []
+
+
+def test_a_window_is_150_ms_and_only_for_those_who_came_together() -> None:
+    policy = PrefillPolicy()
+    assert policy.budget(1.0, waiting=30, window=True) == 150
+    assert policy.budget(1.0, waiting=30) < 150
