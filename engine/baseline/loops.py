@@ -21,7 +21,7 @@ Prompts = Sequence[Sequence[int]]
 
 
 def load_model(folder: Path) -> Any:
-    """A model as the loops take it."""
+    """Return a model as the loops take it."""
     from greenroom.engine.loading.load_model import load_model
     from greenroom.schemas.settings import Settings
 
@@ -51,15 +51,15 @@ def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[
         mx.eval(caches.state(cache))
     inputs = mx.array([prompt[-1] for prompt in prompts])
     steps: list[Any] = []
-    under_way: mx.array | None = None
+    in_flight: mx.array | None = None
     for _ in range(max(tokens)):
         inputs = mx.argmax(model(inputs[:, None], cache=cache)[:, -1, :], axis=-1)
         mx.async_eval(inputs)
-        if under_way is not None:
-            steps.append(under_way.tolist())
-        under_way = inputs
-    if under_way is not None:
-        steps.append(under_way.tolist())
+        if in_flight is not None:
+            steps.append(in_flight.tolist())
+        in_flight = inputs
+    if in_flight is not None:
+        steps.append(in_flight.tolist())
     return [[step[row] for step in steps[:count]] for row, count in enumerate(tokens)]
 
 
@@ -93,17 +93,17 @@ def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[li
 
 
 def bare_continuation(
-    model: Any, known: Sequence[int], prompt: Sequence[int]
+    model: Any, prefix: Sequence[int], prompt: Sequence[int]
 ) -> tuple[int, Callable[[], list[list[int]]]]:
-    """mlx-lm's own prefill of what a prompt adds to one that is known; computes the known part now.
+    """Compute what a prompt shares with an earlier one now; the rest is for mlx-lm's own prefill.
 
     Returns:
         How many tokens are left, and what computes them up to the first token of the answer.
     """
     from mlx_lm.generate import generate_step
 
-    pairs = enumerate(zip(known, prompt[:-1], strict=False))
-    shared = next((at for at, (one, other) in pairs if one != other), min(len(known), len(prompt) - 1))
+    pairs = enumerate(zip(prefix, prompt[:-1], strict=False))
+    shared = next((at for at, (one, other) in pairs if one != other), min(len(prefix), len(prompt) - 1))
     cache = caches.new_cache(model)
 
     def prefill(tokens: Sequence[int]) -> list[list[int]]:
@@ -122,7 +122,7 @@ def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> lis
     """Our loop with all its host work, greedy, on an engine that is idle; a range as long as each answer."""
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
-        request = InferenceRequest(str(index), ModelKey("yardstick"), RawInput(tuple(prompt)))
+        request = InferenceRequest(str(index), ModelKey("baseline"), RawInput(tuple(prompt)))
         engine.submit(request, PreparedInput(tuple(prompt), frozenset(), count, greedy))
     answers = [range(0)] * len(prompts)
     while engine.has_work:

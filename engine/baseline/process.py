@@ -52,22 +52,22 @@ class Baseline:
 
     def run(self, order: dict[str, Any]) -> dict[str, float]:
         """Carry out one order; times are in seconds."""
-        from greenroom.engine.baseline import loops as yardstick
+        from greenroom.engine.baseline import loops
 
-        loops: dict[str, Callable[..., Sequence[Sequence[int]]]] = {
-            "batch_generator": partial(yardstick.batch_generator, self._model),
-            "bare_loop": partial(yardstick.bare_loop, self._model),
-            "bare_prefill": partial(yardstick.bare_prefill, self._model),
-            "own_loop": partial(yardstick.own_loop, self._engine),
+        known_loops: dict[str, Callable[..., Sequence[Sequence[int]]]] = {
+            "batch_generator": partial(loops.batch_generator, self._model),
+            "bare_loop": partial(loops.bare_loop, self._model),
+            "bare_prefill": partial(loops.bare_prefill, self._model),
+            "own_loop": partial(loops.own_loop, self._engine),
         }
         prompts = [self._tokens(messages) for messages in order["prompts"]]
         run: Callable[[], Sequence[Sequence[int]]]
         if order["loop"] == "bare_continuation":
-            known, prompt = prompts
-            computed, run = yardstick.bare_continuation(self._model, known, prompt)
+            prefix, prompt = prompts
+            computed, run = loops.bare_continuation(self._model, prefix, prompt)
         else:
             computed = sum(len(prompt) for prompt in prompts)
-            run = partial(loops[order["loop"]], prompts, order["tokens"])
+            run = partial(known_loops[order["loop"]], prompts, order["tokens"])
         began, cpu = time.perf_counter(), time.process_time()
         generated = run()
         return {
@@ -81,7 +81,7 @@ class Baseline:
         conversation = tuple(
             Message(cast(Role, message["role"]), (TextPart(message["content"]),)) for message in messages
         )
-        request = InferenceRequest("yardstick", ModelKey("default"), ChatInput(conversation))
+        request = InferenceRequest("baseline", ModelKey("default"), ChatInput(conversation))
         return list(self._adapter.prepare_input(request).tokens)
 
 
@@ -89,9 +89,9 @@ def main() -> None:
     """Answer orders until stdin ends."""
     results = _keep_for_results()
     try:
-        yardstick = Baseline(sys.argv[1])
+        baseline = Baseline(sys.argv[1])
         for line in sys.stdin:
-            _answer(results, yardstick.run(json.loads(line)))
+            _answer(results, baseline.run(json.loads(line)))
     except ProblemError as problem:
         _answer(results, {"error": problem.problem.detail})
 

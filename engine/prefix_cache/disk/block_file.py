@@ -46,7 +46,10 @@ def write_block(path: Path, block: CacheBlock, fingerprint: str, tensors: HostTe
         "tokens": block.tokens.hex(),
         "dtypes": " ".join(_NOTHING if tensor is None else tensor.dtype for tensor in tensors),
     }
-    metadata["checksum"] = _checksum(metadata, arrays)
+    check = _checksum_of(metadata)
+    for array in arrays.values():
+        check = _add(check, array)
+    metadata["checksum"] = str(check)
     try:
         save_file(arrays, path, metadata)
     except SafetensorError as error:  # what else than the disk could refuse
@@ -69,19 +72,22 @@ def read_tensors(path: Path, fingerprint: str) -> HostTensors:
         BadFileError: It cannot be used.
         OSError: It cannot be read.
     """
+    found: list[HostTensor | None] = []
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata()
             _block_of(metadata, path.name, fingerprint)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except SafetensorError as error:
+            expected = metadata.pop("checksum", None)
+            check = _checksum_of(metadata)
+            for index, dtype in enumerate(metadata["dtypes"].split()):
+                words = None if dtype == _NOTHING else file.get_tensor(str(index))
+                found.append(None if words is None else HostTensor(dtype, words))
+                check = check if words is None else _add(check, words)
+    except (SafetensorError, KeyError) as error:
         raise BadFileError("it is cut off, or no file of ours") from error
-    if metadata.pop("checksum", None) != _checksum(metadata, arrays):
+    if expected != str(check):
         raise BadFileError("its content has changed")
-    return tuple(
-        None if dtype == _NOTHING else HostTensor(dtype, arrays[str(index)])
-        for index, dtype in enumerate(metadata["dtypes"].split())
-    )
+    return tuple(found)
 
 
 def _block_of(metadata: dict[str, str] | None, name: str, fingerprint: str) -> CacheBlock:
@@ -98,17 +104,18 @@ def _block_of(metadata: dict[str, str] | None, name: str, fingerprint: str) -> C
     return block
 
 
-def _checksum(metadata: dict[str, str], arrays: dict[str, Any]) -> str:
-    """Return a sum of everything in its order, at the speed of memory, which CRC-32 alone has not.
+def _checksum_of(metadata: dict[str, str]) -> int:
+    return zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+
+
+def _add(check: int, array: Any) -> int:
+    """Return a checksum with an array added, in order, at the speed of memory, which CRC-32 alone has not.
 
     Pages become weighted sums of their 64-bit words, modulo 2**64; CRC-32 is of those.
     """
-    shapes = {name: (array.dtype.str, array.shape) for name, array in arrays.items()}
-    check = zlib.crc32(json.dumps([metadata, shapes], sort_keys=True).encode())
-    for name in sorted(arrays):
-        data = arrays[name].reshape(-1).view(np.uint8)
-        whole = len(data) // _PAGE * _PAGE
-        pages = data[:whole].view(np.uint64).reshape(-1, _PAGE // 8)
-        check = zlib.crc32(np.einsum("ij,j->i", pages, _WEIGHTS), check)
-        check = zlib.crc32(data[whole:], check)
-    return f"{check:08x}"
+    data = array.reshape(-1).view(np.uint8)
+    whole = len(data) // _PAGE * _PAGE
+    pages = data[:whole].view(np.uint64).reshape(-1, _PAGE // 8)
+    check = zlib.crc32(f"{array.dtype.str} {array.shape}".encode(), check)
+    check = zlib.crc32(np.einsum("ij,j->i", pages, _WEIGHTS), check)
+    return zlib.crc32(data[whole:], check)
