@@ -23,7 +23,7 @@ log = structlog.get_logger()
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that computes gives the GIL to one that waits: a model's worker needs it
 often and briefly."""
-_SILENCE = 120.0
+_HANG_TIMEOUT = 120.0
 
 
 class System:
@@ -77,7 +77,7 @@ class System:
 
 @asynccontextmanager
 async def open_system(
-    settings: Settings, *, engines: Engines | None = None, silence: float = _SILENCE
+    settings: Settings, *, engines: Engines | None = None, hang_timeout: float = _HANG_TIMEOUT
 ) -> AsyncIterator[System]:
     """Run the actors in a nursery of one's own, with or without a server.
 
@@ -87,10 +87,10 @@ async def open_system(
 
     Args:
         engines: How models are found and loaded; other than the default only in tests of failures.
-        silence: Seconds without a sign of life after which a working thread counts as hung.
+        hang_timeout: Seconds without a sign of life after which a working thread counts as hung.
     """
     workers = Workers()
-    pool = Pool(settings, workers, engines or Engines(settings), silence)
+    pool = Pool(settings, workers, engines or Engines(settings), hang_timeout)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")

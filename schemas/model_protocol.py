@@ -3,8 +3,11 @@
 Every message, and every event that answers it, is frozen plain data that could be serialized: a model on
 another machine, or in a cloud, is an actor that understands `ModelMessage` and sends it on. Answers travel on
 the reply that accompanies a message (`greenroom.actors.core.ref`); messages with the same reply belong to one
-request, and its closing is the only way to cancel. Nothing here depends on the kind of the model: what it is
-asked stands in `RequestInput`, what it answers in `InferenceEvent`, what it counts in `Usage`.
+request, and its closing is the only way to cancel. Only what the pool hands out itself, a ref and a lease
+(`greenroom.actors.pool.lease`), are handles of its own process.
+
+Nothing here depends on the kind of the model: what it is asked stands in `RequestInput`, what it answers in
+`InferenceEvent`, what it counts in `Usage`.
 """
 
 from __future__ import annotations

@@ -26,21 +26,21 @@ class EngineWorker:
     """At most one worker at a time; the actor is told on `control` what it does, and when it has ended.
 
     Args:
-        silence: Seconds without a sign of life after which the worker counts as hung.
+        hang_timeout: Seconds without a sign of life after which the worker counts as hung.
 
     Attributes:
         hung: The worker is quarantined; it may still end.
     """
 
     def __init__(
-        self, key: ModelKey, engines: Engines, workers: Workers, control: Control[Any], silence: float
+        self, key: ModelKey, engines: Engines, workers: Workers, control: Control[Any], hang_timeout: float
     ) -> None:
         self.hung = False
         self._key = key
         self._engines = engines
         self._workers = workers
         self._control = control
-        self._silence = silence
+        self._hang_timeout = hang_timeout
         self._loop: ModelLoop | None = None
         self._worker: Worker | None = None
 
@@ -70,7 +70,7 @@ class EngineWorker:
         """Give a silent worker up; return whether it was still the one that is lent."""
         if self._loop is not stalled.loop or self._worker is None:
             return False
-        log.error("worker hangs", worker=self._worker.name, silent_seconds=self._silence)
+        log.error("worker hangs", worker=self._worker.name, silent_seconds=self._hang_timeout)
         self._workers.quarantine(self._worker)
         self._loop.abandon()
         self.hung = True
@@ -85,8 +85,8 @@ class EngineWorker:
     async def _watch(self, loop: ModelLoop) -> None:
         """Report a worker that is busy and gives no sign of life, once."""
         while not loop.ended:
-            await trio.sleep(self._silence / 4)
+            await trio.sleep(self._hang_timeout / 4)
             since = loop.busy_since
-            if since is not None and time.monotonic() - since > self._silence:
+            if since is not None and time.monotonic() - since > self._hang_timeout:
                 self._control.send(WorkerStalled(loop))
                 return

@@ -50,7 +50,7 @@ class Model:
 
     Args:
         report: Takes reports; must not block.
-        silence: Seconds without a sign of life after which the worker counts as hung.
+        hang_timeout: Seconds without a sign of life after which the worker counts as hung.
         state: Where the model stood when its last actor stopped.
     """
 
@@ -61,7 +61,7 @@ class Model:
         workers: Workers,
         report: Callable[[ModelReport], None],
         *,
-        silence: float,
+        hang_timeout: float,
         state: ModelState = ModelState.IDLE,
     ) -> None:
         self.key = key
@@ -75,7 +75,7 @@ class Model:
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
         self._tokenizer_loop = TokenizerLoop(key, engines, self._control.send_from_thread)
-        self._worker = EngineWorker(key, engines, workers, self._control, silence)
+        self._worker = EngineWorker(key, engines, workers, self._control, hang_timeout)
         self._requests = ModelRequests(
             self._tokenizer_loop.put, self._worker.put, self._control.send, self._log
         )

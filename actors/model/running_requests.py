@@ -105,11 +105,14 @@ class RunningRequests:
             running = self._by_id.get(engine_id)
             if running is None:
                 continue
-            if isinstance(event, (Finished, Failed)) and event.timing is not None:
+            if not isinstance(event, (Finished, Failed)):
+                running.reply.send(event)
+                continue
+            if event.timing is not None:
                 timing = attrs.evolve(event.timing, queued=event.timing.queued + running.queued)
                 event = attrs.evolve(event, timing=timing)
             running.reply.send(event)
-            if isinstance(event, (Finished, Failed)) and running.record_end(event):
+            if running.record_end(event):
                 del self._by_id[engine_id]
                 running.reply.end()
                 ended.append(running)

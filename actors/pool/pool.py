@@ -90,16 +90,16 @@ class Pool:
 
     Args:
         workers: Threads for the models.
-        silence: Seconds without a sign of life after which a model's worker counts as hung.
+        hang_timeout: Seconds without a sign of life after which a model's worker counts as hung.
     """
 
-    def __init__(self, settings: Settings, workers: Workers, engines: Engines, silence: float) -> None:
+    def __init__(self, settings: Settings, workers: Workers, engines: Engines, hang_timeout: float) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._workers = workers
         self._engines = engines
-        self._silence = silence
+        self._hang_timeout = hang_timeout
         self._log = structlog.get_logger().bind(actor="pool")
         self._models = ModelTable(settings, self._start_model, self._ticket_closed, self._lease_closed)
         self._lookups = CatalogLookups(engines, self._log)
@@ -198,7 +198,7 @@ class Pool:
             self._engines,
             self._workers,
             lambda report: self._control.send(_Reported(model, report)),
-            silence=self._silence,
+            hang_timeout=self._hang_timeout,
             state=state,
         )
         self._nursery.start_soon(self._supervise, model)

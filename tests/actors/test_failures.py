@@ -32,9 +32,9 @@ from greenroom.tests.support.actor_systems import (
 
 
 @asynccontextmanager
-async def faulty(settings: Settings, faults: Faults, silence: float = 120.0) -> AsyncIterator[System]:
+async def faulty(settings: Settings, faults: Faults, hang_timeout: float = 120.0) -> AsyncIterator[System]:
     engines = FaultyEngines(settings, faults)
-    async with open_system(settings, engines=engines, silence=silence) as system:
+    async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
         yield system
 
 
@@ -147,7 +147,7 @@ async def test_a_folder_without_weights_fails_before_and_after_admission(tmp_pat
 async def test_a_hung_worker_is_quarantined_and_the_others_go_on(settings: Settings) -> None:
     faults = Faults(hang={"bad"})
     # On a busy machine a step may take a second.
-    async with faulty(settings, faults, silence=3.0) as system:
+    async with faulty(settings, faults, hang_timeout=3.0) as system:
         await answer(system.pool, "llama", "warm")
         with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
             failed = (await rest(bad))[-1]
@@ -177,9 +177,11 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(settings: Setti
 async def test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout(settings: Settings) -> None:
     faults = Faults(hang={"bad"})
     try:
-        # Silence would end it too, but far later.
+        # The hang timeout would end it too, but far later.
         with trio.fail_after(300):
-            async with faulty(attrs.evolve(settings, shutdown_timeout=2.0), faults, silence=600.0) as system:
+            async with faulty(
+                attrs.evolve(settings, shutdown_timeout=2.0), faults, hang_timeout=600.0
+            ) as system:
                 with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
                     await until(bad, TextDelta)
                     await trio.to_thread.run_sync(faults.hangs.wait)
