@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -93,17 +92,16 @@ def test_streams_keep_their_pace_on_a_machine_that_has_other_things_to_do(noise:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_copy_is_timed_whichever_interval_it_lies_in(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+def test_a_copy_is_timed_whichever_interval_it_lies_in(late: bool) -> None:
     """With its step's launch where launching blocks, and one interval later where it does not."""
-    clock = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    now = 0.0
     costs = StepCosts()
-    timer = StepTimer(costs)
+    timer = StepTimer(costs, clock=lambda: now)
     assert costs.copy_ms(10**6) == 0
     for step in range(40):
         timer.on_launched(STREAMS, 10**6 if step == 30 else 0)
         timer.on_prefill_launched([])
-        clock[0] += 0.014 if step == 30 + late else 0.010
+        now += 0.014 if step == 30 + late else 0.010
         timer.on_tokens_read()
     assert costs.copy_ms(5 * 10**5) == pytest.approx(2.0, rel=0.1)
     assert costs.decode_ms(STREAMS) == pytest.approx(10.0, rel=0.05)
