@@ -14,7 +14,7 @@ import attrs
 
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import InferenceEvent
-from greenroom.schemas.model_protocol import ModelCard
+from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest

@@ -14,14 +14,8 @@ from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.schemas.events import Admitted, Failed, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import (
-    Acquire,
-    Generate,
-    ModelMessage,
-    PoolMessage,
-    Prepare,
-    Prepared,
-)
+from greenroom.schemas.model_protocol import Generate, ModelMessage, Prepare, Prepared
+from greenroom.schemas.pool_protocol import Acquire, PoolMessage
 from greenroom.schemas.problems import draining, model_crashed
 from greenroom.schemas.requests import InferenceRequest
 

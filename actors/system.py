@@ -15,7 +15,7 @@ from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import Workers, WorkersStatistics
 from greenroom.actors.engines import Engines
 from greenroom.actors.pool.pool import Pool
-from greenroom.schemas.model_protocol import Drain, Drained, PoolMessage
+from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger()

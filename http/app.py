@@ -14,7 +14,7 @@ from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id
-from greenroom.schemas.model_protocol import PoolMessage
+from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 

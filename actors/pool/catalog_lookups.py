@@ -9,7 +9,7 @@ import trio
 
 from greenroom.actors.engines import Engines
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import ModelList
+from greenroom.schemas.pool_protocol import ModelList
 from greenroom.schemas.problems import Problem, internal_error
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from greenroom.actors.pool.waiting_time import WaitingTime
 from greenroom.schemas.events import QueueStatus
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import ModelStatus
+from greenroom.schemas.pool_protocol import ModelStatus
 from greenroom.schemas.problems import Problem, model_hung
 
 

@@ -22,7 +22,6 @@ from greenroom.schemas.model_protocol import (
     LoadFailed,
     LoadProgress,
     ModelReport,
-    ModelStatus,
     StateChanged,
     Stop,
     Unload,
@@ -30,6 +29,7 @@ from greenroom.schemas.model_protocol import (
     WaitForRoom,
     WorkerHung,
 )
+from greenroom.schemas.pool_protocol import ModelStatus
 from greenroom.schemas.problems import Problem, model_crashed, queue_full
 from greenroom.schemas.settings import Settings
 

@@ -20,14 +20,14 @@ from greenroom.actors.pool.model_table import ModelTable
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import (
+from greenroom.schemas.model_protocol import ModelReport
+from greenroom.schemas.pool_protocol import (
     Acquire,
     DescribePool,
     Drain,
     Drained,
     ListModels,
     ModelList,
-    ModelReport,
     PoolMessage,
     PoolStatus,
 )

@@ -17,7 +17,7 @@ from greenroom.http.answering.http_responses import json_response, stream_respon
 from greenroom.http.answering.parallel_generations import ParallelEventStream, ParallelGenerations
 from greenroom.http.answering.response_timing import wait_for_admission, wait_for_first_event
 from greenroom.schemas.events import InferenceEvent
-from greenroom.schemas.model_protocol import PoolMessage
+from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.requests import InferenceRequest
 
 

@@ -9,7 +9,7 @@ from quart import Blueprint
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.problem_documents import ErrorMembers
-from greenroom.schemas.model_protocol import PoolMessage
+from greenroom.schemas.pool_protocol import PoolMessage
 
 Routes = Callable[[Ref[PoolMessage], float], Sequence[Blueprint]]
 """Makes a protocol's routes, given the pool and the seconds that a client waits for its status at most."""

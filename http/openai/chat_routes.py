@@ -15,9 +15,9 @@ from greenroom.http.answering.current_request import (
 from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
-from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.pool_protocol import PoolMessage
 
 
 def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:

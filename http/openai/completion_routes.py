@@ -15,9 +15,9 @@ from greenroom.http.answering.current_request import (
 from greenroom.http.openai.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completion_request import parse_completion_requests, parse_echoes
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_COMPLETIONS
-from greenroom.schemas.model_protocol import PoolMessage
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.pool_protocol import PoolMessage
 
 
 def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:

@@ -10,8 +10,8 @@ from quart import Blueprint, Response
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.schemas.model_protocol import ListModels, ModelList, PoolMessage
 from greenroom.schemas.openai.models import Model, Models
+from greenroom.schemas.pool_protocol import ListModels, ModelList, PoolMessage
 from greenroom.schemas.problems import ProblemError, model_not_found
 
 

@@ -10,7 +10,7 @@ from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
 from greenroom.http.openai.errors import error_members
 from greenroom.http.openai.model_routes import model_routes
-from greenroom.schemas.model_protocol import PoolMessage
+from greenroom.schemas.pool_protocol import PoolMessage
 
 
 def _routes(pool: Ref[PoolMessage], status_timeout: float) -> tuple[Blueprint, ...]:

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.schemas.model_protocol import DescribePool, PoolMessage, PoolStatus
+from greenroom.schemas.pool_protocol import DescribePool, PoolMessage, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError
 
 WELCOME = "Greenroom is running. OpenAI clients: base_url is this address with /v1.\n"

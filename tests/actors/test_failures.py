@@ -16,7 +16,7 @@ from greenroom.actors.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.lifecycle import ModelState
-from greenroom.schemas.model_protocol import DescribePool, Drain, PoolStatus
+from greenroom.schemas.pool_protocol import DescribePool, Drain, PoolStatus
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import (

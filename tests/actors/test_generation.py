@@ -18,7 +18,7 @@ from greenroom.actors.system import open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import (
+from greenroom.schemas.pool_protocol import (
     Acquire,
     DescribePool,
     ListModels,

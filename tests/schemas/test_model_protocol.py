@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import attrs
 import pytest
 
-from greenroom.schemas import events, model_protocol
+from greenroom.schemas import events, model_protocol, pool_protocol
 
 PLAIN = {str, int, float, bool, bytes, type(None)}
 CONTAINERS = {tuple, frozenset, dict, list, Mapping}
@@ -19,12 +19,12 @@ CONTRACT = {
     *get_args(model_protocol.ModelMessage),
     *get_args(model_protocol.ModelCommand),
     *get_args(model_protocol.ModelReport),
-    *get_args(model_protocol.PoolMessage),
+    *get_args(pool_protocol.PoolMessage),
     *get_args(events.InferenceEvent),
     model_protocol.Prepared,
-    model_protocol.ModelList,
-    model_protocol.PoolStatus,
-    model_protocol.Drained,
+    pool_protocol.ModelList,
+    pool_protocol.PoolStatus,
+    pool_protocol.Drained,
 }
 
 

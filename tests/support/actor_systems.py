@@ -17,7 +17,7 @@ from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
+from greenroom.schemas.pool_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings

@@ -202,7 +202,7 @@ async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: l
 IDLE = """
 import sys, trio
 from greenroom.actors.system import open_system
-from greenroom.schemas.model_protocol import ListModels, ModelList
+from greenroom.schemas.pool_protocol import ListModels, ModelList
 from greenroom.schemas.settings import Settings
 
 async def main():

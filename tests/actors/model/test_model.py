@@ -14,7 +14,8 @@ from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import Acquire, Generate, ModelMessage, Prepare, Prepared
+from greenroom.schemas.model_protocol import Generate, ModelMessage, Prepare, Prepared
+from greenroom.schemas.pool_protocol import Acquire
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import answer, chat, eventually
 

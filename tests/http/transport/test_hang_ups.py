@@ -12,7 +12,7 @@ import psutil
 import pytest
 import trio
 
-from greenroom.schemas.model_protocol import DescribePool, PoolStatus
+from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import RawClient, Served, connected, serving
 

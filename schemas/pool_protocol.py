@@ -1,0 +1,96 @@
+"""What can be asked of the pool, and what it answers.
+
+It is plain data, as all that a model is asked, but for the handles that `Acquire` is answered with
+(`greenroom.actors.pool.lease`).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.model_key import ModelKey
+
+
+@attrs.frozen
+class ModelStatus:
+    """What operators see of one model.
+
+    Args:
+        running: Requests it generates for.
+        waiting: Requests that wait for a slot.
+        problem: Why it is in ERROR.
+        load_progress: Fraction of the weights that are loaded, 0 to 1.
+        hung: Its worker has given no sign of life for too long; only a new process can mend that.
+    """
+
+    key: ModelKey
+    state: ModelState
+    running: int = 0
+    waiting: int = 0
+    problem: str | None = None
+    load_progress: float = 0.0
+    hung: bool = False
+
+
+@attrs.frozen
+class Acquire:
+    """Ask for a slot in a model that is ready, loading it if need be.
+
+    Reply: Found, then QueueStatus any number of times, then Granted; or Failed at any point.
+    """
+
+    key: ModelKey
+    request_id: str = ""
+
+
+@attrs.frozen
+class ListModels:
+    """Reply: ModelList."""
+
+
+@attrs.frozen
+class ModelCard:
+    """One entry of `GET /v1/models`. `created` is a Unix time in seconds."""
+
+    id: str
+    created: int
+    owned_by: str
+
+
+@attrs.frozen
+class ModelList:
+    """The models that can be asked for, those of the command line first."""
+
+    models: tuple[ModelCard, ...]
+
+
+@attrs.frozen
+class DescribePool:
+    """Reply: PoolStatus."""
+
+
+@attrs.frozen
+class PoolStatus:
+    """What operators see of the pool: the models that are known to it, and whether it takes requests."""
+
+    models: tuple[ModelStatus, ...]
+    draining: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether new requests should be sent here."""
+        return not self.draining and not any(model.hung for model in self.models)
+
+
+@attrs.frozen
+class Drain:
+    """Take no new requests; what was accepted is finished. Reply, if one is wanted: Drained."""
+
+
+@attrs.frozen
+class Drained:
+    """No request is left."""
+
+
+PoolMessage = Acquire | ListModels | DescribePool | Drain
