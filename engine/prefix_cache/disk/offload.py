@@ -48,6 +48,7 @@ class Offload:
         self._writer = writer
         self._pending: deque[PendingWrite] = deque()
         self._step = 0
+        self._blocked = False
 
     @property
     def pending(self) -> bool:
@@ -74,10 +75,11 @@ class Offload:
         """
         self._step += 1
         while self._pending and self._pending[0].step + _EVALUATED_AFTER <= self._step:
-            if self._hand_over(self._pending[0]):
-                self._pending.popleft()
-            elif not self._writer.release(patience):
+            if self._blocked and not self._writer.release(patience):
                 return
+            self._blocked = not self._hand_over(self._pending[0])
+            if not self._blocked:
+                self._pending.popleft()
         self._writer.release(patience)
 
     def finish(self, seconds: float) -> None:

@@ -44,7 +44,7 @@ class Life:
         self.driver = Driver(model, prefix_cache=PrefixCache(GENEROUS, self.disk))
 
     def ask(self, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
-        """The answer's tokens, and how many of the prompt's were known."""
+        """The answer's tokens, and how many of the prompt's were cached."""
         return ask(self.driver, prompt, count)
 
     def end(self) -> DiskStatistics:
@@ -379,7 +379,7 @@ def test_a_disk_that_fails_costs_nothing_but_the_files(tiny_model: TinyModel, tm
     assert statistics.skipped > 0
 
 
-def test_what_memory_forgets_before_it_is_written_is_not(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_what_memory_evicts_before_it_is_written_is_not(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model("gemma3")
     prefixes = PrefixCache(1 << 20)
     disk = DiskTier(tmp_path, FINGERPRINT, GENEROUS)

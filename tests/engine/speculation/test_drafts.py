@@ -94,14 +94,14 @@ def test_a_model_that_is_mostly_wrong_changes_nothing_and_is_given_up(
 def test_what_was_drafted_wrong_leaves_no_trace(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     text = cast(Any, None)  # nothing of it is decoded
-    row = Sequence("0", PROMPT, 20, frozenset(), SamplingParameters(), text, text)
+    sequence = Sequence("0", PROMPT, 20, frozenset(), SamplingParameters(), text, text)
     model, _ = loaded(folder)
     mistaken, fresh = (DraftModel(model, VOCABULARY, 0.1) for _ in range(2))
-    mistaken.begin(row)
+    mistaken.begin(sequence)
     guessed: Any = mistaken.draft(4).tolist()
     said = [guessed[0], guessed[1] + 1]
     mistaken.add(said)
-    fresh.begin(row)
+    fresh.begin(sequence)
     fresh.add(said)
     assert mistaken.draft(4).tolist() == fresh.draft(4).tolist()
 
@@ -139,7 +139,7 @@ def test_a_long_text_is_read_only_if_that_is_likely_to_pay(tiny_model: TinyModel
 def test_a_draft_models_cache_is_in_the_account(
     tiny_model: TinyModel, rows_that_fit: float, drafts: bool
 ) -> None:
-    """The model drafts for itself, so its cache is as large as the row's."""
+    """The model drafts for itself, so its cache is as large as the sequence's."""
     folder = tiny_model("qwen3")
     row_bytes = CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 128)
     account = MemoryAccount(kv_limit=int(rows_that_fit * row_bytes))
