@@ -202,9 +202,8 @@ class Admission:
         entry = self._admitted[max(self._admitted)]
         sequence = entry.sequence
         if len(self._admitted) > 1 or self._memory.share.others_running():
-            sequence.on_its_own = (
-                sequence.on_its_own or sequence.sampled > 0 or not self._prefill.preempt(sequence)
-            )
+            prefilling = self._prefill.preempt(sequence)
+            sequence.on_its_own = sequence.on_its_own or sequence.sampled > 0 or not prefilling
             self._batches.preempt(sequence)
             self._memory.release(sequence)
             del self._admitted[sequence.serial]
