@@ -1,0 +1,129 @@
+"""The files of the disk tier: every byte comes back, or the file is discarded; what a model is known by."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, prefix_hashes
+from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_block, read_tensors
+from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
+from greenroom.engine.prefix_cache.disk.folder import FOLDER_NAME, DiskFolder
+from greenroom.engine.prefix_cache.memory.tree import pack
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.text_engines import loaded
+from greenroom.tests.support.tiny_models import TinyModel
+
+FINGERPRINT = "0123456789abcdef" * 2
+GENEROUS = 1 << 30
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32, mx.uint32, mx.bool_])
+def test_every_byte_comes_back(tmp_path: Path, dtype: mx.Dtype) -> None:
+    array = (mx.random.normal((1, 2, 40, 5), key=mx.random.key(1)) * 3).astype(dtype)
+    mx.eval(array)
+    folder = DiskFolder(tmp_path, FINGERPRINT, GENEROUS)
+    block = CacheBlock("kv", bytes(16), 0, pack(range(40)))
+    folder.write(block, (HostTensor.view(array), None))
+    whole, nothing = folder.read(block.name)
+    assert whole is not None
+    assert nothing is None
+    read, middle = whole.to_array(), whole.part(7, 9).to_array()
+    assert (read.dtype, read.shape) == (dtype, array.shape)
+    assert mx.array_equal(read, array)
+    assert mx.array_equal(middle, array[:, :, 7:9])
+
+
+def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBlock]:
+    """A file written by hand, of 40 tokens."""
+    folder = DiskFolder(root, FINGERPRINT, limit)
+    block = CacheBlock("kv", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
+    words = np.random.default_rng(2).integers(0, 1 << 32, (1, 1, 40, 50), dtype=np.uint32)
+    folder.write(block, (HostTensor("float32", words), None))
+    return folder, root / FOLDER_NAME / FINGERPRINT / block.name, block
+
+
+BREAKS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut in the length": lambda data: data[:5],
+    "cut in the header": lambda data: data[:100],
+    "cut in the data": lambda data: data[:-1],
+    "longer": lambda data: data + b"\0",
+    "no JSON": lambda data: data[:8] + b"x" * (len(data) - 8),
+    "another version": lambda data: data.replace(b'"version":"2"', b'"version":"0"'),
+    "another model": lambda data: data.replace(FINGERPRINT.encode(), FINGERPRINT[::-1].encode()),
+    "other tokens": lambda data: data.replace(b"000000000100000002000000", b"000000000100000003000000"),
+    "larger shape": lambda data: data.replace(b"[1,1,40,50]", b"[1,1,40,51]"),
+    "endless header": lambda data: b"\xff" * 8 + data[8:],
+}
+
+
+@pytest.mark.parametrize("fault", BREAKS)
+def test_broken_files_are_removed_when_the_folder_is_read(tmp_path: Path, fault: str) -> None:
+    _, path, block = stored(tmp_path)
+    assert read_block(path, FINGERPRINT) == block
+    broken = BREAKS[fault](path.read_bytes())
+    assert broken != path.read_bytes()
+    path.write_bytes(broken)
+    again = DiskFolder(tmp_path, FINGERPRINT, GENEROUS)
+    assert list(again.scan()) == []
+    assert not path.exists()
+    assert again.removed == 1
+
+
+def flipped(place: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:place] + bytes([data[place] ^ 4]) + data[place:][1:]
+
+
+CHANGES: dict[str, Callable[[bytes], bytes]] = {
+    "first byte": flipped(-8000),
+    "middle byte": flipped(-4000),
+    "last byte": lambda data: data[:-1] + bytes([data[-1] ^ 4]),
+    "halves exchanged": lambda data: data[:-8000] + data[-4000:] + data[-8000:-4000],
+    "words exchanged": lambda data: data[:-8000] + data[-7992:-7984] + data[-8000:-7992] + data[-7984:],
+    "other shape": lambda data: data.replace(b"[1,1,40,50]", b"[1,1,50,40]"),
+    "other type": lambda data: data.replace(b"float32 none", b"int32 none  "),
+    "nothing first": lambda data: data.replace(b"float32 none", b"none float32"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_content_is_found_when_read(tmp_path: Path, change: str) -> None:
+    folder, path, block = stored(tmp_path)
+    read_tensors(path, FINGERPRINT)
+    changed = CHANGES[change](path.read_bytes())
+    assert changed != path.read_bytes()
+    path.write_bytes(changed)
+    assert list(folder.scan()) == [block]  # what the file says of itself is as it was
+    with pytest.raises(BadFileError):
+        folder.read(block.name)
+    assert not path.exists()
+
+
+def test_the_fingerprint_is_of_everything_that_matters(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("qwen3")
+    model, _ = loaded(source)
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy, copy_function=shutil.copyfile)
+    plain = fingerprint(source, Settings(), model)
+    assert fingerprint(copy, Settings(), model) == plain
+    seen = {plain, fingerprint(copy, Settings(dtype="bfloat16"), model)}
+    other_model, _ = loaded(tiny_model("lfm2"))
+    seen.add(fingerprint(copy, Settings(), other_model))
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
+        (copy / name).write_text((copy / name).read_text() + " ")
+        seen.add(fingerprint(copy, Settings(), model))
+    (copy / "chat_template.jinja").write_text("{{ messages }}")
+    seen.add(fingerprint(copy, Settings(), model))
+    weights = mx.load(str(copy / "model.safetensors"))
+    assert isinstance(weights, dict)
+    name = "model.layers.2.mlp.up_proj.weight"
+    weights[name] = weights[name] * 1.001
+    mx.save_safetensors(str(copy / "model.safetensors"), weights, metadata={"format": "mlx"})
+    seen.add(fingerprint(copy, Settings(), model))
+    assert len(seen) == 8
