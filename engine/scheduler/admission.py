@@ -7,6 +7,7 @@ that does not fit even alone ends.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -160,14 +161,9 @@ class Admission:
         sequence, memory = entry.sequence, self._memory
         if self._admitted and not self._fits(wanted):
             return False
-        reservation = (
-            sequence,
-            len(sequence.prefill_tokens) + 1,
-            min(len(sequence.prefill_tokens), MAX_CHUNK_TOKENS),
-        )
-        if not (
-            memory.reserve(*reservation) or (self._batches.release_drafts() and memory.reserve(*reservation))
-        ):
+        tokens = len(sequence.prefill_tokens)
+        reserve = partial(memory.reserve, sequence, tokens + 1, min(tokens, MAX_CHUNK_TOKENS))
+        if not (reserve() or (self._batches.release_drafts() and reserve())):
             if not self._admitted:
                 memory.share.reserve(memory.size_model.nbytes(1, entry.tokens))
                 memory.share.wait_for_change(_POLL_SECONDS)

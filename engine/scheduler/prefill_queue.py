@@ -192,15 +192,12 @@ class PrefillQueue:
         remaining = [request.remaining for request in whole]
         chosen = [whole[index] for index in self._policy.cobatched(remaining, whole.index(first), tokens)]
         longest = 2 * len(first.sequence.prefill_tokens)
-        chosen = [request for request in chosen if request is first or self._can_cobatch(request, longest)]
+        chosen = [
+            request
+            for request in chosen
+            if request is first or self._prefix_reuse.start_whole(request, self._requests, longest)
+        ]
         return chosen if self._runner.reserve(chosen) else [first]
-
-    def _can_cobatch(self, request: PrefillRequest, longest: int) -> bool:
-        """Return whether a prompt can be computed whole beside others; its cached prefix pads them."""
-        self._prefix_reuse.start(request, self._requests)
-        return request.until_checkpoint == request.remaining and (
-            not request.computed or len(request.sequence.prefill_tokens) <= longest
-        )
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, idle: bool) -> list[PrefillChunk]:
         """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""

@@ -66,6 +66,19 @@ class PrefixReuse:
         if not sequence.preempted:
             sequence.metrics.cached_tokens = request.computed
 
+    def start_whole(
+        self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], max_length: int
+    ) -> bool:
+        """Start a request; return whether its rest can be computed at once beside others.
+
+        Args:
+            max_length: Tokens of a prompt whose cached prefix does not pad the others too much.
+        """
+        self.start(request, requests)
+        return request.until_checkpoint == request.remaining and (
+            not request.computed or len(request.sequence.prefill_tokens) <= max_length
+        )
+
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence whose prompt is computed or cancelled."""
         self._sharing.remove(sequence)
