@@ -90,7 +90,8 @@ class Faults:
     Args:
         crash: Ids of requests at whose second event the step raises.
         garble: Ids of requests at whose second event the step returns what no step may return.
-        hang: Ids of requests at whose second event the step blocks until `release` is set.
+        hang: Ids of requests at whose second event, or the first after they are named here, the step blocks
+            until `release` is set.
         load: Raised instead of loading, for models of these ids.
         hangs: Set when a step blocks.
         gate: While it is not set, loading does not begin.
@@ -157,7 +158,7 @@ class FaultyEngine:
                 raise RuntimeError("planted crash")
             if self._seen[request_id] == 2 and request_id in self._faults.garble:
                 return [None]  # type: ignore[list-item]
-            if self._seen[request_id] == 2 and request_id in self._faults.hang:
+            if self._seen[request_id] >= 2 and request_id in self._faults.hang:
                 self._faults.hangs.set()
                 self._faults.release.wait()
         return events

@@ -81,9 +81,10 @@ async def serving(
     engines: Engines | None = None,
     status_timeout: float = 60.0,
     send_timeout: float = SEND_TIMEOUT,
+    hang_timeout: float = 120.0,
 ) -> AsyncIterator[Served]:
     """Serve a whole system, without its process."""
-    async with open_system(settings, engines=engines) as system:
+    async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
         app = create_app(system.pool, settings, status_timeout=status_timeout)
         async with running(app, settings, send_timeout) as server:
             yield Served(server, system)

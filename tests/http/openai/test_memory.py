@@ -10,8 +10,8 @@ import openai
 import pytest
 import trio
 
-from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, serving
+from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.tests.support.http_servers import Served, fetch, serving
 
 TinyModel = Callable[..., Path]
 
@@ -48,6 +48,19 @@ async def test_answers_are_the_same_with_room_for_a_few_at_once(tiny_model: Tiny
         assert await answers(served, 16) == free
     assert None not in free
     assert len(set(free)) == 16
+
+
+async def test_a_prompt_that_outgrows_kv_cache_bytes_is_refused(tiny_model: TinyModel) -> None:
+    settings = Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
+    request = {"model": "qwen3", "prompt": [300] * 2000, "max_tokens": 2}
+    async with serving(settings) as served:
+        assert (await fetch(served.server, "POST", "/v1/completions", request)).status == 200
+    async with serving(attrs.evolve(settings, kv_cache_bytes=2 * MEGABYTE)) as served:
+        refused = await fetch(served.server, "POST", "/v1/completions", request)
+        assert (refused.status, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert "kv_cache_bytes" in refused.json()["detail"]
+        short = {**request, "prompt": [300] * 200}
+        assert (await fetch(served.server, "POST", "/v1/completions", short)).status == 200
 
 
 async def test_a_model_that_does_not_fit_beside_another_is_a_507(tiny_model: TinyModel) -> None:

@@ -1,0 +1,45 @@
+"""What the operator allows a model's folder to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.actors.system import open_system
+from greenroom.schemas.events import Failed, Finished
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import answer
+from greenroom.tests.support.tiny_models import TinyModel
+
+CODE = {
+    "model_file": "from mlx_lm.models.qwen3 import Model, ModelArgs\n",
+    "auto_map": "from transformers import Qwen3Config\nclass Config(Qwen3Config):\n    pass\n",
+}
+NAMES: dict[str, Any] = {"model_file": "homegrown.py", "auto_map": {"AutoConfig": "homegrown.Config"}}
+
+
+@pytest.mark.parametrize("field", NAMES)
+async def test_code_of_a_folder_runs_only_with_trust_remote_code(
+    tiny_model: TinyModel, tmp_path: Path, field: str
+) -> None:
+    folder, mark = shutil.copytree(tiny_model("qwen3"), tmp_path / "with-code"), tmp_path / "ran"
+    (folder / "homegrown.py").write_text(f"{CODE[field]}open({str(mark)!r}, 'w').close()\n")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, field: NAMES[field]}))
+    settings = Settings(models=(str(folder),), shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        _, failed = await answer(system.pool, "default")
+    assert isinstance(failed, Failed)
+    assert failed.problem.code == "load_failed"
+    assert field in failed.problem.detail
+    assert not mark.exists()
+    async with open_system(attrs.evolve(settings, trust_remote_code=True)) as system:
+        _, finished = await answer(system.pool, "default")
+    assert isinstance(finished, Finished)
+    assert finished.usage.generated == 8
+    assert mark.exists()

@@ -1,0 +1,61 @@
+"""Every setting has a test that goes from the setting to its effect."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import attrs
+
+from greenroom.schemas.settings import Settings
+
+TESTS = Path(__file__).resolve().parents[1]
+
+SHOWN_BY = {
+    "models": "test_models_are_listed_in_the_operators_order",
+    "host": "test_the_host_decides_on_which_addresses_it_listens",
+    "port": "test_a_taken_port_is_an_error_at_once",
+    "max_loaded_models": "test_the_least_recently_used_model_gives_way",
+    "max_batch": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
+    "max_queue": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
+    "max_stall": "test_max_stall_bounds_the_chunks",
+    "min_prefill_chunk": "test_min_prefill_chunk_is_computed_whatever_it_costs",
+    "device": "test_a_device_that_is_not_there_is_refused",
+    "dtype": "test_weights_take_the_type_that_was_asked_for",
+    "kv_bits": "test_a_server_with_quantised_caches_answers_as_its_engine",
+    "max_context": "test_max_context_bounds_prompt_and_answer_together",
+    "prefix_cache_bytes": "test_the_prefix_cache_keeps_within_its_bytes_what_was_used_last",
+    "prefix_cache_dir": "test_a_killed_server_remembers",
+    "prefix_cache_disk_bytes": "test_computed_prompts_take_no_more_disk_than_prefix_cache_disk_bytes",
+    "speculation": "test_usage_over_http_says_what_was_drafted",
+    "draft_model": "test_usage_over_http_says_what_was_drafted",
+    "memory_bytes": "test_a_model_that_does_not_fit_beside_another_is_a_507",
+    "kv_cache_bytes": "test_a_prompt_that_outgrows_kv_cache_bytes_is_refused",
+    "tool_injection": "test_without_injection_tools_are_refused",
+    "trust_remote_code": "test_code_of_a_folder_runs_only_with_trust_remote_code",
+    "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",
+    "log_format": "test_a_server_from_start_to_signal",
+    "log_level": "test_flags_reach_the_server",
+    "allowed_hosts": "test_flags_reach_the_server",
+    "allowed_origins": "test_flags_reach_the_server",
+    "max_body_bytes": "test_flags_reach_the_server",
+    "max_connections": "test_connections_over_the_limit_are_told_to_try_later",
+    "idle_connection": "test_idle_connections_are_reaped",
+    "temperature": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "top_p": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "top_k": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "min_p": "test_a_sampling_setting_holds_until_a_request_says_otherwise",
+    "max_tokens": "test_max_tokens_of_the_settings_end_answers_until_a_request_says_otherwise",
+}
+"""The test that shows a setting's effect, for each of them."""
+
+
+def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
+    functions = {
+        node.name
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert SHOWN_BY.keys() == attrs.fields_dict(Settings).keys()
+    assert set(SHOWN_BY.values()) - functions == set()
