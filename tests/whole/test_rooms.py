@@ -21,6 +21,9 @@ COMPOSITION_ROOT = ROOT / "http" / "command_line.py"
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_audio", "transformers"}
 
 PROTOCOLS = [path.name for path in (ROOT / "schemas").iterdir() if any(path.glob("*.py"))]
+LONGEST_FILE = 300
+LONGEST_CLASS = 200
+TO_BE_DIVIDED = {"Admission", "PrefillQueue", "RunningBatches"}
 
 SOURCES = [path for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
 MODULES = {".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts)): path for path in SOURCES}
@@ -64,6 +67,19 @@ def test_a_room_imports_only_the_rooms_it_may_know(path: Path) -> None:
         assert rooms_in(imports_at_load_time(tree)) <= MAY_IMPORT[room]
     else:
         assert rooms_in(imports_of(tree)) <= MAY_IMPORT[room]
+
+
+def test_no_file_and_no_class_is_too_long_to_be_read_at_once() -> None:
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in SOURCES}
+    lines = {name: len(text.splitlines()) for name, text in files.items()}
+    classes = {
+        f"{name}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for name, text in files.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef) and node.name not in TO_BE_DIVIDED
+    }
+    assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
+    assert {name: count for name, count in classes.items() if count > LONGEST_CLASS} == {}
 
 
 @pytest.mark.parametrize("room", ["schemas", "actors", "http"])
