@@ -8,18 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import attrs
 import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
-from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, TokenLogprob
+from greenroom.schemas.events import Finished, TextDelta
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.response_format import Constraint, RegexFormat
+from greenroom.tests.support.logprobs import plain_logprobs, scores_of
 from greenroom.tests.support.text_engines import GREEDY, Driver, loaded
 
 TinyModel = Callable[..., Path]
@@ -45,19 +42,6 @@ MIXED: list[dict[str, Any]] = [
     {"temperature": 1.5, "min_p": 0.1, "top_p": 0.99},
     {"temperature": 0.3, "top_p": 0.5, "repetition_penalty": 1.2, "min_tokens": 9},
 ]
-
-
-def scores_of(events: Sequence[InferenceEvent], index: int = 0) -> list[TokenLogprob]:
-    deltas = [event for event in events if isinstance(event, TextDelta) and event.index == index]
-    return [score for delta in deltas for score in delta.logprobs]
-
-
-def plain_logprobs(folder: Path, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-    """Log-probabilities `[answer, vocabulary]` by one forward pass over everything."""
-    model, _ = loaded(folder)
-    logits = model(mx.array([[*prompt, *answer]]))[0].astype(mx.float32)
-    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-    return np.array(logprobs)[len(prompt) - 1 : -1]
 
 
 def check_scores(folder: Path, prompt: Sequence[int], driver: Driver, request: int, top: int) -> None:
@@ -104,7 +88,7 @@ def test_log_probabilities_are_the_models_own_whatever_is_sampled(tiny_model: Ti
     check_scores(folder, PROMPT, driver, 0, 3)
 
 
-def test_a_prompt_in_a_batch_of_sixteen_settings_draws_what_it_draws_alone(tiny_model: TinyModel) -> None:
+def test_a_prompt_in_a_batch_of_sixteen_settings_gets_the_tokens_it_gets_alone(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     prompts = [tuple(range(100 + 9 * i, 120 + 11 * i)) for i in range(16)]
     rows = [
@@ -125,7 +109,7 @@ def test_a_prompt_in_a_batch_of_sixteen_settings_draws_what_it_draws_alone(tiny_
         check_scores(folder, prompt, together, i, 5)
 
 
-def test_another_seed_draws_something_else_and_none_is_new_every_time(tiny_model: TinyModel) -> None:
+def test_another_seed_samples_something_else_and_none_is_new_every_time(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"))
     for seed in (1, 1, 2, -1, 2**70, None, None):
         driver.submit(PROMPT, 20, GenerationParameters(seed=seed))
@@ -201,49 +185,7 @@ def test_no_end_before_min_tokens_and_none_at_all_if_it_is_ignored(tiny_model: T
     assert driver.tokens[2] == driver.tokens[3][:7]
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
-def test_choices_share_a_prompt_and_go_their_own_ways(tiny_model: TinyModel, kind: str) -> None:
-    folder = tiny_model(kind)
-    driver = Driver(folder, PrefillPolicy())
-    driver.submit(OTHER, 40, GREEDY)
-    driver.step()
-    several = GenerationParameters(seed=5, n=4, logprobs=True, top_logprobs=1)
-    driver.submit(PROMPT, 20, several)
-    driver.submit(PROMPT, 20, GenerationParameters(seed=5))
-    driver.submit(PROMPT, 20, GenerationParameters(temperature=0.0, n=2))
-    driver.run()
-    _, first, *twins, alone, greedy, other_greedy = driver.tokens
-    assert first == alone
-    assert len({tuple(tokens) for tokens in (first, *twins)}) == 4
-    assert greedy == other_greedy
-    events = driver.events["1"]
-    ends = [event for event in events if isinstance(event, Finished)]
-    assert sorted(end.index for end in ends) == [0, 1, 2, 3]
-    assert all(min(attrs.astuple(end.timing)) >= 0 for end in ends)
-    name = loaded(folder)[1].token
-    for index, tokens in enumerate((first, *twins)):
-        scores = scores_of(events, index)
-        assert [score.token for score in scores] == [name(token) for token in tokens]
-        expected = plain_logprobs(folder, PROMPT, tokens)
-        for row, token, score in zip(expected, tokens, scores, strict=True):
-            assert abs(score.logprob - row[token]) < 1e-3
-    assert driver.engine.statistics().requests == 0
-
-
-def test_all_choices_are_cancelled_together(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"))
-    driver.submit(PROMPT, 50, GenerationParameters(n=3))
-    driver.submit(OTHER, 20, GREEDY)
-    for _ in range(8):
-        driver.step()
-    driver.engine.cancel("0")
-    driver.run()
-    ends = [event for event in driver.events["0"] if isinstance(event, Finished)]
-    assert [(end.index, end.reason) for end in ends] == [(0, "cancelled"), (1, "cancelled"), (2, "cancelled")]
-    assert len(driver.tokens[3]) == 20
-
-
-def test_scores_of_what_a_stop_string_takes_are_not_told(tiny_model: TinyModel) -> None:
+def test_scores_of_what_a_stop_string_swallows_are_not_emitted(tiny_model: TinyModel) -> None:
     folder = tiny_model("llama")
     driver = Driver(folder)
     driver.submit(PROMPT, 40, SCORED)
@@ -281,67 +223,6 @@ def test_the_likeliest_fall(tiny_model: TinyModel) -> None:
         assert all(one[1] >= other[1] for one, other in pairwise(score.top))
         assert score.top[0] == (score.token, score.logprob)
         assert sum(math.exp(value) for _, value in score.top) <= 1 + 1e-4
-
-
-def alone(folder: Path, index: int, parameters: GenerationParameters, matcher: Any = None) -> Driver:
-    """A request by itself that draws with the seed of a further choice."""
-    driver = Driver(folder)
-    seed: Any = f"{parameters.seed}/{index}" if index else parameters.seed  # what `fold_seed` makes of both
-    driver.submit(PROMPT, 16, attrs.evolve(parameters, n=1, seed=seed), matcher=matcher)
-    driver.run()
-    return driver
-
-
-CORNERS: list[dict[str, Any]] = [
-    {"logprobs": True, "top_logprobs": 3},
-    {"repetition_penalty": 1.4, "presence_penalty": 0.8, "frequency_penalty": 0.6},
-    {"temperature": 0.7, "top_p": 0.3},
-]
-
-
-@pytest.mark.parametrize("kind", ["qwen3", "llama4"])
-@pytest.mark.parametrize("settings", CORNERS, ids=lambda settings: ",".join(settings))
-def test_each_choice_is_what_its_seed_alone_draws(
-    tiny_model: TinyModel, kind: str, settings: dict[str, Any]
-) -> None:
-    """Also where caches cannot be merged, and choices are decoded side by side (llama4)."""
-    folder = tiny_model(kind)
-    parameters = GenerationParameters(seed=9, n=3, **settings)
-    driver = Driver(folder)
-    driver.submit(OTHER, 20, GREEDY)
-    driver.step()
-    driver.submit(PROMPT, 16, parameters)
-    driver.run()
-    assert len({tuple(tokens) for tokens in driver.tokens}) == 4
-    for index, tokens in enumerate(driver.tokens[1:]):
-        single = alone(folder, index, parameters)
-        assert tokens == single.tokens[0]
-        scores = scores_of(driver.events["1"], index)
-        wanted = scores_of(single.events["0"])
-        assert [score.token for score in scores] == [score.token for score in wanted]
-        assert [score.logprob for score in scores] == pytest.approx(
-            [score.logprob for score in wanted], abs=1e-3
-        )
-        assert bool(scores) == bool(settings.get("logprobs"))
-
-
-@pytest.mark.parametrize("kind", ["qwen3", "llama4"])
-def test_each_choice_under_a_constraint_is_what_its_seed_alone_draws(
-    tiny_model: TinyModel, kind: str
-) -> None:
-    folder = tiny_model(kind)
-    adapter = loaded(folder)[1]
-    compiler = GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
-    constraint = Constraint(RegexFormat("[a-z]{3,12}( [0-9]{2,7}){1,4}"))
-    parameters = GenerationParameters(seed=9, n=3, repetition_penalty=1.2)
-    driver = Driver(folder)
-    driver.submit(OTHER, 20, GREEDY)
-    driver.step()
-    driver.submit(PROMPT, 16, parameters, matcher=compiler.compile(constraint))
-    driver.run()
-    assert len({tuple(tokens) for tokens in driver.tokens}) == 4
-    for index, tokens in enumerate(driver.tokens[1:]):
-        assert tokens == alone(folder, index, parameters, compiler.compile(constraint)).tokens[0]
 
 
 def test_any_number_of_log_probabilities_in_a_mixed_batch(tiny_model: TinyModel) -> None:

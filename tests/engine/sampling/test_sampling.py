@@ -99,7 +99,7 @@ SETTINGS: list[dict[str, float]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_draws_follow_the_settings(settings: dict[str, float]) -> None:
+def test_tokens_follow_the_settings(settings: dict[str, float]) -> None:
     assert fits(sample_counts(SHUFFLED, **settings), reference(SHUFFLED, **settings))  # type: ignore[arg-type]
 
 
@@ -145,7 +145,7 @@ def test_greedy_rows_among_others_take_the_likeliest() -> None:
         assert tokens[[0, 2]].tolist() == np.array(mx.argmax(logits, axis=-1))[[0, 2]].tolist()
 
 
-def test_neighbours_and_places_do_not_change_what_a_seed_draws() -> None:
+def test_neighbors_and_places_do_not_change_what_a_seed_samples() -> None:
     logits = mx.random.normal((6, 5000), key=mx.random.key(5))
     settings = [
         SamplingParameters(1.0, seed=1),
@@ -164,7 +164,7 @@ def test_neighbours_and_places_do_not_change_what_a_seed_draws() -> None:
         assert late(logits[[0, row]])[1].item() == second[row]
 
 
-def test_positions_draw_anew() -> None:
+def test_positions_sample_anew() -> None:
     sampler = Sampler([SamplingParameters(temperature=1.0, seed=9)], [0])
     flat = mx.zeros((1, 1000))
     assert len({sampler(flat).item() for _ in range(50)}) > 40
@@ -180,7 +180,7 @@ def test_the_likeliest_are_found(vocabulary: int, count: int, dtype: mx.Dtype) -
     assert mx.array_equal(mx.take_along_axis(logits, indices, axis=-1), best)
 
 
-def test_infinite_logits_are_never_drawn() -> None:
+def test_infinite_logits_are_never_sampled() -> None:
     masked = [-math.inf] * 20 + [0.0, 0.5] + [-math.inf] * 20
     for settings in SETTINGS:
         counts = sample_counts(masked, **settings)
