@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -47,6 +48,19 @@ class Started:
             return status, time.monotonic() - self.began
 
 
+def check_forced_end(start: Callable[[], Started], earliest: float) -> None:
+    """Check that our thread ends the process; on a busy machine the timer of last resort may come first."""
+    for _ in range(5):
+        started = start()
+        started.signal(signal.SIGTERM)
+        status, seconds = started.end()
+        assert seconds > earliest
+        if status == 0:
+            return
+        assert status == 1
+    pytest.fail("the timer of last resort came first, five times")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_drains(number: signal.Signals) -> None:
     started = Started("await drain.wait()", shutdown_timeout=600)
@@ -75,22 +89,18 @@ def test_a_signal_before_trio_runs_is_not_lost() -> None:
     ids=["trio", "system call", "python", "thread", "log"],
 )
 def test_whatever_hangs_the_process_ends_within_the_timeout(body: str) -> None:
-    started = Started(body, shutdown_timeout=1.5)
-    started.signal(signal.SIGTERM)
-    status, seconds = started.end()
-    assert status == 0
-    assert seconds > 0.75
+    check_forced_end(lambda: Started(body, shutdown_timeout=1.5), 0.75)
 
 
 def test_a_signal_after_trio_has_ended_does_not_cut_threads_short() -> None:
-    body = "import threading; threading.Thread(target=time.sleep, args=(600,)).start()"
-    started = Started(body, 1.0, "trio.run(main); os.write(1, b'ended')")
-    assert started.process.stdout is not None
-    assert started.process.stdout.read(5) == b"ended"
-    started.signal(signal.SIGTERM)
-    status, seconds = started.end()
-    assert status == 0
-    assert seconds > 0.5
+    def start() -> Started:
+        body = "import threading; threading.Thread(target=time.sleep, args=(600,)).start()"
+        started = Started(body, 1.0, "trio.run(main); os.write(1, b'ended')")
+        assert started.process.stdout is not None
+        assert started.process.stdout.read(5) == b"ended"
+        return started
+
+    check_forced_end(start, 0.5)
 
 
 def test_code_that_never_gives_up_the_interpreter_is_ended_too() -> None:

@@ -35,7 +35,7 @@ def test_a_server_from_start_to_signal(tiny_model: TinyModel) -> None:
 
 
 def test_a_reader_that_stalls_does_not_outlast_the_shutdown_timeout(tiny_model: TinyModel) -> None:
-    with serving(str(tiny_model("qwen3")), "--shutdown-timeout", "2") as server, stalled_stream(server):
+    with serving(str(tiny_model("qwen3")), "--shutdown-timeout", "5") as server, stalled_stream(server):
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
 
