@@ -148,7 +148,7 @@ class TextEngine:
         for batch in self._batches:
             for sequence, token in batch.read():
                 self._outputs.append_token(batch, sequence, token)
-        self._batches.on_tokens_read()
+        self._batches.timer.on_tokens_read()
         if self.prefix_cache is not None and self.prefix_cache.disk is not None:
             self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
         for batch in self._batches:
@@ -158,7 +158,7 @@ class TextEngine:
         self._batches.record_memory()
         self._admit_waiting()
         progress, chunks = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
-        self._batches.on_prefill_launched(chunks)
+        self._batches.timer.on_prefill_launched(chunks)
         for sequence, event in progress:
             if not sequence.preempted:
                 self._outputs.emit(sequence, [event])

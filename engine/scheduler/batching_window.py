@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill_request import PrefillRequest
+from greenroom.engine.sequences.sequence import Sequence
 
 
 class BatchingWindow:
@@ -21,7 +22,7 @@ class BatchingWindow:
 
     def __init__(self, policy: PrefillPolicy) -> None:
         self._policy = policy
-        self._requests: set[PrefillRequest] = set()
+        self._sequences: set[Sequence] = set()
 
     def open(self, prefilled: PrefilledSequences, requests: Iterable[PrefillRequest]) -> None:
         """Let the first sequences that are done while nothing decodes wait for those of these like them.
@@ -30,14 +31,14 @@ class BatchingWindow:
             requests: All that are not wholly computed; what arrives later is not waited for.
         """
         longest = max(len(sequence.prefill_tokens) for sequence in prefilled.sequences)
-        self._requests = {
-            request for request in requests if self._policy.is_similar(request.remaining, longest)
+        self._sequences = {
+            request.sequence for request in requests if self._policy.is_similar(request.remaining, longest)
         }
 
     def covers(self, request: PrefillRequest) -> bool:
         """Return whether those that decode came with this request."""
-        return request in self._requests
+        return request.sequence in self._sequences
 
-    def remove(self, request: PrefillRequest) -> None:
-        """Remove a request that is computed or cancelled."""
-        self._requests.discard(request)
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a sequence whose prompt is computed or cancelled."""
+        self._sequences.discard(sequence)

@@ -83,9 +83,7 @@ class PrefillQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a prompt, if it is here; a chunk of it that is under way is wasted."""
-        for request in self._requests:
-            if request.sequence is sequence:
-                self._window.remove(request)
+        self._window.remove(sequence)
         self._requests = [request for request in self._requests if request.sequence is not sequence]
         remaining = (prefilled.without(sequence) for prefilled in self._prefilled)
         self._prefilled = [prefilled for prefilled in remaining if prefilled is not None]
@@ -93,11 +91,11 @@ class PrefillQueue:
 
     def preempt(self, sequence: Sequence) -> bool:
         """Remove a prompt and free its cache at once; return whether it was here."""
-        found = any(request.sequence is sequence for request in self._requests)
-        if found:
-            self._runner.wait()
-            self.remove(sequence)
-        return found
+        if all(request.sequence is not sequence for request in self._requests):
+            return False
+        self._runner.wait()
+        self.remove(sequence)
+        return True
 
     def pop_prefilled(self) -> list[PrefilledSequences]:
         """Remove and return what can decode; the caches may still be under way, which nobody has to await."""
@@ -158,9 +156,8 @@ class PrefillQueue:
         while self._requests:
             self._prefix_reuse.match(self._requests)
             first = self._next()
-            tokens = self._policy.chunk_tokens(
-                self._costs, budget, first.computed, self._last_chunk, idle=idle or window
-            )
+            context, last = first.computed, self._last_chunk
+            tokens = self._policy.chunk_tokens(self._costs, budget, context, last, idle=idle or window)
             if chunks and (budget <= 0 or tokens <= self._policy.min_chunk):
                 break
             chosen = self._cobatched(first, tokens)
@@ -207,10 +204,9 @@ class PrefillQueue:
             metrics.started_at = metrics.started_at or now
             self._prefix_reuse.start(request, self._requests)
         first, context = chosen[0], chosen[0].computed
-        prefilled: PrefilledSequences | None
         if len(chosen) > 1:
             width = max(request.remaining for request in chosen)
-            prefilled = self._runner.compute_together(chosen)
+            prefilled: PrefilledSequences | None = self._runner.compute_together(chosen)
         else:
             width = min(first.until_checkpoint, tokens)
             prefilled = self._runner.compute(first, width)
@@ -223,7 +219,7 @@ class PrefillQueue:
     ) -> None:
         self._requests = [request for request in self._requests if request not in requests]
         for request in requests:
-            self._window.remove(request)
+            self._window.remove(request.sequence)
             self._prefix_reuse.remove(request.sequence)
         if idle and not self._prefilled:
             self._window.open(prefilled, self._requests)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as GenericSequence
 from typing import Any
 
 from greenroom.engine.batch.batch import Batch
@@ -13,7 +12,7 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
+from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.step_timer import StepTimer
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import MAX_DRAFT
@@ -29,6 +28,9 @@ class RunningBatches:
         costs: Learns what steps cost.
         memory: What the caches may take.
         speculation: Drafts tokens for a sequence that is alone.
+
+    Attributes:
+        timer: Told by the engine when tokens have arrived and what prefill was launched.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class RunningBatches:
         self._costs = costs
         self._policy = policy or BatchPolicy()
         self._batches: list[Batch] = []
-        self._timer = StepTimer(costs)
+        self.timer = StepTimer(costs)
         self._steps = 0
         self._copied = 0
 
@@ -66,10 +68,6 @@ class RunningBatches:
     def lookahead(self) -> int:
         """Tokens that may be drafted for the next step."""
         return MAX_DRAFT if self._speculation is not None and self._is_single_sequence else 0
-
-    @property
-    def _draft_bytes(self) -> int:
-        return self._speculation.nbytes if self._speculation is not None else 0
 
     @property
     def _is_single_sequence(self) -> bool:
@@ -118,7 +116,7 @@ class RunningBatches:
 
     def record_memory(self) -> None:
         """Charge the account with what the caches take."""
-        nbytes = self._draft_bytes
+        nbytes = self._speculation.nbytes if self._speculation is not None else 0
         largest_layer = 0
         for batch in self._batches:
             usage = batch.cache_usage(self._memory.size_model)
@@ -128,13 +126,12 @@ class RunningBatches:
 
     def growing(self) -> list[Batch]:
         """Return the batches whose caches the next step makes larger."""
-        return [
-            batch for batch in self._batches if batch.grows_next_step(self._memory.size_model, self.lookahead)
-        ]
+        size_model, lookahead = self._memory.size_model, self.lookahead
+        return [batch for batch in self._batches if batch.grows_next_step(size_model, lookahead)]
 
     def release_drafts(self) -> bool:
         """Release the caches of a model that drafts; return whether there were any."""
-        if self._speculation is None or not self._draft_bytes:
+        if self._speculation is None or not self._speculation.nbytes:
             return False
         self._speculation.reset()
         self.record_memory()
@@ -151,10 +148,9 @@ class RunningBatches:
 
     def compact(self) -> bool:
         """Compact a batch to free memory; return whether that was possible."""
+        memory = self._memory
         for batch in self._batches:
-            if 0 < batch.active < len(batch.sequences) and self._memory.reserve_temporary(
-                self._memory.headroom
-            ):
+            if 0 < batch.active < len(batch.sequences) and memory.reserve_temporary(memory.headroom):
                 batch.compact(layerwise=True)
                 self.record_memory()
                 return True
@@ -180,21 +176,13 @@ class RunningBatches:
             batch.launch(speculation)
         self._copied = sum(batch.take_copied_bytes() for batch in self._batches)
         verifies = any(batch.is_verifying for batch in self._batches)
-        self._timer.on_launched([] if verifies else self.shapes, self._copied)
-
-    def on_tokens_read(self) -> None:
-        """Record that the tokens of the last step have arrived."""
-        self._timer.on_tokens_read()
+        self.timer.on_launched([] if verifies else self.shapes, self._copied)
 
     def remove_finished(self) -> None:
         """Remove the batches in which nothing is left to compute or to read."""
         self._batches = [batch for batch in self._batches if not batch.is_done]
         if not self._batches and self._speculation is not None:
             self._speculation.reset()
-
-    def on_prefill_launched(self, chunks: GenericSequence[PrefillChunk]) -> None:
-        """Record what prefill was launched behind the step."""
-        self._timer.on_prefill_launched(chunks)
 
     def close(self) -> None:
         """Release all batches, and the model."""
@@ -222,11 +210,9 @@ class RunningBatches:
     def _add_to(self, batch: Batch, arrivals: list[PrefilledSequences]) -> None:
         """Add sequences to a batch if there is memory for the copy; else they decode beside it."""
         memory = self._memory
-        rows = batch.active + sum(len(prefilled.sequences) for prefilled in arrivals)
-        longest = max(
-            batch.length, *(sequence.length for prefilled in arrivals for sequence in prefilled.sequences)
-        )
-        merged = memory.size_model.nbytes(rows, longest + GROWTH_STEP)
+        sequences = [sequence for prefilled in arrivals for sequence in prefilled.sequences]
+        longest = max(batch.length, *(sequence.length for sequence in sequences))
+        merged = memory.size_model.nbytes(batch.active + len(sequences), longest + GROWTH_STEP)
         if memory.reserve_temporary(2 * merged):
             batch.add(arrivals)
             return
