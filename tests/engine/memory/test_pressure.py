@@ -1,4 +1,4 @@
-"""Too little memory for all: who gives way, and that nobody can tell by the answer."""
+"""Too little memory for all: what is evicted or preempted, and that no answer differs for it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def logprobs_in(events: Sequence[InferenceEvent]) -> list[float]:
     "kind",
     ["qwen3", pytest.param("gemma3", marks=pytest.mark.soak), pytest.param("lfm2", marks=pytest.mark.soak)],
 )
-def test_who_was_stopped_goes_on_as_if_nothing_had_happened(tiny_model: TinyModel, kind: str) -> None:
+def test_a_preempted_sequence_resumes_with_the_same_answer(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     free = Driver(folder)
     ask(free, 12)
@@ -100,7 +100,7 @@ def test_who_was_stopped_goes_on_as_if_nothing_had_happened(tiny_model: TinyMode
         assert logprobs_in(driver.events[request_id]) == pytest.approx(logprobs_in(events), abs=1e-3)
 
 
-def test_the_prefix_cache_gives_way_first(tiny_model: TinyModel) -> None:
+def test_the_prefix_cache_is_evicted_first(tiny_model: TinyModel) -> None:
     driver, account = tight(tiny_model("qwen3"), 5, reserved=1024)
     for seed in range(6):
         driver.submit(random.Random(seed).choices(range(300, 2000), k=300), 20)
@@ -131,7 +131,7 @@ def test_prompts_wait_while_those_that_run_may_need_the_memory(tiny_model: TinyM
     assert driver.tokens == [expected(folder, words(seed), 60) for seed in range(300, 305)]
 
 
-def test_a_row_that_does_not_fit_alone_ends_with_length(tiny_model: TinyModel) -> None:
+def test_a_sequence_that_does_not_fit_alone_ends_with_length(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver, account = tight(folder, 1)
     driver.submit(words(1), 2000)
