@@ -27,7 +27,7 @@ SHOWN_BY = {
     "prefix_cache_bytes": "test_the_prefix_cache_keeps_within_its_bytes_what_was_used_last",
     "prefix_cache_dir": "test_a_killed_server_remembers",
     "prefix_cache_disk_bytes": "test_computed_prompts_take_no_more_disk_than_prefix_cache_disk_bytes",
-    "speculation": "test_usage_over_http_says_what_was_drafted",
+    "speculation": "test_lookup_drafts_what_is_repeated_and_off_does_not",
     "draft_model": "test_usage_over_http_says_what_was_drafted",
     "memory_bytes": "test_a_model_that_does_not_fit_beside_another_is_a_507",
     "kv_cache_bytes": "test_a_prompt_that_outgrows_kv_cache_bytes_is_refused",

@@ -1,0 +1,25 @@
+"""From what the operator lets draft to the drafts that an answer's usage tells of."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.schemas.settings import Settings, Speculation
+from greenroom.tests.support.http_servers import fetch, serving
+from greenroom.tests.support.tiny_models import TinyModel
+
+
+async def test_lookup_drafts_what_is_repeated_and_off_does_not(tiny_model: TinyModel) -> None:
+    settings = Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
+    body = {"model": "qwen3", "prompt": "import os", "max_tokens": 200, "temperature": 0}
+    repetitive = {**body, "logit_bias": {"600": 100}}
+    accepted, choices = {}, {}
+    modes: tuple[Speculation, ...] = ("off", "lookup")
+    for mode in modes:
+        async with serving(attrs.evolve(settings, speculation=mode)) as served:
+            answer = (await fetch(served.server, "POST", "/v1/completions", repetitive)).json()
+        accepted[mode] = answer["usage"]["completion_tokens_details"]["accepted_prediction_tokens"]
+        choices[mode] = answer["choices"]
+    assert accepted["off"] == 0
+    assert accepted["lookup"] >= 2
+    assert choices["off"] == choices["lookup"]
