@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -128,3 +129,22 @@ def test_a_protocol_is_known_to_the_application_alone(protocol: str) -> None:
 def test_no_folder_is_a_regular_package() -> None:
     tracked_folders = [ROOT / name for name in (*MAY_IMPORT, "tests", "notes")]
     assert [path for folder in tracked_folders for path in folder.rglob("__init__.py")] == []
+
+
+def test_the_page_that_newcomers_read_first_names_every_folder() -> None:
+    page = (ROOT / "notes" / "structure.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    named = {name.rstrip("/") for row in rows for name in re.findall(r"`([\w/]+)`", row.split("|")[1])}
+    code = {str(path.parent.relative_to(ROOT)) for path in SOURCES}
+    assert named == code | {"engine/demo"}
+    for row in rows:
+        folders = re.findall(r"`([\w/]+)`", row.split("|")[1])
+        for file in re.findall(r"`(\w+\.py)`", row.split("|")[-2]):
+            assert any((ROOT / folder / file).is_file() for folder in folders), file
+
+
+def test_the_roads_on_that_page_lead_past_files_that_exist() -> None:
+    page = (ROOT / "notes" / "structure.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:engine|actors|http|schemas|tests|notes)/[\w/.]+)`", page)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
