@@ -185,8 +185,10 @@ async def test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout(se
                 with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
                     await until(bad, TextDelta)
                     await trio.to_thread.run_sync(faults.hangs.wait)
+                    began = trio.current_time()
                     await system.drain()
                     assert isinstance((await rest(bad))[-1], Failed)
+            assert trio.current_time() - began < Settings().shutdown_timeout * 2 / 3
         assert system.hung
     finally:
         faults.release.set()

@@ -15,7 +15,7 @@ SHOWN_BY = {
     "models": "test_models_are_listed_in_the_operators_order",
     "host": "test_the_host_decides_on_which_addresses_it_listens",
     "port": "test_a_taken_port_is_an_error_at_once",
-    "max_loaded_models": "test_the_least_recently_used_model_gives_way",
+    "max_loaded_models": "test_a_model_that_is_held_is_never_unloaded_under_its_request",
     "max_batch": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
     "max_queue": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
     "max_stall": "test_max_stall_bounds_the_chunks",
