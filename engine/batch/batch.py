@@ -140,18 +140,20 @@ class Batch:
             successor.remove(sequence)
 
     def preempt(self, sequence: Sequence) -> bool:
-        """Stop computing for a sequence that will be resumed, and drop its token that is in flight.
+        """Stop computing for a sequence that will be resumed; return whether it was here.
 
-        Returns:
-            Whether it was here.
+        Its token that is in flight is still read, here or where it was sampled; see `discard_pending`.
         """
         self._finish_verification()
         if sequence not in self.sequences:
             return False
         self._cache.discard(sequence)
         self._invalidate()
-        self._decode_step.discard_pending(sequence)
         return True
+
+    def discard_pending(self, sequence: Sequence) -> None:
+        """Drop the token in flight of a sequence that was preempted, if it was sampled here."""
+        self._decode_step.discard_pending(sequence)
 
     def maybe_compact(self, reserve: Callable[[int], bool]) -> None:
         """Compact once the rows of removed sequences cost more than a copy of the cache.

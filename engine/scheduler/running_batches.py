@@ -156,11 +156,12 @@ class RunningBatches:
                 return True
         return False
 
-    def preempt(self, sequence: Sequence) -> bool:
-        """Remove a sequence that will be computed anew; return whether it was here."""
-        found = any(batch.preempt(sequence) for batch in self._batches)
+    def preempt(self, sequence: Sequence) -> None:
+        """Remove a sequence that will be computed anew, and its token in flight, which may lie elsewhere."""
+        if any(batch.preempt(sequence) for batch in self._batches):
+            for batch in self._batches:
+                batch.discard_pending(sequence)
         self.remove_finished()
-        return found
 
     def launch(self, alone: bool = False) -> None:
         """Launch the forward pass of every batch.
@@ -187,8 +188,7 @@ class RunningBatches:
     def close(self) -> None:
         """Release all batches, and the model."""
         self._batches.clear()
-        self._model = None
-        self._speculation = None
+        self._model = self._speculation = None
 
     def _rearrange(self) -> None:
         """Split a batch, or merge two, where that makes steps cheaper."""

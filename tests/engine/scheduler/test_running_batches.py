@@ -1,0 +1,60 @@
+"""Sequences that are preempted just after they were moved from one batch to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
+from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+from greenroom.engine.scheduler import running_batches
+from greenroom.engine.scheduler.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.cost_model import StepCosts
+from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.sequences.sequence import Sequence
+from greenroom.tests.support.text_engines import GREEDY, loaded, prefilled_cache
+
+TinyModel = Callable[..., Path]
+
+
+def prefilled(folder: Path, name: str, length: int) -> PrefilledSequences:
+    prompt = tuple(range(100, 100 + length))
+    text = cast(Any, None)  # nothing of it is decoded
+    sampling = SamplingParameters.of(GREEDY, frozenset(), 0)
+    sequence = Sequence(name, prompt, 50, frozenset(), sampling, text, text)
+    return PrefilledSequences((sequence,), prefilled_cache(folder, prompt[:-1]))
+
+
+@pytest.mark.parametrize(("moves", "active"), [(1, [1, 1]), (2, [2, 0])], ids=["split", "merged"])
+def test_a_token_of_a_preempted_sequence_is_not_read_where_it_was_sampled(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, moves: int, active: list[int]
+) -> None:
+    """It is sampled again when the sequence resumes, and would be in the answer twice."""
+    monkeypatch.setattr(running_batches, "_STEPS_PER_REARRANGEMENT", 1)
+    folder = tiny_model("qwen3")
+    model, _ = loaded(folder)
+    memory = KvMemory(None, CacheSizeModel.of(model), None)
+    batches = RunningBatches(model, StepCosts(), BatchPolicy(hysteresis=1e-9), memory)
+    long, short = prefilled(folder, "long", 60), prefilled(folder, "short", 20)
+    batches.add([long, short])
+    for _ in range(moves):
+        assert set(step(batches)) <= {"long", "short"}
+        batches.maybe_rearrange()
+    assert [batch.active for batch in batches] == active
+    batches.preempt(short.sequences[0])
+    assert step(batches) == ["long"]
+
+
+def step(batches: RunningBatches) -> list[str]:
+    """Launch a step, and return whose tokens of the one before are read."""
+    batches.launch()
+    read = [sequence.request_id for batch in batches for sequence, _ in batch.read()]
+    for batch in batches:
+        batch.sample()
+    batches.remove_finished()
+    return read
