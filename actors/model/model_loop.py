@@ -156,6 +156,7 @@ class ModelLoop:
 
     def _carry_out_commands(self, engine: Engine) -> bool:
         """Carry out what was put, waiting for more when there is nothing to do; return whether to go on."""
+        cancelled = False
         while True:
             idle = not engine.has_work
             try:
@@ -172,9 +173,12 @@ class ModelLoop:
                     self._submit(engine, command)
                 case Cancel(request_id):
                     engine.cancel(request_id)
+                    cancelled = True
                 case GiveWay():
                     engine.release_memory()
                 case Close():
+                    if cancelled:  # what those requests have used comes out of a step only
+                        self._coalescer.add(engine.step())
                     return False
 
     def _submit(self, engine: Engine, command: Submit) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import attrs
 import pytest
 import structlog
+import trio
 
 from greenroom.actors.system import open_system
-from greenroom.schemas.events import Admitted, Finished, PromptProgress, TextDelta
+from greenroom.schemas.events import Admitted, Finished, PromptProgress, QueueStatus, TextDelta
+from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import (
     Faults,
@@ -18,6 +20,7 @@ from greenroom.tests.support.actor_systems import (
     answer,
     eventually,
     generate,
+    state,
     until,
 )
 
@@ -116,6 +119,32 @@ async def test_a_slot_is_free_before_the_engine_has_said_its_last(settings: Sett
             await until(gone, TextDelta)
         assert isinstance((await answer(system.pool, "qwen3", "next"))[1], Finished)
         assert (await last_line(lines, "gone"))["reason"] == "cancelled"
+
+
+async def test_a_request_cancelled_just_before_its_model_is_unloaded_is_logged_with_its_usage(
+    settings: Settings, lines: Lines
+) -> None:
+    """Both are told to the worker during one step."""
+    settings, faults = attrs.evolve(settings, max_loaded_models=1), Faults(hang={"gone"})
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+        try:
+            with generate(system.pool, "qwen3", "gone", max_tokens=20_000) as gone:
+                await until(gone, TextDelta)
+                await trio.to_thread.run_sync(faults.hangs.wait)
+
+            async def unloading() -> bool:
+                return await state(system.pool, "qwen3") is ModelState.UNLOADING
+
+            with generate(system.pool, "llama", "next") as following:
+                await until(following, QueueStatus)
+                await eventually(unloading)
+                faults.release.set()
+                line = await last_line(lines, "gone")
+        finally:
+            faults.release.set()
+    assert (line["event"], line["reason"]) == ("request finished", "cancelled")
+    assert line["generated_tokens"] >= 2
+    assert line["decode_seconds"] > 0
 
 
 async def test_a_request_that_a_crash_ends_is_logged_with_what_is_known(
