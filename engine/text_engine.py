@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.batch.parallel_samples import parallel_samples_of
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.kv_memory import KvMemory
@@ -184,6 +185,7 @@ class TextEngine:
         """Admit waiting sequences to prefill, as far as there is memory."""
         for sequence in self.admission.admit_waiting():
             if sequence.preempted:
-                self._outputs.finish_at_length(sequence)
+                for choice in (sequence, *parallel_samples_of(sequence)):
+                    self._outputs.finish_at_length(choice)
             else:
                 self._outputs.fail(sequence, self.admission.prompt_too_long(sequence))

@@ -46,14 +46,13 @@ class Admission:
     """
 
     def __init__(self, memory: KvMemory, prefill: PrefillQueue, batches: RunningBatches) -> None:
-        self._preempted = self._resumed = self._cut = 0
+        self._serial = self._preempted = self._resumed = self._cut = 0
         self.max_reserved_tokens = MAX_RESERVED_TOKENS
         self._memory = memory
         self._prefill = prefill
         self._batches = batches
         self._waiting = WaitingQueue()
         self._admitted: dict[int, QueueEntry] = {}
-        self._serial = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -93,6 +92,8 @@ class Admission:
         self._memory.release(sequence)
         if len(self._waiting):
             self._waiting.remove(sequence)
+            if not len(self._waiting):
+                self._memory.share.cancel_reservation()
 
     def admit_waiting(self) -> list[Sequence]:
         """Move waiting requests into prefill as far as memory allows; return what never fits."""

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
 from greenroom.schemas.generation import GenerationParameters
@@ -173,6 +174,48 @@ def test_a_prompt_that_no_longer_fits_does_not_wait_for_ever(tiny_model: TinyMod
     (event,) = driver.events["0"]
     assert isinstance(event, Failed)
     assert (event.problem.status, event.problem.code) == (400, "context_length_exceeded")
+
+
+def test_choices_end_together_if_their_prompt_no_longer_fits_after_it_was_preempted(
+    tiny_model: TinyModel,
+) -> None:
+    """Its prompt was preempted before it was computed, so none of its choices has begun."""
+    account = MemoryAccount(limit=6 * MEGABYTE)
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=4, max_chunk=4), account=account)
+    driver.engine.admission.max_reserved_tokens = 1
+    driver.submit(words(1), 100)
+    while not driver.engine.statistics().decoding:
+        driver.step()
+    driver.submit(words(2, 400), 20, GenerationParameters(temperature=0.8, seed=7, n=2))
+    driver.step()
+    other = account.open_share()
+    assert other.charge_running(other.available() or 0)
+    while not driver.engine.statistics().admission.preempted:
+        assert driver.engine.statistics().prefilling == 1
+        driver.step()
+    driver.engine.cancel("0")
+    assert other.charge_running(other.available() or 0)
+    driver.step()
+    assert other.charge_running(0)
+    assert other.charge_weights(11 * MEGABYTE // 2) is None
+    driver.run()
+    ends = [event for event in driver.events["1"] if isinstance(event, Finished)]
+    assert sorted((end.index, end.reason) for end in ends) == [(0, "length"), (1, "length")]
+    assert driver.engine.statistics().requests == 0
+
+
+def test_a_request_that_leaves_while_it_waits_for_other_models_holds_up_none(tiny_model: TinyModel) -> None:
+    account = MemoryAccount(kv_limit=4 * MEGABYTE)
+    driver = Driver(tiny_model("qwen3"), account=account)
+    other = account.open_share()
+    assert other.charge_running(4 * MEGABYTE)
+    driver.submit(words(1), 20)
+    driver.step()
+    assert driver.engine.statistics().waiting == 1
+    assert other.charge_running(0)
+    driver.engine.cancel("0")
+    driver.run()
+    assert other.charge_running(4 * MEGABYTE, new=True)
 
 
 @pytest.mark.soak
