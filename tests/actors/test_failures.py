@@ -6,12 +6,14 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import get_args
 
 import attrs
 import pytest
 import structlog
 import trio
 
+from greenroom.actors.core.worker import Purpose
 from greenroom.actors.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
@@ -205,7 +207,9 @@ async def threads_end() -> None:
 
 
 def our_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("greenroom-")]
+    """Return the workers' threads; what engines of other tests in this process left is none of them."""
+    workers = tuple(f"greenroom-{purpose}-" for purpose in get_args(Purpose))
+    return [thread for thread in threading.enumerate() if thread.name.startswith(workers)]
 
 
 async def test_draining_refuses_what_is_new_and_finishes_what_was_begun(settings: Settings) -> None:
