@@ -23,17 +23,26 @@ class BatchingWindow:
     def __init__(self, policy: PrefillPolicy) -> None:
         self._policy = policy
         self._sequences: set[Sequence] = set()
+        self._longest = 0
+        self._closes_at = 0.0
 
-    def open(self, prefilled: PrefilledSequences, requests: Iterable[PrefillRequest]) -> None:
+    def open(self, prefilled: PrefilledSequences, requests: Iterable[PrefillRequest], now: float) -> None:
         """Let the first sequences that are done while nothing decodes wait for those of these like them.
 
         Args:
-            requests: All that are not wholly computed; what arrives later is not waited for.
+            requests: All that are not wholly computed.
+            now: Seconds; who arrives until a window later is one of them.
         """
-        longest = max(len(sequence.prefill_tokens) for sequence in prefilled.sequences)
-        self._sequences = {
-            request.sequence for request in requests if self._policy.is_similar(request.remaining, longest)
-        }
+        self._longest = max(len(sequence.prefill_tokens) for sequence in prefilled.sequences)
+        self._closes_at = now + self._policy.batching_window_ms / 1e3
+        self._sequences.clear()
+        for request in requests:
+            self.add(request, now)
+
+    def add(self, request: PrefillRequest, now: float) -> None:
+        """Count a prompt among those that came together, if it is similar and not too late."""
+        if now < self._closes_at and self._policy.is_similar(request.remaining, self._longest):
+            self._sequences.add(request.sequence)
 
     def covers(self, request: PrefillRequest) -> bool:
         """Return whether those that decode came with this request."""

@@ -79,7 +79,8 @@ class PrefillPolicy:
     def chunk_tokens(self, costs: StepCosts, budget: float, context: int, last: int, *, idle: bool) -> int:
         """Return how many tokens of one prompt fit into the budget.
 
-        Chunks grow step by step, since costs are only known for what was tried.
+        Chunks grow step by step, since costs are only known for what was tried; where no other streams would
+        notice a wrong guess, only until a few were timed.
 
         Args:
             context: Tokens that its cache holds already.
@@ -88,7 +89,10 @@ class PrefillPolicy:
         """
         if math.isinf(budget):
             return self.max_chunk
-        unknown = _FIRST_CHUNK_IDLE if idle or costs.prefill.samples >= _KNOWN_AFTER else _FIRST_CHUNK
+        known = costs.prefill.samples >= _KNOWN_AFTER
+        if known and idle:
+            return max(min(costs.tokens_within(budget, context), self.max_chunk), self.min_chunk)
+        unknown = _FIRST_CHUNK_IDLE if idle or known else _FIRST_CHUNK
         first = round(unknown * min(self.max_stall, 1))
         tried = max(_GROWTH * last, first)
         fitting = costs.tokens_within(budget, context) if costs.prefill.samples else tried

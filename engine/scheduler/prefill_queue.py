@@ -79,6 +79,7 @@ class PrefillQueue:
         conversation = conversation or sequence.request_id
         request = PrefillRequest(sequence, embeddings, client=client, conversation=conversation)
         self._requests.append(request)
+        self._window.add(request, self._clock())
         self._prefix_reuse.add(request, self._requests)
 
     def remove(self, sequence: Sequence) -> None:
@@ -222,5 +223,5 @@ class PrefillQueue:
             self._window.remove(request.sequence)
             self._prefix_reuse.remove(request.sequence)
         if idle and not self._prefilled:
-            self._window.open(prefilled, self._requests)
+            self._window.open(prefilled, self._requests, self._clock())
         self._prefilled.append(prefilled)

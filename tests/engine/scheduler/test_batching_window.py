@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.scheduler.batching_window import BatchingWindow
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill_request import PrefillRequest
+from greenroom.tests.support.sequences import sequence
 from greenroom.tests.support.text_engines import Driver, expected
 
 TinyModel = Callable[..., Path]
@@ -59,14 +63,15 @@ def test_the_rest_of_a_burst_is_computed_in_the_window(tiny_model: TinyModel) ->
     assert driver.tokens == [expected(folder, prompt, TOKENS) for prompt in BURST]
 
 
-def test_prompts_that_come_later_do_not_belong_to_the_burst(tiny_model: TinyModel) -> None:
-    driver = Driver(tiny_model("qwen3"), policy(math.inf))
-    submit(driver, BURST[:2])
-    for _ in range(2):
-        driver.step()
-    submit(driver, BURST[2:])
-    later = first_tokens(driver)[2:]
-    assert later == list(range(later[0], later[0] + len(later)))
+def test_prompts_that_come_later_than_the_window_do_not_belong_to_the_burst() -> None:
+    window = BatchingWindow(PrefillPolicy(batching_window_ms=150))
+    first, beside, soon, late = (PrefillRequest(sequence(str(index), 40)) for index in range(4))
+    long = PrefillRequest(sequence("long", 3000))
+    window.open(PrefilledSequences((first.sequence,), []), [beside], now=10.0)
+    window.add(soon, now=10.14)
+    window.add(long, now=10.14)
+    window.add(late, now=10.16)
+    assert [window.covers(request) for request in (beside, soon, long, late)] == [True, True, False, False]
 
 
 def test_a_long_prompt_does_not_belong_to_the_burst(tiny_model: TinyModel) -> None:

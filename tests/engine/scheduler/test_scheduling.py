@@ -5,24 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import attrs
 import pytest
 
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.cost_model import LinearCost, PrefillChunk, StepCosts
 from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill_queue import PrefillQueue
 from greenroom.engine.scheduler.step_timer import StepTimer
-from greenroom.engine.sequences.sequence import Sequence as SequenceOfPrompt
-from greenroom.schemas.generation import GenerationParameters
+from greenroom.tests.support.sequences import sequence
 from greenroom.tests.support.text_engines import loaded
-
-UNUSED = SamplingParameters.of(GenerationParameters(), frozenset(), 0)
 
 
 @pytest.fixture
@@ -95,13 +90,6 @@ class Beside:
         if not chunks:
             timer.on_prefill_launched([])
         return took
-
-
-def sequence(name: str, tokens: int) -> SequenceOfPrompt:
-    """A request that was not answered yet, with a prompt that no other begins with."""
-    text = cast(Any, None)  # nothing of it is decoded
-    prompt = random.Random(name).choices(range(300, 2000), k=tokens)
-    return SequenceOfPrompt(name, prompt, 5, frozenset(), UNUSED, text, text)
 
 
 def undisturbed(machine: Machine) -> list[float]:

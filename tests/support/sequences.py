@@ -1,0 +1,16 @@
+"""Sequences for schedulers under test, of which nothing is decoded."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, cast
+
+from greenroom.engine.sampling.sampling_parameters import SamplingParameters
+from greenroom.engine.sequences.sequence import Sequence
+
+
+def sequence(name: str, tokens: int) -> Sequence:
+    """Return a sequence without an answer, with a prompt that no other begins with."""
+    text = cast(Any, None)
+    prompt = random.Random(name).choices(range(300, 2000), k=tokens)
+    return Sequence(name, prompt, 5, frozenset(), SamplingParameters(), text, text)
