@@ -23,19 +23,19 @@ def open_text_engine(
     record: CapabilityRecord,
     settings: Settings,
     progress: Callable[[float], None],
-    abandoned: Callable[[], bool],
+    is_abandoned: Callable[[], bool],
     account: MemoryAccount | None = None,
 ) -> TextEngine:
     """Load a model's weights and everything that generates with them, all confined to this thread.
 
     Args:
         progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        abandoned: Called between layers; returns whether to stop.
+        is_abandoned: Called between chunks of the weights; returns whether to stop.
         account: Of memory, shared by all models of the process; None is one of its own.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: `abandoned` returned True.
+        LoadAbandonedError: `is_abandoned` returned True.
     """
     from greenroom.engine.adapters.make_adapter import make_adapter
     from greenroom.engine.speculation.loading import load_speculation
@@ -48,11 +48,11 @@ def open_text_engine(
     share = account.open_share()
     charge = partial(_charge, account, share, folder.name)
     try:
-        model = load_model(folder, settings, progress, abandoned, charge)
+        model = load_model(folder, settings, progress, is_abandoned, charge)
         prefix_cache = None
         if settings.prefix_cache_bytes:
             prefix_cache = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
-        speculation = load_speculation(model, tokenizer, settings, abandoned, charge)
+        speculation = load_speculation(model, tokenizer, settings, is_abandoned, charge)
         return TextEngine(
             model,
             adapter,

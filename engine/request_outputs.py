@@ -29,7 +29,7 @@ class RequestOutputs:
 
     Attributes:
         sequences: The first choice of each request, by the request's id.
-        events: Those that `take_events` will return.
+        events: Those that `pop_events` will return.
     """
 
     def __init__(self, admission: Admission, prefill: PrefillQueue, batches: RunningBatches) -> None:
@@ -51,7 +51,7 @@ class RequestOutputs:
         """Emit events of a sequence's request."""
         self.events += [(sequence.request_id, event) for event in events]
 
-    def take_events(self) -> Events:
+    def pop_events(self) -> Events:
         """Return the events since the last call."""
         events, self.events = self.events, []
         return events

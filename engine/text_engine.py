@@ -166,7 +166,7 @@ class TextEngine:
         self._steps += 1
         if self._steps % _CLEAR_CACHE_STEPS == 0:
             mx.clear_cache()
-        return self._outputs.take_events()
+        return self._outputs.pop_events()
 
     def close(self) -> None:
         """Free the model and everything that belongs to its requests."""

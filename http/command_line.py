@@ -52,13 +52,13 @@ class EngineModels:
     """The models and devices of this machine, as the engine finds them: `LocalModels` of the commands."""
 
     def has_gpu(self) -> bool:
-        """Whether MLX can compute on a GPU here."""
+        """Return whether MLX can compute on a GPU here."""
         from greenroom.engine.loading import devices
 
         return devices.has_gpu()
 
     def is_missing(self, model: str) -> bool:
-        """Whether an operator's name for a model means a folder that holds none."""
+        """Return whether an operator's name for a model means a folder that holds none."""
         from greenroom.engine.catalog.catalog import resolve_folder
 
         folder = resolve_folder(model)

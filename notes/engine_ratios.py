@@ -2,13 +2,14 @@
 
     python notes/engine_ratios.py MODEL_FOLDER [FIGURE]... [PAIRS]
 
-saturation: 12 requests at a time, 30 in all, with prompts of 50 to 700 tokens, over unbounded slices
-long-row:   steps of 8 short rows beside one of 6,000 tokens, over the two by themselves, one after the other
-mixed:      decoding 16 rows in six kinds of sampling, with penalties and 5 log-probabilities, over 16 greedy
-piecewise:  the machine's limit for a long prompt among streams. A bare loop decodes 8 rows and computes 12
-            tokens of a prompt of 3,600 between two steps: the prompt over alone, and p99 over undisturbed
+saturation: 12 requests at a time, 30 in all, with prompts of 50 to 700 tokens, over unbounded prefill chunks
+long-sequence: steps of 8 short sequences beside one of 6,000 tokens, over the two by themselves, in turn
+mixed:      decoding 16 sequences in six kinds of sampling, with penalties and 5 log-probabilities each, over
+            16 greedy
+piecewise:  the machine's limit for a long prompt among streams. A bare loop decodes 8 sequences and computes
+            12 tokens of a prompt of 3,600 between two steps: the prompt over alone, and p99 over undisturbed
 repetitive: a lone answer that repeats itself (greedy, random weights), with prompt lookup over without it
-unrepetitive: a lone answer drawn at temperature 2, where there is nothing to look up, likewise
+unrepetitive: a lone answer sampled at temperature 2, where there is nothing to look up, likewise
 
 Drives the engine itself, on this thread.
 """
@@ -29,8 +30,8 @@ from prefill_tradeoff import first_token_alone, opened, p99, submit, until_first
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.generation import GenerationParameters
 
-SATURATION_ROWS, SATURATION_REQUESTS = 12, 30
-LONG_ROW = 6000
+SATURATION_SEQUENCES, SATURATION_REQUESTS = 12, 30
+LONG_SEQUENCE = 6000
 BLOCK = 12
 PIECE = 12
 
@@ -38,7 +39,7 @@ PIECE = 12
 def main(folder: Path, figures: list[str], pairs: int) -> None:
     known: dict[str, Callable[[Path, int], list[float]]] = {
         "saturation": saturation,
-        "long-row": long_row,
+        "long-sequence": long_sequence,
         "mixed": mixed,
         "piecewise": piecewise,
         "repetitive": partial(lookup, temperature=0.0),
@@ -65,19 +66,19 @@ def saturation(folder: Path, pairs: int) -> list[float]:
 def saturate(engine: TextEngine, jobs: list[tuple[int, int]]) -> None:
     waiting = list(jobs)
     while waiting or engine.has_work:
-        while waiting and engine.statistics().requests < SATURATION_ROWS:
+        while waiting and engine.statistics().requests < SATURATION_SEQUENCES:
             submit(engine, *waiting.pop())
         engine.step()
     engine.close()
 
 
-def long_row(folder: Path, pairs: int) -> list[float]:
+def long_sequence(folder: Path, pairs: int) -> list[float]:
     both, short, long = (opened(folder, 2.0) for _ in range(3))
     for engine in (both, short):
         for _ in range(8):
             until_first_token(engine, submit(engine, 100, 100_000))
     for engine in (both, long):
-        until_first_token(engine, submit(engine, LONG_ROW, 100_000))
+        until_first_token(engine, submit(engine, LONG_SEQUENCE, 100_000))
     ratios = []
     for pair in range(-2, pairs):
         order = [both, short, long] if pair % 2 else [long, short, both]

@@ -20,7 +20,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 @attrs.frozen
 class QueueStatus:
-    """The request waits (document 004, Queue Status).
+    """The request waits.
 
     Args:
         status: `queued` for a slot, `waiting_for_model` for room in the pool, or `loading`.
@@ -54,7 +54,7 @@ class PromptProgress:
         processed: Tokens done, cached ones included.
         total: Tokens of the whole prompt.
         cached: Tokens that were known and need not be computed.
-        seconds: Time since its first slice began.
+        seconds: Time since its first chunk began.
     """
 
     processed: int
@@ -130,7 +130,7 @@ class ToolCallDelta:
 
 
 def _amount(unit: str, *, shared: bool = False) -> Any:
-    """An amount in `unit`; `shared` if the choices of a request have it in common."""
+    """Return the field of an amount in `unit`; `shared` if the choices of a request have it in common."""
     return attrs.field(default=0, metadata={"unit": unit, "shared": shared})
 
 
@@ -182,7 +182,7 @@ class Finished:
     """A choice is complete.
 
     Args:
-        reason: Why it ended (document 004, FinishReason).
+        reason: Why it ended.
         stop: The stop string that matched, if one did.
     """
 

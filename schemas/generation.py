@@ -1,4 +1,4 @@
-"""Every generation parameter's type, range and default, in this one place (document 004)."""
+"""Every generation parameter's type, range and default, in this one place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _parameter(
     above: float | None = None,
     most: int | None = None,
 ) -> Any:
-    """A field; `low` and `high` belong to its range, `above` does not, `most` bounds a list's length."""
+    """Return a field; `low` and `high` belong to its range, `above` does not, `most` bounds lists."""
     bounds = {"low": low, "high": high, "above": above, "most": most}
     return attrs.field(default=default, metadata={"kind": kind, "meaning": meaning, **bounds})
 
@@ -72,17 +72,17 @@ class GenerationParameters:
     min_tokens: int = _parameter(
         0,
         "integer",
-        "Tokens before which no end token is drawn; stop strings still end the answer.",
+        "Tokens before which no end token is sampled; stop strings still end the answer.",
         low=0,
         high=2**31 - 1,
     )
     ignore_eos: bool = _parameter(
-        False, "boolean", "Never draw a token that ends the answer, so that it has `max_tokens`."
+        False, "boolean", "Never sample a token that ends the answer, so that it has `max_tokens`."
     )
     seed: int | None = _parameter(
         None,
         "integer",
-        "Makes the draws repeatable: the same request gets the same answer, whatever runs beside it.",
+        "Makes sampling repeatable: the same request gets the same answer, whatever runs beside it.",
     )
     n: int = _parameter(1, "integer", "Answers to the same prompt, which is computed once.", low=1, high=16)
     presence_penalty: float = _parameter(
@@ -196,7 +196,7 @@ def allowed(metadata: Mapping[str, Any]) -> str:
 
 
 def resolve(request: Overrides, settings: Overrides, model: Overrides) -> GenerationParameters:
-    """Merge: request over settings over the model's generation_config.json over the defaults."""
+    """Merge parameters: request over settings over the model's generation_config.json over the defaults."""
     return GenerationParameters(**{**model, **settings, **request})
 
 
@@ -221,7 +221,7 @@ def _strings(shown: str, value: Any, metadata: Mapping[str, Any]) -> tuple[str, 
 
 
 def _biases(shown: str, value: Any, metadata: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
-    """Token ids, which are strings in JSON, with what is added to their logits, in the order of the ids."""
+    """Return token ids, strings in JSON, with what is added to their logits, in the order of the ids."""
     if isinstance(value, tuple):
         value = dict(value)
     if not isinstance(value, Mapping) or len(value) > metadata["most"]:
@@ -240,7 +240,7 @@ def _refused(shown: str, value: Any, metadata: Mapping[str, Any]) -> Exception:
 
 
 def _quoted(value: Any) -> str:
-    """A client's value for an error message, short whatever it is."""
+    """Return a client's value for an error message, short whatever it is."""
     if isinstance(value, int) and value.bit_length() > 256:
         return "an enormous integer"
     if isinstance(value, list | tuple | dict) and len(value) > 16:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import attrs
 
 Role = Literal["system", "user", "assistant", "tool"]
-"""`developer` is mapped to `system` at the border (reference: OpenAI chat, roles)."""
+"""`developer` is mapped to `system` when a request is parsed (reference: OpenAI chat, roles)."""
 
 JsonObject = Mapping[str, Any]
 """A decoded JSON object; its values are whatever JSON can hold."""
@@ -69,7 +69,7 @@ class ToolChoice:
     allowed: tuple[str, ...] | None = None
 
     def callable(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Those of the tools that may be called."""
+        """Return those of the tools that may be called."""
         if self.mode == "none":
             return ()
         names = (self.name,) if self.mode == "named" else self.allowed

@@ -33,7 +33,7 @@ class ProblemError(Exception):
 
 
 def invalid(detail: str, param: str | None = None, code: str = "invalid_value") -> ProblemError:
-    """A request that names something impossible: always a 400."""
+    """Return the error for a request that names something impossible: always a 400."""
     return ProblemError(Problem(400, code, detail, param))
 
 
@@ -43,13 +43,13 @@ def missing(param: str) -> ProblemError:
 
 
 def model_not_found(model: str, near: tuple[str, ...] = ()) -> Problem:
-    """No model answers to that name; `near` are the closest names that exist."""
+    """Return the problem of a name that no model has; `near` are the closest names that exist."""
     hint = f" Did you mean {', '.join(near)}?" if near else ""
     return Problem(404, "model_not_found", f"The model '{model}' does not exist here.{hint}", "model")
 
 
 def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
-    """The prompt does not fit; the wording is what editors look for."""
+    """Return the problem of a prompt that does not fit, in the words that editors look for."""
     detail = (
         f"This model's maximum context length is {context} tokens. However, your messages "
         f"resulted in {prompt_tokens} tokens. Please reduce the length of the messages."
@@ -58,41 +58,41 @@ def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
 
 
 def load_failed(model: str, detail: str) -> Problem:
-    """The model's files could not be turned into a working model."""
+    """Return the problem of files that could not be turned into a working model."""
     return Problem(503, "load_failed", f"The model '{model}' could not be loaded: {detail}", retry_after=30)
 
 
-def insufficient_memory(model: str, needed: int, room: int) -> Problem:
-    """The model's weights do not fit beside what is in memory already."""
+def insufficient_memory(model: str, needed: int, available: int) -> Problem:
+    """Return the problem of weights that do not fit beside what is in memory: bytes needed and available."""
     detail = (
-        f"The model '{model}' needs {needed >> 20} MB for its weights; {room >> 20} MB are left "
+        f"The model '{model}' needs {needed >> 20} MB for its weights; {available >> 20} MB are left "
         "(setting memory_bytes)."
     )
     return Problem(507, "insufficient_memory", detail)
 
 
 def model_crashed(model: str) -> Problem:
-    """The model's worker raised; the next request loads the model again."""
+    """Return the problem of a worker that raised; the next request loads the model again."""
     detail = f"The model '{model}' failed while it was generating and is loaded again on the next request."
     return Problem(500, "model_crashed", detail)
 
 
 def model_hung(model: str) -> Problem:
-    """The model's worker is silent and cannot be ended."""
+    """Return the problem of a worker that is silent and cannot be ended."""
     detail = f"The model '{model}' has stopped responding; the server has to be restarted."
     return Problem(503, "model_hung", detail, retry_after=30)
 
 
 def draining() -> Problem:
-    """The server is shutting down."""
+    """Return the problem of a server that is shutting down."""
     return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)
 
 
 def queue_full(model: str, waiting: int) -> Problem:
-    """Too many requests are waiting for this model already."""
+    """Return the problem of a request that would be one too many to wait for this model."""
     return Problem(503, "queue_full", f"{waiting} requests are already waiting for '{model}'.", retry_after=2)
 
 
 def internal_error() -> Problem:
-    """A fault of ours; the log has its traceback."""
+    """Return the problem of a fault of ours; the log has its traceback."""
     return Problem(500, "internal_error", "The server met an unexpected error; its log says more.")

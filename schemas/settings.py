@@ -87,17 +87,19 @@ class Settings:
     max_queue: int = _setting(256, "Requests that may wait for one model before the next is refused.", low=0)
     max_stall: float = _setting(
         2.0,
-        "Decode steps that a piece of a new prompt may add between two tokens of running streams; more "
+        "Decode steps that a prefill chunk may add between two tokens of running streams; more "
         "answers new prompts sooner, less disturbs the others less, inf computes prompts whole.",
         above=0,
     )
     min_prefill_chunk: int = _setting(
         4, "Tokens of a waiting prompt that are computed at each step whatever they cost.", low=1
     )
-    device: Device = _setting("auto", "Where models compute.", one_of=get_args(Device))
+    device: Device = _setting(
+        "auto", "Where models compute: `auto`, `cpu` or `gpu`.", one_of=get_args(Device)
+    )
     dtype: Dtype = _setting(
         "auto",
-        "Type of unquantised weights; `auto` keeps the file's.",
+        "Type of unquantised weights: `float32`, `bfloat16` or `float16`; `auto` keeps the file's.",
         one_of=get_args(Dtype),
     )
     kv_bits: int | None = _setting(
@@ -155,7 +157,8 @@ class Settings:
     )
     log_level: LogLevel = _setting(
         "info",
-        "Least severe level that is logged; prompts and answers appear at debug only.",
+        "Least severe level that is logged, of `debug`, `info`, `warning` and `error`; prompts and answers "
+        "appear at debug only.",
         one_of=get_args(LogLevel),
     )
     allowed_hosts: tuple[str, ...] = _setting(

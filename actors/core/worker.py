@@ -115,7 +115,7 @@ class Workers:
         return worker
 
     def quarantine(self, worker: Worker) -> None:
-        """Give up a silent thread: it is neither awaited nor reused, and ends if it ever finishes its job."""
+        """Neither await nor reuse a silent thread any more; it ends with its job, if that ever ends."""
         if worker in self._lent:
             self._lent.remove(worker)
             self._quarantined.add(worker)

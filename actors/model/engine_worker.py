@@ -67,7 +67,7 @@ class EngineWorker:
             self._loop.abandon()
 
     def quarantine(self, stalled: WorkerStalled, log: Any) -> bool:
-        """Give a silent worker up; return whether it was still the one that is lent."""
+        """Quarantine a silent worker; return whether it was still the one that is lent."""
         if self._loop is not stalled.loop or self._worker is None:
             return False
         log.error("worker hangs", worker=self._worker.name, silent_seconds=self._hang_timeout)
@@ -77,7 +77,7 @@ class EngineWorker:
         return True
 
     def record_end(self) -> bool:
-        """Forget the worker, which has ended; return whether it had been quarantined."""
+        """Release the worker, which has ended; return whether it had been quarantined."""
         was_hung, self.hung = self.hung, False
         self._loop = self._worker = None
         return was_hung

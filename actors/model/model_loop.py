@@ -43,11 +43,11 @@ class Close:
 
 
 @attrs.frozen
-class GiveWay:
+class ReleaseMemory:
     """Free memory that another model has asked for."""
 
 
-Command = Submit | Cancel | GiveWay | Close
+Command = Submit | Cancel | ReleaseMemory | Close
 
 
 @attrs.frozen
@@ -126,7 +126,7 @@ class ModelLoop:
         except Exception as error:
             return self._load_failed(error)
         try:
-            engine.on_memory_wanted(lambda: self.put(GiveWay()))
+            engine.on_memory_wanted(lambda: self.put(ReleaseMemory()))
             self._report(Loaded())
             self._step_until_closed(engine)
             return LoopEnded()
@@ -174,7 +174,7 @@ class ModelLoop:
                 case Cancel(request_id):
                     engine.cancel(request_id)
                     cancelled = True
-                case GiveWay():
+                case ReleaseMemory():
                     engine.release_memory()
                 case Close():
                     if cancelled:  # what those requests have used comes out of a step only

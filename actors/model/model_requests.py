@@ -19,7 +19,7 @@ from greenroom.schemas.problems import Problem
 
 @attrs.frozen(eq=False)
 class ReplyClosed:
-    """Whoever sent a request takes no more events: it has ended, or its owner has left."""
+    """The reply of a request is closed: it has ended, or its client has hung up."""
 
     request: Preparation | RunningRequest
 

@@ -50,7 +50,7 @@ class Preparations:
         return self._by_reply.get(reply)
 
     def remove(self, preparation: Preparation) -> None:
-        """Keep a preparation no longer, if it still is."""
+        """Remove a preparation, if it is still kept."""
         if preparation in self:
             del self._by_reply[preparation.reply]
 

@@ -6,7 +6,7 @@ wait, longest wait first:
 1. A model that nobody holds is unloaded at once, least recently used first; so is one that is still
    loading though everybody who waited for it has left.
 2. If all are held, the least recently used one whose time slice is over is paused: it finishes what it has
-   begun, and is then unloaded. A slice lasts as long as the model took to load, so two models that take
+   begun, and is then unloaded. A time slice lasts as long as the model took to load, so two models that take
    turns spend at most about half of the time on loading, and neither starves.
 """
 
@@ -20,7 +20,7 @@ import attrs
 from greenroom.schemas.model_key import ModelKey
 
 MAX_TIME_SLICE = 30.0
-"""Seconds; a model that took longer to load gets no longer slice."""
+"""Seconds; a model that took longer to load gets no longer one."""
 
 
 class Room(Enum):
@@ -98,7 +98,7 @@ def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
 
 
 def _is_idle(model: ModelUse) -> bool:
-    """Whether the model can be unloaded without breaking a lease or a promise."""
+    """Return whether the model can be unloaded: no lease is open, and none is due."""
     if model.room is not Room.GRANTED or model.hung or model.leases:
         return False
     return model.ready or not model.waiting

@@ -69,7 +69,7 @@ class ModelRecord:
         self.state, self.changed = state, now
 
     def record_stopped(self) -> None:
-        """Keep no actor; one that waited for room is IDLE before it stops, and reports nothing more."""
+        """Remove the actor; one that waited for room is IDLE before it stops, and reports nothing more."""
         self.model = None
         if self.state is ModelState.WAITING:
             self.state = ModelState.IDLE

@@ -1,4 +1,4 @@
-"""Messages of the IR as messages that a template can take, losing nothing (document 000, section 6.4)."""
+"""Neutral messages as messages that a template can take, losing nothing."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _calls_to_render(turns: Sequence[Message], traits: TemplateTraits) -> set[st
 
 
 def _has_text_after_call(turn: Message, then: Message) -> bool:
-    """Whether the assistant's text follows a call: in one turn, the text would come to stand before it."""
+    """Return whether the assistant's text follows a call, before which it would stand in one turn."""
     return bool(turn.tool_calls) and then.role == "assistant" and bool(then.text)
 
 

@@ -116,7 +116,7 @@ class PromptRenderer:
         return marked
 
     def _opens_thought(self, text: str, chat: ChatInput) -> bool:
-        """Whether the model's first words are still thought: the template has written the start marker."""
+        """Return whether the answer begins as a thought: the template has written the start marker."""
         for start, end in self._thinking_parser.markers:
             if chat.continue_final_message:
                 text_so_far = unmark(chat.messages[-1].text)

@@ -107,7 +107,7 @@ def _thinking_enabled(chat: ChatInput) -> bool:
 
 
 def _may_constrain_calls(chat: ChatInput, request: InferenceRequest) -> bool:
-    """Whether calls may need a grammar; only the grammar itself knows for sure."""
+    """Return whether calls may need a grammar; only the grammar itself knows for sure."""
     choice = chat.tool_choice
     if not chat.tools or choice.mode == "none":
         return False

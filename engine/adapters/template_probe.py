@@ -109,14 +109,14 @@ class _Probe:
             return None
 
     def shows(self, messages: list[TemplateMessage], *words: str) -> bool:
-        """Whether all words are there, in that order."""
+        """Return whether all words are there, in that order."""
         rendered = self.render(messages)
         if rendered is None or not all(word in rendered for word in words):
             return False
         return all(rendered.index(a) < rendered.index(b) for a, b in itertools.pairwise(words))
 
     def shows_with_tools(self, messages: list[TemplateMessage], tools: Any, *words: str) -> bool:
-        """Whether the words are still there with tools described, too."""
+        """Return whether the words are still there with tools described, too."""
         rendered = self.render(messages, tools)
         return rendered is not None and all(word in rendered for word in words)
 
@@ -168,7 +168,7 @@ def _needs_short_ids(probe: _Probe, as_text: bool, bare: bool) -> bool:
 
 
 def _shows_call(rendered: str | None) -> bool:
-    """Whether call and result are there, and the arguments neither as Python's repr nor as quoted JSON."""
+    """Return whether call and result are there, the arguments neither as Python's repr nor as quoted JSON."""
     if rendered is None or not all(word in rendered for word in ("zqtool", "zqvalue", "zqresult")):
         return False
     return "'zqkey'" not in rendered and '\\"zqkey\\"' not in rendered

@@ -1,4 +1,4 @@
-"""Tools described in the prompt, for models whose template cannot (document 000, section 6)."""
+"""Tools described in the prompt, for models whose template cannot."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def load_model(folder: Path) -> Any:
 
 
 def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
-    """One padded prefill, then nothing but forward passes and argmax, each launched before the last is read.
+    """Run one padded prefill, then only forward passes and argmax, each launched before the last is read.
 
     Args:
         prompts: Token ids by row.
@@ -64,7 +64,7 @@ def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[
 
 
 def batch_generator(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
-    """mlx-lm's own continuous batching, greedy."""
+    """Run mlx-lm's own continuous batching, greedy."""
     from mlx_lm.generate import BatchGenerator
 
     generator = BatchGenerator(model, completion_batch_size=max(32, len(prompts)))
@@ -83,7 +83,7 @@ def batch_generator(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list
 
 
 def bare_prefill(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[int]]:
-    """mlx-lm's own prefill up to the first token, one prompt after the other; hands out no token."""
+    """Run mlx-lm's own prefill up to the first token, one prompt after the other; return no tokens."""
     from mlx_lm.generate import generate_step
 
     for prompt in prompts:
@@ -119,7 +119,7 @@ def bare_continuation(
 
 
 def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> list[range]:
-    """Our loop with all its host work, greedy, on an engine that is idle; a range as long as each answer."""
+    """Run our loop with all its host work, greedy, on an idle engine; return ranges as long as answers."""
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
         request = InferenceRequest(str(index), ModelKey("baseline"), RawInput(tuple(prompt)))

@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def _keep_for_results() -> TextIO:
-    """The real stdout; what libraries print goes to stderr instead."""
+    """Return the real stdout, and send what libraries print to stderr."""
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return results

@@ -99,9 +99,9 @@ class Batch:
         """Wait for copies of the cache that are pending, so that what they were made from is freed."""
         caches.evaluate(self._cache.layers)
 
-    def take_copied_bytes(self) -> int:
+    def pop_copied_bytes(self) -> int:
         """Return the bytes of caches that were copied since the last call."""
-        return self._cache.take_copied_bytes()
+        return self._cache.pop_copied_bytes()
 
     def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
         """Add sequences, all in one copy of the cache.

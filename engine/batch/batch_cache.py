@@ -41,7 +41,7 @@ class BatchCache:
         """Bytes that it occupies."""
         return caches.size_in_bytes(self.layers)
 
-    def take_copied_bytes(self) -> int:
+    def pop_copied_bytes(self) -> int:
         """Return the bytes that were copied since the last call."""
         copied, self._copied_bytes = self._copied_bytes, 0
         return copied

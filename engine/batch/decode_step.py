@@ -53,7 +53,7 @@ class DecodeStep:
 
         Then the cache may be shorter than the last step left it.
         """
-        pending = self._drafting.take_accepted()
+        pending = self._drafting.pop_accepted()
         if pending is None:
             return False
         self._pending = pending

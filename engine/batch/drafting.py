@@ -12,7 +12,7 @@ from greenroom.engine.speculation.verification import Verification
 
 
 class Drafting:
-    """The drafts of one step after the other: `draft`, `verify`, and `take_accepted` before the next.
+    """The drafts of one step after the other: `draft`, `verify`, and `pop_accepted` before the next.
 
     Args:
         cache: Where the sequence is; it may have others beside it while nothing is drafted.
@@ -67,7 +67,7 @@ class Drafting:
         if sequence is not None and drafts is not None:
             self._verification = Verification(sequence, drafts, logits)
 
-    def take_accepted(self) -> PendingTokens | None:
+    def pop_accepted(self) -> PendingTokens | None:
         """Wait for what `verify` started, and trim rejected drafts from the cache.
 
         Returns:

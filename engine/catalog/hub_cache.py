@@ -47,7 +47,7 @@ def list_cached_ids(cache: Path) -> list[str]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether configuration, tokenizer and every weight file are there."""
+    """Return whether configuration, tokenizer and every weight file are there."""
     if not (folder / "config.json").is_file():
         return False
     if not any((folder / name).is_file() for name in _TOKENIZERS):

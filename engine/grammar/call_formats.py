@@ -25,7 +25,7 @@ class CallFormat:
     Args:
         triggers: Each marker that begins a call, with what follows it; the first is what a call that is
             required begins with. An empty marker: a call is a whole answer, and begins at once.
-        one_block: All calls of an answer stand behind one marker, and nothing follows them.
+        single_block: All calls of an answer stand behind one marker, and nothing follows them.
     """
 
     triggers: tuple[tuple[str, Body], ...]
@@ -37,9 +37,8 @@ class CallGrammar:
     """The calls that one request allows.
 
     Args:
-        needed: At least one call has to be made.
-        repeats: Free text or another call may follow a call.
-        lazy: Text is free until the trigger, so that no grammar is needed for it.
+        parallel: More than one call may be made.
+        required: At least one call has to be made.
     """
 
     _format: CallFormat
@@ -54,10 +53,12 @@ class CallGrammar:
 
     @property
     def repeats(self) -> bool:
+        """Whether free text or another call may follow a call."""
         return self._parallel and not self._format.single_block
 
     @property
     def lazy(self) -> bool:
+        """Whether text is free until the trigger, so that no grammar is needed for it."""
         return not self.required and all(self.triggers)
 
     def body_rules(self) -> list[Callable[[GrammarBuilder], str]]:

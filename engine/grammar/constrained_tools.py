@@ -22,7 +22,7 @@ class ConstrainedTool:
 
     Args:
         param: Where the request holds its schema.
-        exact: Its schema is held; otherwise any object will do.
+        enforced: Its schema is enforced; otherwise any object will do.
     """
 
     name: str

@@ -166,7 +166,7 @@ def _types(value: Any, root: Any) -> set[str]:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a parser that does not know that this is a string would take it for something else."""
+    """Return whether a parser that does not know that this is a string would take it for something else."""
     try:
         json.loads(text)
     except ValueError:

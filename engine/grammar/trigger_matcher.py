@@ -92,7 +92,7 @@ def _fallbacks(marker: bytes) -> list[int]:
 
 
 def ends_inside_character(tail: bytes) -> bool:
-    """Whether the bytes stop in the middle of a UTF-8 character."""
+    """Return whether the bytes stop in the middle of a UTF-8 character."""
     for back, byte in enumerate(reversed(tail[-3:]), 1):
         if byte < 0x80:
             return False

@@ -31,7 +31,7 @@ def patch_for_batching(model: Any) -> None:
     try:
         _try_batch(model)
     except Exception as error:  # models fail in ways of their own
-        log.warning("rows of this model do not share batches", error=str(error))
+        log.warning("sequences do not share batches", error=str(error))
         _disable_batching(model)
 
 

@@ -17,7 +17,7 @@ _limited = False
 
 
 def has_gpu() -> bool:
-    """Whether MLX finds a GPU.
+    """Return whether MLX finds a GPU.
 
     Another process asks it, so that this one stays free of MLX until a model is loaded.
     """

@@ -42,7 +42,7 @@ class BlockEnd:
         return (found.start() if found else len(text)), len(text)
 
     def skip(self, end: int) -> bool:
-        """Take the end that was found for part of a value; return False if there were too many of them."""
+        """Treat the end that was found as part of a value; return False if there were too many of them."""
         self._inside_values.append(end)
         self._searched = end
         return len(self._inside_values) <= _MAX_ENDS_INSIDE_VALUES

@@ -35,11 +35,11 @@ class OfferedTools:
         self._tools = {tool.name: tool for tool in tools or ()}
 
     def accepts(self, name: str) -> bool:
-        """Whether a call to `name` is a call."""
+        """Return whether a call to `name` is a call."""
         return self._any or name in self._tools
 
     def has_required_arguments(self, call: ParsedCall) -> bool:
-        """Whether a call has all the arguments that its tool requires."""
+        """Return whether a call has all the arguments that its tool requires."""
         tool = self._tools.get(call.name)
         required = tool.parameters.get("required") if tool is not None else None
         if not isinstance(required, Sequence):

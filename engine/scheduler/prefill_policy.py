@@ -106,8 +106,8 @@ class PrefillPolicy:
             tokens: Size of the chunk, padding included.
         """
         chosen, longest, total = [first], remaining[first], remaining[first]
-        by_likeness = sorted(range(len(remaining)), key=lambda index: abs(remaining[index] - longest))
-        for index in by_likeness:
+        by_difference = sorted(range(len(remaining)), key=lambda index: abs(remaining[index] - longest))
+        for index in by_difference:
             if index == first:
                 continue
             width = max(longest, remaining[index])

@@ -175,7 +175,7 @@ class RunningBatches:
             speculation = None
         for batch in self._batches:
             batch.launch(speculation)
-        self._copied = sum(batch.take_copied_bytes() for batch in self._batches)
+        self._copied = sum(batch.pop_copied_bytes() for batch in self._batches)
         verifies = any(batch.is_verifying for batch in self._batches)
         self.timer.on_launched([] if verifies else self.shapes, self._copied)
 

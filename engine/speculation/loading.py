@@ -25,21 +25,21 @@ def load_speculation(
     model: Any,
     tokenizer: ChatTokenizer,
     settings: Settings,
-    abandoned: Callable[[], bool] = lambda: False,
-    charge: Callable[[int], None] = lambda nbytes: None,
+    is_abandoned: Callable[[], bool] = lambda: False,
+    reserve_memory: Callable[[int], None] = lambda nbytes: None,
 ) -> Speculation | None:
     """Return what drafts for this model; None if nothing does.
 
     Args:
         model: The model that answers.
         tokenizer: Its tokenizer.
-        abandoned: Asked between layers of a draft model.
-        charge: Told the bytes of a draft model's weights before they are read; may raise ProblemError.
+        is_abandoned: Called between chunks of a draft model's weights.
+        reserve_memory: Called with the bytes of its weights before they are read; may raise ProblemError.
 
     Raises:
         ProblemError: 503 `load_failed`: the draft model cannot be loaded, or does not fit this model; what
-            `charge` raises.
-        LoadAbandonedError: `abandoned` said so.
+            `reserve_memory` raises.
+        LoadAbandonedError: `is_abandoned` returned True.
     """
     draft_model = settings.draft_model
     mode = settings.speculation or ("draft" if draft_model is not None else "off")
@@ -50,7 +50,7 @@ def load_speculation(
         return None
     if mode == "lookup" or draft_model is None:
         return Speculation(PromptLookup())
-    draft = _load_draft(tokenizer, draft_model, settings, abandoned, charge)
+    draft = _load_draft(tokenizer, draft_model, settings, is_abandoned, reserve_memory)
     width = model(mx.array([[0]])).shape[-1]
     share = max(_bytes(draft) / _bytes(model), 1e-3)
     return Speculation(DraftModel(draft, width, share))
@@ -60,15 +60,15 @@ def _load_draft(
     tokenizer: ChatTokenizer,
     name: str,
     settings: Settings,
-    abandoned: Callable[[], bool],
-    charge: Callable[[int], None],
+    is_abandoned: Callable[[], bool],
+    reserve_memory: Callable[[int], None],
 ) -> Any:
     folder = _folder(name, settings)
-    theirs = load_tokenizer(folder, settings.trust_remote_code, name)
-    if theirs.wrapped.get_vocab() != tokenizer.wrapped.get_vocab():
+    draft_tokenizer = load_tokenizer(folder, settings.trust_remote_code, name)
+    if draft_tokenizer.wrapped.get_vocab() != tokenizer.wrapped.get_vocab():
         reason = f"the draft model '{name}' has another vocabulary; use one of the same family"
         raise ProblemError(load_failed(tokenizer.folder.name, reason))
-    draft = load_model(folder, settings, is_abandoned=abandoned, reserve_memory=charge)
+    draft = load_model(folder, settings, is_abandoned=is_abandoned, reserve_memory=reserve_memory)
     if not caches.can_trim(caches.new_cache(draft)):
         reason = f"the draft model '{name}' has a cache that cannot be trimmed (a sliding window or a state)"
         raise ProblemError(load_failed(tokenizer.folder.name, reason))
@@ -76,7 +76,7 @@ def _load_draft(
 
 
 def _folder(name: str, settings: Settings) -> Path:
-    """Where the draft model's files are, which are fetched if need be."""
+    """Return the folder of the draft model, which is downloaded if need be."""
     from greenroom.engine.catalog.catalog import resolve_folder
     from greenroom.engine.catalog.download import download
     from greenroom.engine.catalog.hub_cache import find_cached_model, hub_cache_folder

@@ -53,7 +53,7 @@ class PromptLookup:
         return mx.array(self.lookup(count), dtype=mx.uint32)
 
     def lookup(self, count: int) -> list[int]:
-        """Return what followed the latest likeness; where text and draft meet, the draft repeats itself."""
+        """Return what followed the latest match; where text and draft meet, the draft repeats itself."""
         place, tokens, length = self._place(), self._tokens, len(self._tokens)
         drafted: list[int] = []
         for at in range(place, place + count) if place is not None else ():
@@ -67,7 +67,7 @@ class PromptLookup:
         self._tokens, self._places, self._indexed = [], {}, 0
 
     def _place(self) -> int | None:
-        """The place after the latest text like the end of this one."""
+        """Return the place after the latest text that equals the end of this one; None without one."""
         if self._indexed < len(self._tokens):
             return None
         return self._places.get(tuple(self._tokens[-_NGRAM:]))

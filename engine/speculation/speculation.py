@@ -58,7 +58,7 @@ class Speculation:
         clock: Seconds.
 
     Attributes:
-        reserve: Takes bytes of memory, if they are there.
+        reserve: Reserves bytes of memory, if they are there.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Speculation:
         """Return tokens to verify in the step that is about to be launched; None for a plain one.
 
         Args:
-            read: Waits for the tokens that the sequence has sampled and not taken yet.
+            read: Waits for the tokens that the sequence has sampled and that are not part of its answer yet.
             in_flight: Whether those are still under way.
         """
         if in_flight and not self._launched:  # launched beside others
@@ -140,20 +140,20 @@ class Speculation:
         count = self._policy.draft_length(sequence.max_tokens - sequence.sampled - 1)
         if in_flight and not (count and self._drafter.can_draft()):
             return None, "other" if count and self._drafter.prefill() else "plain"
-        unread = read()
-        if unread and unread[-1] in sequence.stop_token_ids:
+        new_tokens = read()
+        if new_tokens and new_tokens[-1] in sequence.stop_token_ids:
             return None, "unpipelined"
-        self._update(sequence, unread)
+        self._update(sequence, new_tokens)
         if not count or not self._drafter.can_draft():
             return None, "unpipelined"
         return self._drafter.draft(count), "verifying"
 
-    def _update(self, sequence: Sequence, unread: list[int]) -> None:
+    def _update(self, sequence: Sequence, new_tokens: list[int]) -> None:
         """Give the drafter what is new."""
         if self._sequence is not sequence:
             self._sequence, self._added = sequence, 0
             self._drafter.begin(sequence)
-        new = (sequence.answer[self._added :] + unread)[max(0, self._added - len(sequence.answer)) :]
+        new = (sequence.answer[self._added :] + new_tokens)[max(0, self._added - len(sequence.answer)) :]
         self._added += len(new)
         self._drafter.add(new)
 

@@ -54,6 +54,6 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def _writes_bytes(wrapped: Any) -> bool:
-    """Whether the vocabulary is byte-level: then a space is written so."""
+    """Return whether the vocabulary is byte-level: then a space is written so."""
     vocabulary = wrapped.get_vocab()
     return "Ġ" in vocabulary or "Ċ" in vocabulary

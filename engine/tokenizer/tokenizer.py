@@ -24,7 +24,7 @@ class Detokenizer(Protocol):
         """Text that became readable since this was last read."""
 
     def add_token(self, token: int) -> None:
-        """Take the next token."""
+        """Add the next token."""
 
     def finalize(self) -> None:
         """Release what is still held back."""
@@ -135,7 +135,7 @@ class ChatTokenizer:
         """Return a detokenizer for one request.
 
         Args:
-            after: Tokens that stand before, so that a leading space is kept when raw text goes on;
+            preceding_tokens: Those before the answer, so that a leading space is kept when raw text goes on;
                 none for an answer, which begins at its first word.
         """
         detokenizer: Detokenizer = BoundedDetokenizer(self.wrapped.detokenizer)

@@ -18,7 +18,7 @@ _COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 
 
 def is_drawable() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -52,13 +52,13 @@ class _Columns:
 
     @classmethod
     def of_cases(cls, results: Sequence[Result]) -> _Columns:
-        """Loads of one scenario."""
+        """Return columns of the loads of one scenario."""
         heads = [result.case for result in results]
         return cls(results[0].scenario, results, heads, [result.figures for result in results])
 
     @classmethod
     def of_servers(cls, results: Sequence[Result]) -> _Columns:
-        """Two servers and their ratio."""
+        """Return columns of two servers and of their ratio."""
         first, second = results
         heads = [first.server, second.server, "ratio"]
         title = f"{first.scenario}, {first.case}"

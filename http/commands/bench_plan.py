@@ -62,7 +62,7 @@ class BenchPlan:
 
 
 def is_url(text: str) -> bool:
-    """Whether a target is the address of a server; else it is a model."""
+    """Return whether a target is the address of a server; else it is a model."""
     return text.startswith(("http://", "https://"))
 
 

@@ -9,10 +9,10 @@ class LocalModels(Protocol):
     """The models and devices of this machine."""
 
     def has_gpu(self) -> bool:
-        """Whether MLX can compute on a GPU here."""
+        """Return whether MLX can compute on a GPU here."""
 
     def is_missing(self, model: str) -> bool:
-        """Whether an operator's name for a model means a folder that holds none."""
+        """Return whether an operator's name for a model means a folder that holds none."""
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""

@@ -52,7 +52,7 @@ class HostGuard:
         return None
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether pages of that origin may call the server."""
+        """Return whether pages of that origin may call the server."""
         return "*" in self._origins or origin.lower().rstrip("/") in self._origins
 
     def cors_headers(self, origin: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ _WORDS: dict[ParamType, str] = {
 
 
 def is_list(name: str) -> bool:
-    """Whether a setting takes several values."""
+    """Return whether a setting takes several values."""
     return get_origin(_KINDS[name]) is tuple
 
 

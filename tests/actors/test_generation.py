@@ -112,12 +112,12 @@ async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> 
         await no_one_left(system.pool)
         assert (await answer(system.pool, "qwen3"))[0]
 
-        async def forgotten() -> bool:
+        async def removed() -> bool:
             gc.collect()
             kept = [type(thing) for thing in gc.get_objects()]
             return all(kept.count(kind) <= 2 for kind in (Reply, Preparation, RunningRequest))
 
-        await eventually(forgotten)
+        await eventually(removed)
 
 
 async def test_hanging_up_stops_the_engine_and_not_its_neighbours(settings: Settings) -> None:

@@ -160,7 +160,7 @@ async def test_a_request_that_a_crash_ends_is_logged_with_what_is_known(
     assert line["seconds"] > 0
 
 
-async def test_a_request_that_the_end_of_the_grace_time_cuts_is_logged_with_its_usage(
+async def test_a_request_that_the_shutdown_timeout_ends_is_logged_with_its_usage(
     settings: Settings, lines: Lines
 ) -> None:
     async with open_system(attrs.evolve(settings, shutdown_timeout=2.0)) as system:

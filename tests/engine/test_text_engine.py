@@ -52,15 +52,15 @@ def test_max_tokens_end_an_answer_with_length(tiny_model: TinyModel) -> None:
 
 def test_a_stop_token_ends_an_answer_and_is_no_part_of_it(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
-    row = expected(folder, PROMPT, 20)
+    answer = expected(folder, PROMPT, 20)
     driver = Driver(folder)
-    driver.submit(PROMPT, 20, stop_token_ids=frozenset({row[7]}))
-    driver.submit(PROMPT, 20, GenerationParameters(temperature=0.0, stop_token_ids=(row[9],)))
+    driver.submit(PROMPT, 20, stop_token_ids=frozenset({answer[7]}))
+    driver.submit(PROMPT, 20, GenerationParameters(temperature=0.0, stop_token_ids=(answer[9],)))
     driver.run()
     for request_id, end in (("0", 7), ("1", 9)):
         last = finished(driver.events[request_id])
         assert (last.reason, last.stop, last.usage.generated) == ("stop", None, end + 1)
-        assert driver.tokens[int(request_id)] == row[:end]
+        assert driver.tokens[int(request_id)] == answer[:end]
 
 
 def test_a_stop_string_ends_an_answer_across_tokens(tiny_model: TinyModel) -> None:

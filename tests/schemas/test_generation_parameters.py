@@ -183,7 +183,7 @@ that before the default. A value out of range is answered with a 400 that names 
 
 
 def parameters_page() -> str:
-    """The page as it should be; the test below shows what to write when a parameter changes."""
+    """Return the page as it should be; the test below shows what to write when a parameter changes."""
     rows = (
         (f"`{field.name}`", allowed(field.metadata), default_text(field.default), field.metadata["meaning"])
         for field in attrs.fields(GenerationParameters)

@@ -22,7 +22,7 @@ SHOWN_BY = {
     "min_prefill_chunk": "test_min_prefill_chunk_is_computed_whatever_it_costs",
     "device": "test_a_device_that_is_not_there_is_refused",
     "dtype": "test_weights_take_the_type_that_was_asked_for",
-    "kv_bits": "test_a_server_with_quantised_caches_answers_as_its_engine",
+    "kv_bits": "test_a_server_with_quantized_caches_answers_as_its_engine",
     "max_context": "test_max_context_bounds_prompt_and_answer_together",
     "prefix_cache_bytes": "test_the_prefix_cache_keeps_within_its_bytes_what_was_used_last",
     "prefix_cache_dir": "test_a_killed_server_remembers",

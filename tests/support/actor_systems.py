@@ -26,7 +26,7 @@ from greenroom.schemas.settings import Settings
 def chat(
     model: str, request_id: str = "r", prompt: str = "Hello there", **overrides: Any
 ) -> InferenceRequest:
-    """A greedy request."""
+    """Return a greedy request."""
     conversation = ChatInput((Message("user", (TextPart(prompt),)),))
     parameters = {"temperature": 0.0, "max_tokens": 8, **overrides}
     return InferenceRequest(request_id, ModelKey(model), conversation, parameters)
@@ -51,7 +51,7 @@ async def until(generation: Generation, kind: type[InferenceEvent]) -> list[Infe
 async def answer(
     pool: Ref[PoolMessage], model: str, request_id: str = "r", **overrides: Any
 ) -> tuple[str, Finished | Failed]:
-    """The whole text, and how it ended."""
+    """Return the whole text, and how it ended."""
     text, end = "", None
     with generate(pool, model, request_id, **overrides) as generation:
         async for event in generation:
@@ -64,7 +64,7 @@ async def answer(
 
 
 async def status(pool: Ref[PoolMessage], model: str) -> ModelStatus:
-    """What the pool says of one model; a model that nobody asked for yet is idle."""
+    """Return what the pool says of one model; a model that nobody asked for yet is idle."""
     described = await pool.ask(DescribePool(), PoolStatus)
     assert isinstance(described, PoolStatus)
     unknown = ModelStatus(ModelKey(model), ModelState.IDLE)
@@ -72,7 +72,7 @@ async def status(pool: Ref[PoolMessage], model: str) -> ModelStatus:
 
 
 async def state(pool: Ref[PoolMessage], model: str) -> ModelState:
-    """Where one model stands."""
+    """Return where one model stands."""
     return (await status(pool, model)).state
 
 

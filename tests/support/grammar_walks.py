@@ -42,19 +42,19 @@ class Grammars:
     """JSON of the tokenizer itself."""
 
     def matcher(self, constraint: Constraint) -> Matcher:
-        """A matcher for what does constrain."""
+        """Return a matcher for what does constrain."""
         matcher = self.compiler.compile(constraint)
         assert matcher is not None
         return matcher
 
     def token(self, text: str) -> int:
-        """The id of a special token."""
+        """Return the id of a special token."""
         ident = self.tokenizer.special(text)
         assert ident is not None
         return ident
 
     def text(self, tokens: list[int]) -> str:
-        """What the tokens write, without the end of the turn."""
+        """Return what the tokens write, without the end of the turn."""
         raw = b"".join(self.tokenizer.token_bytes[token] for token in tokens if token != self.token(END))
         return raw.decode(errors="replace")
 
@@ -95,7 +95,7 @@ class Grammars:
 
 
 def accepted_prefix(matcher: Matcher, tokens: Sequence[int]) -> int:
-    """How many of the tokens are allowed, one after the other, and end nothing."""
+    """Return how many of the tokens are allowed, one after the other, and end nothing."""
     ahead = matcher.clone()
     for accepted, token in enumerate(tokens):
         mask = ahead.mask()
@@ -106,7 +106,7 @@ def accepted_prefix(matcher: Matcher, tokens: Sequence[int]) -> int:
 
 
 def large_tokenizer(size: int = 152_000) -> Any:
-    """A byte-level tokenizer of words, numbers, punctuation and several scripts; it has no merges.
+    """Return a byte-level tokenizer of words, numbers, punctuation and several scripts; it has no merges.
 
     Its last three tokens are special: the end of the turn, and a thought's two markers.
     """

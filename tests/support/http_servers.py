@@ -99,7 +99,7 @@ class RawResponse:
     body: bytes
 
     def json(self) -> Any:
-        """The decoded body."""
+        """Return the decoded body."""
         return json.loads(self.body)
 
 

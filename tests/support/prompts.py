@@ -18,19 +18,19 @@ def words(count: int, seed: int) -> list[int]:
 
 
 def turn_ends(prompt: Sequence[int]) -> tuple[int, ...]:
-    """Where turns end."""
+    """Return where turns end."""
     return tuple(at for at, token in enumerate(prompt, 1) if token == TURN_END)
 
 
 def ask(driver: Driver, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
-    """The answer's tokens, and how many of the prompt's were known."""
+    """Return the answer's tokens, and how many of the prompt's were known."""
     request = driver.submit(prompt, count, checkpoints=turn_ends(prompt))
     driver.run()
     return driver.tokens[int(request)], cached_tokens(driver, request)
 
 
 def cached_tokens(driver: Driver, request: str) -> int:
-    """How many tokens of the prompt were known, once the only answer to it is finished."""
+    """Return how many tokens of the prompt were known, once the only answer to it is finished."""
     last = driver.events[request][-1]
     assert isinstance(last, Finished)
     return last.usage.cached

@@ -53,9 +53,9 @@ def scheduled_requests(draw: st.DrawFn) -> ScheduledRequest:
     span = VOCABULARY - len(SPECIAL_TOKENS)
     prompt = tuple(len(SPECIAL_TOKENS) + (seed * 31 + i * i * 7 + i * seed) % span for i in range(length))
     at = draw(st.integers(0, 40))
-    leaves = draw(st.none() | st.integers(1, 30))
+    cancelled_after = draw(st.none() | st.integers(1, 30))
     count = draw(st.sampled_from([1, 2, 5, 24, 60]))
-    return ScheduledRequest(at, prompt, count, None if leaves is None else at + leaves)
+    return ScheduledRequest(at, prompt, count, None if cancelled_after is None else at + cancelled_after)
 
 
 def run_schedule(driver: Driver, schedule: list[ScheduledRequest]) -> None:

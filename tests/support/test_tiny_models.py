@@ -11,11 +11,11 @@ from greenroom.tests.support.tiny_models import FAMILIES
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_a_greedy_row_has_many_distinct_tokens(tiny_model: Callable[..., Path], kind: str) -> None:
+def test_a_greedy_answer_has_many_distinct_tokens(tiny_model: Callable[..., Path], kind: str) -> None:
     from mlx_lm import load, stream_generate
 
     model, tokenizer = load(str(tiny_model(kind)))[:2]
     prompt = tokenizer.encode("def read(self, size=-1):")
-    row = [response.token for response in stream_generate(model, tokenizer, prompt, max_tokens=120)]
-    assert len(row) == 120
-    assert len(set(row)) >= 50
+    answer = [response.token for response in stream_generate(model, tokenizer, prompt, max_tokens=120)]
+    assert len(answer) == 120
+    assert len(set(answer)) >= 50

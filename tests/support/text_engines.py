@@ -37,19 +37,19 @@ GREEDY = GenerationParameters(temperature=0.0)
 
 @cache
 def loaded(folder: Path) -> tuple[Any, Adapter]:
-    """The model and its adapter; one of each for all tests."""
+    """Return the model and its adapter; one of each for all tests."""
     adapter = make_adapter(detect(folder), load_tokenizer(folder), Settings())
     return load_model(folder, Settings()), adapter
 
 
 @cache
 def quantized(folder: Path, kv_bits: int | None) -> Any:
-    """The model, with caches of so few bits."""
+    """Return the model, with caches of so few bits."""
     return quantize_kv(loaded(folder)[0], kv_bits)
 
 
 def prefilled_cache(folder: Path, prompt: Sequence[int]) -> Cache:
-    """The model's own plain cache, which holds a prompt."""
+    """Return the model's own plain cache, which holds a prompt."""
     model, _ = loaded(folder)
     plain = caches.new_cache(model)
     mx.eval(model(mx.array([list(prompt)]), cache=plain))
@@ -58,7 +58,7 @@ def prefilled_cache(folder: Path, prompt: Sequence[int]) -> Cache:
 
 @cache
 def expected(folder: Path, prompt: tuple[int, ...], count: int, kv_bits: int | None = None) -> list[int]:
-    """The greedy continuation by `mlx_lm.stream_generate`.
+    """Return the greedy continuation by `mlx_lm.stream_generate`.
 
     Args:
         kv_bits: Of mlx-lm's own quantised caches, in use from the first token on.
@@ -160,7 +160,7 @@ class Driver:
         self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
-        """Forget the requests so far, but not what the engine has learnt of their prompts."""
+        """Remove the requests so far, but not what the engine has learnt of their prompts."""
         self.output_processor.tokens.clear()
         self.events.clear()
 

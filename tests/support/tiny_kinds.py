@@ -344,4 +344,4 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Mixtures of experts, latent and sparse attention, gated deltas, state spaces, windows that share their
-keys, caches in chunks that cannot be merged (llama4), and code that fails with several rows (gpt_bigcode)."""
+keys, caches in chunks that cannot be merged (llama4), code that fails in a batch (gpt_bigcode)."""

@@ -2,7 +2,7 @@
 
 Their output is noise, but varied noise: weights are scaled by 3 and the output matrix is untied, because
 plain random weights repeat two or three tokens and so hide faults of a cache. Special tokens are never the
-likeliest, so greedy rows run to `max_tokens`.
+likeliest, so greedy answers run to `max_tokens`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Said = tuple[str, str, list[tuple[str, Any]]]
 
 
 def expected(prompt: DemoPrompt) -> Said:
-    """What a client is to see of the documented raw text."""
+    """Return what a client is to see of the documented raw text."""
     whole = extract_thought(make_thinking_parser("think_tag"), prompt.expected)
     answer = extract_calls(make_tool_parser("hermes_json"), whole.text)
     calls = [(call.name, json.loads(call.arguments)) for call in answer.calls]
@@ -27,7 +27,7 @@ def expected(prompt: DemoPrompt) -> Said:
 
 
 def on_the_wire(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as OpenAI's protocol has it: arguments are JSON text."""
+    """Return a message as OpenAI's protocol has it: arguments are JSON text."""
     if "tool_calls" not in message:
         return message
     calls = [

@@ -67,28 +67,28 @@ class Offload:
             self._pending.popleft()
             self.skipped += 1
 
-    def advance(self, patience: float = 0.0) -> None:
-        """Hand over what the writer has room for, and release what it has written.
+    def advance(self, timeout: float = 0.0) -> None:
+        """Have written what the writer has room for, and release what it has written.
 
         Args:
-            patience: Seconds to wait at most for the disk, each time that nothing has been written meanwhile.
+            timeout: Seconds to wait at most for the disk, each time that nothing has been written meanwhile.
         """
         self._step += 1
         while self._pending and self._pending[0].step + _EVALUATED_AFTER <= self._step:
-            if self._blocked and not self._writer.release(patience):
+            if self._blocked and not self._writer.release(timeout):
                 return
-            self._blocked = not self._hand_over(self._pending[0])
+            self._blocked = not self._start_writing(self._pending[0])
             if not self._blocked:
                 self._pending.popleft()
-        self._writer.release(patience)
+        self._writer.release(timeout)
 
     def finish(self, seconds: float) -> None:
-        """Hand over everything that is left, unless the disk writes nothing for so long."""
+        """Have everything written that is left, unless the disk writes nothing for so long."""
         self._step += _EVALUATED_AFTER
         self.advance(seconds)
 
-    def _hand_over(self, write: PendingWrite) -> bool:
-        """Hand over what is not on disk of a prefix; return False if there was no room for all of it."""
+    def _start_writing(self, write: PendingWrite) -> bool:
+        """Have written what is not on disk of a prefix; return False if there was no room for all of it."""
         length = len(write.tokens) // 4
         path = write.tree.match(write.tokens).path
         if not path or path[-1].end < length:  # it was evicted

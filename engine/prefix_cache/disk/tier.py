@@ -24,10 +24,10 @@ log = structlog.get_logger()
 _CAPACITY = 256 * 1024 * 1024
 """Bytes that may wait for the disk."""
 
-_IDLE_PATIENCE = 0.01
+_IDLE_TIMEOUT = 0.01
 """Seconds that a step waits for the disk when nothing else is to be computed."""
 
-_SCAN_PATIENCE = 5.0
+_SCAN_TIMEOUT = 5.0
 """Seconds for which the first prompt waits for a slow disk to tell what is there."""
 
 
@@ -67,7 +67,7 @@ class DiskTier:
 
     def __init__(self, root: Path, fingerprint: str, limit: int, capacity: int = _CAPACITY) -> None:
         self.hits = self.misses = 0
-        self._patience = _SCAN_PATIENCE
+        self._scan_timeout = _SCAN_TIMEOUT
         self._folder = DiskFolder(root, fingerprint, limit)
         self._index = DiskIndex()
         self._writer = DiskWriter(self._folder, self._index, min(capacity, limit * 9 // 10))
@@ -94,9 +94,9 @@ class DiskTier:
 
     def match(self, tokens: bytes) -> DiskMatch:
         """Return how far a packed prompt is on disk."""
-        if self._patience:
-            self._writer.wait_until_scanned(self._patience)
-            self._patience = 0.0
+        if self._scan_timeout:
+            self._writer.wait_until_scanned(self._scan_timeout)
+            self._scan_timeout = 0.0
         return self._index.match(tokens)
 
     def read(self, block: CacheBlock) -> HostTensors | None:
@@ -118,9 +118,9 @@ class DiskTier:
         self._offload.add(tree, tokens, stateful)
 
     def advance(self, *, idle: bool) -> None:
-        """Hand over what is to be written, as far as the disk keeps up."""
+        """Have written what is pending, as far as the disk keeps up."""
         if self._offload.pending:
-            self._offload.advance(_IDLE_PATIENCE if idle else 0.0)
+            self._offload.advance(_IDLE_TIMEOUT if idle else 0.0)
 
     def close(self, seconds: float) -> None:
         """Write what memory still holds.

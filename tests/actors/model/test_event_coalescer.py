@@ -15,60 +15,60 @@ from greenroom.schemas.events import (
 )
 
 
-class Watched:
-    """A hand-over whose clock the test sets, and what it reported when."""
+class ClockedCoalescer:
+    """A coalescer whose clock the test sets, and what it reported when."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.reported: list[tuple[float, list[str]]] = []
-        self.hand_over = EventCoalescer(self._take, lambda: self.now)
+        self.coalescer = EventCoalescer(self._record, lambda: self.now)
 
     def step(self, seconds: float, *events: InferenceEvent) -> None:
         self.now += seconds
-        self.hand_over.add([("a", event) for event in events])
+        self.coalescer.add([("a", event) for event in events])
 
-    def _take(self, events: list[tuple[str, InferenceEvent]]) -> None:
-        self.reported.append((self.now, [_said(event) for _, event in events]))
+    def _record(self, events: list[tuple[str, InferenceEvent]]) -> None:
+        self.reported.append((self.now, [_text_or_name(event) for _, event in events]))
 
 
-def _said(event: InferenceEvent) -> str:
+def _text_or_name(event: InferenceEvent) -> str:
     return event.text if isinstance(event, TextDelta | ReasoningDelta) else type(event).__name__
 
 
 def test_tokens_of_fast_steps_go_together_at_a_steady_pace() -> None:
-    watched = Watched()
+    clocked = ClockedCoalescer()
     for step in range(9):
-        watched.step(MIN_INTERVAL / 3 + 1e-9, TextDelta(str(step)))
-    assert [said for _, said in watched.reported] == [["0"], ["1", "2", "3"], ["4", "5", "6"]]
-    times = [when for when, _ in watched.reported]
+        clocked.step(MIN_INTERVAL / 3 + 1e-9, TextDelta(str(step)))
+    assert [events for _, events in clocked.reported] == [["0"], ["1", "2", "3"], ["4", "5", "6"]]
+    times = [when for when, _ in clocked.reported]
     assert all(later - earlier < MIN_INTERVAL * 1.01 for earlier, later in itertools.pairwise(times))
 
 
 def test_tokens_of_slow_steps_go_at_once() -> None:
-    watched = Watched()
+    clocked = ClockedCoalescer()
     for step in range(4):
-        watched.step(1.01 * MIN_INTERVAL, ReasoningDelta(str(step)))
-    assert [said for _, said in watched.reported] == [["0"], ["1"], ["2"], ["3"]]
+        clocked.step(1.01 * MIN_INTERVAL, ReasoningDelta(str(step)))
+    assert [events for _, events in clocked.reported] == [["0"], ["1"], ["2"], ["3"]]
 
 
 def test_the_first_token_and_the_end_do_not_wait() -> None:
-    watched = Watched()
-    watched.step(1.0, PromptProgress(3, 3))
-    watched.step(MIN_INTERVAL / 9, TextDelta("first"))
-    watched.step(MIN_INTERVAL / 9, TextDelta("held"))
-    watched.step(MIN_INTERVAL / 9, TextDelta("last"), Finished("stop", Usage(3, 3)))
-    assert [said for _, said in watched.reported] == [
+    clocked = ClockedCoalescer()
+    clocked.step(1.0, PromptProgress(3, 3))
+    clocked.step(MIN_INTERVAL / 9, TextDelta("first"))
+    clocked.step(MIN_INTERVAL / 9, TextDelta("pending"))
+    clocked.step(MIN_INTERVAL / 9, TextDelta("last"), Finished("stop", Usage(3, 3)))
+    assert [events for _, events in clocked.reported] == [
         ["PromptProgress"],
         ["first"],
-        ["held", "last", "Finished"],
+        ["pending", "last", "Finished"],
     ]
 
 
-def test_what_is_held_goes_before_a_pause_and_only_once() -> None:
-    watched = Watched()
-    watched.step(1.0, TextDelta("first"))
-    watched.step(MIN_INTERVAL / 9, TextDelta("held"))
-    watched.hand_over.flush()
-    watched.hand_over.flush()
-    watched.step(MIN_INTERVAL / 9)
-    assert [said for _, said in watched.reported] == [["first"], ["held"]]
+def test_what_is_pending_goes_before_a_pause_and_only_once() -> None:
+    clocked = ClockedCoalescer()
+    clocked.step(1.0, TextDelta("first"))
+    clocked.step(MIN_INTERVAL / 9, TextDelta("pending"))
+    clocked.coalescer.flush()
+    clocked.coalescer.flush()
+    clocked.step(MIN_INTERVAL / 9)
+    assert [events for _, events in clocked.reported] == [["first"], ["pending"]]

@@ -74,7 +74,7 @@ async def test_a_request_may_be_sent_to_be_answered_before_it_is_prepared(settin
             assert "".join(event.text for event in events if isinstance(event, TextDelta)) == expected
 
 
-async def test_what_was_prepared_is_forgotten_when_its_owner_leaves(settings: Settings) -> None:
+async def test_what_was_prepared_is_removed_when_its_owner_leaves(settings: Settings) -> None:
     async with open_system(settings) as system:
         await answer(system.pool, "qwen3")
         model = await find(system)
@@ -88,12 +88,12 @@ async def test_what_was_prepared_is_forgotten_when_its_owner_leaves(settings: Se
             for number in range(30):
                 nursery.start_soon(leave, number)
 
-        async def forgotten() -> bool:
+        async def removed() -> bool:
             gc.collect()
             # Two may still be named by a loop that waits for its next message.
             return sum(type(thing) is Preparation for thing in gc.get_objects()) <= 2
 
-        await eventually(forgotten)
+        await eventually(removed)
 
 
 async def test_requests_of_the_same_id_keep_their_own_prompts_until_they_are_answered(

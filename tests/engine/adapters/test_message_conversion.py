@@ -68,7 +68,7 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 def texts_of(messages: tuple[Message, ...]) -> list[str]:
-    """Every unique word of a conversation, in order."""
+    """Return every unique word of a conversation, in order."""
     texts: list[str] = []
     for message in messages:
         texts += [part.text for part in message.content]

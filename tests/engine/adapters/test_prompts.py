@@ -95,11 +95,11 @@ def test_an_absurdly_long_text_is_refused_at_once(folder: Folder, unit: str) -> 
     text = unit * (20_000_000 // len(unit))
     began = time.process_time()
     model.tokenizer.encode_rendered(text[: len(text) // 10])
-    tokenised = time.process_time() - began
+    tokenized = time.process_time() - began
     began = time.process_time()
     assert refusal(model, raw(text)).code == "context_length_exceeded"
     assert refusal(model, chat(text)).code == "context_length_exceeded"
-    assert time.process_time() - began < tokenised
+    assert time.process_time() - began < tokenized
 
 
 def test_a_long_text_that_fits_is_counted_exactly(folder: Folder) -> None:

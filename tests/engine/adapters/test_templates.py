@@ -32,7 +32,7 @@ def request(*messages: Message, **fields: Any) -> InferenceRequest:
 
 
 def prompt(adapter: Adapter, *messages: Message, **fields: Any) -> str:
-    """What the model reads."""
+    """Return what the model reads."""
     return adapter.tokenizer.decode(adapter.prepare_input(request(*messages, **fields)).tokens)
 
 

@@ -108,7 +108,9 @@ def test_prompts_computed_together_lose_one_that_is_cancelled(
         assert tokens == expected(folder, prompt, len(tokens))
 
 
-def test_code_that_fails_with_several_rows_decodes_them_side_by_side(tiny_model: Callable[..., Path]) -> None:
+def test_code_that_fails_with_several_sequences_decodes_them_side_by_side(
+    tiny_model: Callable[..., Path],
+) -> None:
     folder = tiny_model("gpt_bigcode")
     driver = Driver(folder)
     run_schedule(driver, OVERLAPPING)

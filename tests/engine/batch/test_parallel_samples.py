@@ -66,7 +66,7 @@ def test_all_choices_are_cancelled_together(tiny_model: TinyModel) -> None:
 
 
 def alone(folder: Path, index: int, parameters: GenerationParameters, matcher: Any = None) -> Driver:
-    """A request by itself that samples with the seed of a further choice."""
+    """Return a request by itself that samples with the seed of a further choice."""
     driver = Driver(folder)
     seed: Any = f"{parameters.seed}/{index}" if index else parameters.seed  # what `fold_seed` makes of both
     driver.submit(PROMPT, 16, attrs.evolve(parameters, n=1, seed=seed), matcher=matcher)

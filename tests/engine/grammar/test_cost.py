@@ -19,7 +19,7 @@ from greenroom.tests.support.json_schemas import LONG_ARRAY
 
 
 def step_seconds(model: Any, width: int, matcher: Matcher | None, steps: int) -> float:
-    """Median seconds of a greedy step of eight rows, of which one may be constrained."""
+    """Median seconds of a greedy step of eight sequences, of which one may be constrained."""
     import mlx.core as mx
     from mlx_lm.models.cache import make_prompt_cache
 
@@ -46,7 +46,7 @@ def step_seconds(model: Any, width: int, matcher: Matcher | None, steps: int) ->
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("vocabulary", "steps"), [(2_048, 150), (152_000, 30)])
-def test_one_constrained_row_costs_little_of_a_step_at_batch_8(
+def test_one_constrained_sequence_costs_little_of_a_step_at_batch_8(
     grammars: Grammars, tiny_model: Callable[..., Path], vocabulary: int, steps: int
 ) -> None:
     from mlx_lm.utils import load_model

@@ -118,7 +118,7 @@ def test_a_matcher_made_on_one_thread_goes_on_in_another(grammars: Grammars) -> 
     validate(SCHEMA, texts[0])
 
 
-def test_a_row_whose_grammar_grows_beyond_its_limits_says_so(grammars: Grammars) -> None:
+def test_a_sequence_whose_grammar_grows_beyond_its_limits_says_so(grammars: Grammars) -> None:
     schema = {"type": "string", "pattern": "^.*a.{60}b.*a.{60}c$"}
     chance = random.Random(1)
     matcher = grammars.matcher(Constraint(JsonSchemaFormat(schema)))

@@ -19,7 +19,7 @@ from greenroom.tests.support.json_schemas import bounded_schemas
 
 
 def satisfiable(grammars: Grammars, schema: Any) -> bool:
-    """Whether the schema compiles; random ones may contradict themselves, which is a 400."""
+    """Return whether the schema compiles; random ones may contradict themselves, which is a 400."""
     with contextlib.suppress(ProblemError):
         grammars.matcher(Constraint(JsonSchemaFormat(schema)))
         return True

@@ -1,4 +1,4 @@
-"""Constrained rows in the real loop: what they write, and what they cost their neighbours."""
+"""Constrained sequences in the real loop: what they write, and what they cost their neighbours."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def end(driver: Driver, request_id: str) -> Any:
 def write(folder: Path, schemas: Sequence[Any]) -> tuple[int, int]:
     """Let one batch write under all schemas that can be compiled; how many ended, and how many were cut."""
     driver, ended, cut = Driver(folder), 0, 0
-    rows = {}
+    ids = {}
     for index, schema in enumerate(schemas):
         try:
             held = matcher(folder, Constraint(JsonSchemaFormat(schema)))
         except ProblemError:  # random schemas may contradict themselves
             continue
         warm = GenerationParameters(temperature=1.0, seed=index)
-        rows[submit(driver, held, 30 if index % 8 == 7 else 3_000, warm)] = schema
+        ids[submit(driver, held, 30 if index % 8 == 7 else 3_000, warm)] = schema
     driver.run()
-    for request_id, schema in rows.items():
+    for request_id, schema in ids.items():
         finished = end(driver, request_id)
         assert isinstance(finished, Finished), finished
         if finished.reason == "stop":
@@ -143,12 +143,12 @@ def test_no_setting_loosens_a_grammar(tiny_model: TinyModel, parameters: dict[st
     folder = tiny_model("qwen3")
     driver = Driver(folder)
     settings = GenerationParameters(**{"temperature": 1.0, **parameters})
-    rows = [
+    ids = [
         submit(driver, matcher(folder, Constraint(JsonSchemaFormat(PERSON))), 600, settings) for _ in range(3)
     ]
     free = submit(driver, None, 40, settings)
     driver.run()
-    for request_id in rows:
+    for request_id in ids:
         for choice in range(settings.n):
             events = driver.events[request_id]
             [finished] = [e for e in events if isinstance(e, Finished) and e.index == choice]
@@ -159,31 +159,31 @@ def test_no_setting_loosens_a_grammar(tiny_model: TinyModel, parameters: dict[st
     assert isinstance(end(driver, free), Finished)
 
 
-def test_a_row_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel) -> None:
+def test_a_sequence_whose_grammar_cannot_go_on_fails_alone(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     broken = matcher(folder, Constraint(RegexFormat("[a-z]{50}")))
     alone, driver = Driver(folder), Driver(folder)
     free = submit(alone, None, 30, GenerationParameters(temperature=0.0))
     alone.run()
-    rows = [submit(driver, None, 30, GenerationParameters(temperature=0.0)), submit(driver, broken, 50)]
+    ids = [submit(driver, None, 30, GenerationParameters(temperature=0.0)), submit(driver, broken, 50)]
     for _ in range(8):
         driver.step()
     # A token that its grammar does not allow: the matcher is in error from here on.
     with pytest.raises(ProblemError):
         broken.accept_token(driver.output_processor.adapter.tokenizer.vocab["9"])
     driver.run()
-    failed = end(driver, rows[1])
+    failed = end(driver, ids[1])
     assert isinstance(failed, Failed)
     assert isinstance(failed.problem, Problem)
     assert failed.problem.code == "grammar_too_complex"
-    assert end(driver, rows[0]).reason == "length"
+    assert end(driver, ids[0]).reason == "length"
     assert driver.tokens[0] == alone.tokens[0]
-    assert text(driver, rows[0]) == text(alone, free)
+    assert text(driver, ids[0]) == text(alone, free)
     assert driver.engine.statistics().requests == 0
 
 
 def step_ratio(bare: Driver, held: Driver, steps: int) -> float:
-    """How much longer a step of the second takes, by medians of steps taken in turn."""
+    """Return how much longer a step of the second takes, by medians of steps taken in turn."""
     spent: tuple[list[float], list[float]] = ([], [])
     for _ in range(steps):
         for driver, seconds in zip((bare, held), spent, strict=True):
@@ -193,8 +193,8 @@ def step_ratio(bare: Driver, held: Driver, steps: int) -> float:
     return statistics.median(spent[1]) / statistics.median(spent[0])
 
 
-def eight_rows(folder: Path, held: Matcher | None) -> Driver:
-    """A batch of eight greedy rows that decode, the last of them under that grammar."""
+def eight_sequences(folder: Path, held: Matcher | None) -> Driver:
+    """Return a batch of eight greedy sequences that decode, the last of them under that grammar."""
     driver = Driver(folder)
     greedy = GenerationParameters(temperature=0.0)
     for row in range(8):
@@ -206,7 +206,7 @@ def eight_rows(folder: Path, held: Matcher | None) -> Driver:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("vocabulary", "steps"), [(2_048, 200), (152_000, 40)])
-def test_one_constrained_row_costs_little_of_a_step_of_eight(
+def test_one_constrained_sequence_costs_little_of_a_step_of_eight(
     tiny_model: TinyModel, vocabulary: int, steps: int
 ) -> None:
     large = vocabulary > 2_048
@@ -216,7 +216,7 @@ def test_one_constrained_row_costs_little_of_a_step_of_eight(
         known = GrammarCompiler(GrammarTokenizer(large_tokenizer(), [vocabulary - 3]))
     ratios = []
     for _ in range(7):
-        bare, held = eight_rows(folder, None), eight_rows(folder, known.compile(LONG_ARRAY))
+        bare, held = eight_sequences(folder, None), eight_sequences(folder, known.compile(LONG_ARRAY))
         ratios.append(step_ratio(bare, held, steps))
         assert held.engine.statistics().requests == 8
     print(f"vocabulary {vocabulary}: {[round(ratio, 3) for ratio in sorted(ratios)]}")

@@ -54,7 +54,7 @@ def plain(bits: int, keys: mx.array) -> QuantizedCache:
     return cache
 
 
-def dequantised(packed: Sequence[mx.array], group_size: int, bits: int) -> mx.array:
+def dequantized(packed: Sequence[mx.array], group_size: int, bits: int) -> mx.array:
     numbers, scales, biases = packed
     if not numbers.size:  # which MLX refuses
         return mx.zeros((*numbers.shape[:-1], scales.shape[-1] * group_size))
@@ -62,9 +62,9 @@ def dequantised(packed: Sequence[mx.array], group_size: int, bits: int) -> mx.ar
 
 
 def unpacked(layer: QuantizedLayer) -> np.ndarray[Any, Any]:
-    """The keys that attention computes with; those of the values must be their mirror image."""
+    """Return the keys that attention computes with; those of the values must be their mirror image."""
     keys, values = (
-        np.array(dequantised(packed, layer.group_size, layer.bits)) for packed in layer.keys_and_values()
+        np.array(dequantized(packed, layer.group_size, layer.bits)) for packed in layer.keys_and_values()
     )
     assert np.allclose(keys, -values, atol=1e-5)
     return keys
@@ -100,20 +100,20 @@ def test_numbers_come_back_as_near_as_their_bits_allow(bits: int) -> None:
 
 def is_near(found: np.ndarray[Any, Any], keys: mx.array, bits: int) -> bool:
     """Equal but for a few numbers that lie between two levels, which may go either way."""
-    apart = np.abs(found - rounded(keys, bits))
-    return bool(np.mean(apart > 1e-4) < 1e-3 and apart.max() < 16 / 2**bits)
+    difference = np.abs(found - rounded(keys, bits))
+    return bool(np.mean(difference > 1e-4) < 1e-3 and difference.max() < 16 / 2**bits)
 
 
 def as_stored(keys: mx.array, bits: int) -> np.ndarray[Any, Any]:
-    """What a number becomes by being stored, whoever is stored with it."""
+    """Return what a number becomes by being stored, whoever is stored with it."""
     if not keys.shape[2]:
         return np.array(keys)
     packed = mx.quantize(keys, group_size=WIDTH, bits=bits)
-    return np.array(dequantised(packed, WIDTH, bits))
+    return np.array(dequantized(packed, WIDTH, bits))
 
 
 def rows_of(batch: BatchedQuantizedCache) -> list[np.ndarray[Any, Any]]:
-    """What attention sees of each row, by mask."""
+    """Return what attention sees of each row, by mask."""
     keys, mask = unpacked(batch), batch.make_mask(1, return_array=True)
     assert mask is not None
     seen = np.array(mask)[:, 0, 0, : batch.size()]
@@ -125,11 +125,11 @@ def rows_of(batch: BatchedQuantizedCache) -> list[np.ndarray[Any, Any]]:
 def test_rows_stay_what_they_are_whatever_a_batch_does(
     data: st.DataObject, bits: int, lengths: list[int]
 ) -> None:
-    """Rows are compared with the numbers that went in after every merge, step, padded slice, join and cut."""
+    """Rows are compared with what went in after every merge, step, padded chunk, extension and filter."""
     known = [numbers(length, seed) for seed, length in enumerate(lengths)]
     batch = QuantizedCache.merge([plain(bits, keys) for keys in known])
     for seed in range(100, 100 + data.draw(st.integers(1, 6))):
-        match data.draw(st.sampled_from(["step", "padded", "join", "cut"])):
+        match data.draw(st.sampled_from(["step", "padded", "extend", "filter"])):
             case "step":
                 new = mx.concatenate([numbers(1, seed * 10 + row) for row in range(len(known))])
                 batch.update_and_fetch(new, -new)
@@ -144,11 +144,11 @@ def test_rows_stay_what_they_are_whatever_a_batch_does(
                     mx.concatenate([keys, new[row : row + 1, :, : counts[row]]], axis=2)
                     for row, keys in enumerate(known)
                 ]
-            case "join":
-                joining = [numbers(data.draw(LENGTHS), seed * 10 + row) for row in range(2)]
-                batch.extend(QuantizedCache.merge([plain(bits, keys) for keys in joining]))
-                known += joining
-            case "cut":
+            case "extend":
+                added = [numbers(data.draw(LENGTHS), seed * 10 + row) for row in range(2)]
+                batch.extend(QuantizedCache.merge([plain(bits, keys) for keys in added]))
+                known += added
+            case "filter":
                 rows = data.draw(st.lists(st.integers(0, len(known) - 1), min_size=1, max_size=4))
                 batch.filter(mx.array(rows))
                 known = [known[row] for row in rows]
@@ -163,7 +163,7 @@ def test_rows_stay_what_they_are_whatever_a_batch_does(
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("qwen3", 8), ("qwen3", 4), ("gemma3", 4), ("lfm2", 8)])
-def test_rows_are_those_of_mlx_lms_quantised_cache(tiny_model: TinyModel, kind: str, bits: int) -> None:
+def test_sequences_are_those_of_mlx_lms_quantized_cache(tiny_model: TinyModel, kind: str, bits: int) -> None:
     folder = tiny_model(kind)
     driver = Driver(folder, kv_bits=bits)
     run_schedule(driver, OVERLAPPING)
@@ -175,20 +175,20 @@ def test_rows_are_those_of_mlx_lms_quantised_cache(tiny_model: TinyModel, kind: 
     kind=st.sampled_from(KINDS),
     bits=st.sampled_from(BITS),
     schedule=st.lists(scheduled_requests(), min_size=2, max_size=5),
-    slice_tokens=st.sampled_from([1, 7, 64, 512]),
+    chunk_tokens=st.sampled_from([1, 7, 64, 512]),
 )
-def test_neighbours_and_slices_change_nothing(
-    tiny_model: TinyModel, kind: str, bits: int, schedule: list[ScheduledRequest], slice_tokens: int
+def test_neighbours_and_prefill_chunks_change_nothing(
+    tiny_model: TinyModel, kind: str, bits: int, schedule: list[ScheduledRequest], chunk_tokens: int
 ) -> None:
     folder = tiny_model(kind)
-    policy = PrefillPolicy(min_chunk=slice_tokens, max_chunk=slice_tokens)
+    policy = PrefillPolicy(min_chunk=chunk_tokens, max_chunk=chunk_tokens)
     driver = Driver(folder, policy, kv_bits=bits)
     run_schedule(driver, schedule)
     check_answers(folder, driver, schedule)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_known_beginning_changes_nothing(tiny_model: TinyModel, kind: str) -> None:
+def test_a_cached_prefix_changes_nothing(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = Driver(folder, prefix_cache=PrefixCache(1 << 30), kv_bits=8)
     common = words(300, 1)
@@ -205,7 +205,7 @@ def test_a_known_beginning_changes_nothing(tiny_model: TinyModel, kind: str) -> 
         assert cached >= len(prompt) + 38
 
 
-def test_several_answers_share_a_quantised_prompt(tiny_model: TinyModel) -> None:
+def test_several_answers_share_a_quantized_prompt(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, kv_bits=8)
     prompt = tuple(words(70, 8))
@@ -214,7 +214,7 @@ def test_several_answers_share_a_quantised_prompt(tiny_model: TinyModel) -> None
     assert driver.tokens == [expected(folder, prompt, 20, 8)] * 3
 
 
-def test_only_full_attention_is_quantised(tiny_model: TinyModel) -> None:
+def test_only_full_attention_is_quantized(tiny_model: TinyModel) -> None:
     for kind in KINDS:
         before = [type(layer).__name__ for layer in caches.new_cache(loaded(tiny_model(kind))[0])]
         after = [type(layer).__name__ for layer in caches.new_cache(quantized(tiny_model(kind), 8))]
@@ -259,7 +259,7 @@ def test_attention_that_cannot_use_it_is_found_out(tmp_path: Path) -> None:
     assert {type(layer).__name__ for layer in caches.new_cache(model)} == {"RotatingKVCache", "KVCache"}
 
 
-async def test_a_server_with_quantised_caches_answers_as_its_engine(tiny_model: TinyModel) -> None:
+async def test_a_server_with_quantized_caches_answers_as_its_engine(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     prompt = "import os"
     ids = loaded(folder)[1].tokenizer.wrapped.encode(prompt)

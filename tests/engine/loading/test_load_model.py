@@ -26,7 +26,7 @@ def copy(tiny_model: TinyModel, tmp_path: Path) -> Path:
 
 
 def refusal(folder: Path, settings: Settings | None = None) -> str:
-    """What is said when the folder is loaded."""
+    """Return what is said when the folder is loaded."""
     with pytest.raises(ProblemError) as caught:
         load_model(folder, settings or Settings())
     problem = caught.value.problem

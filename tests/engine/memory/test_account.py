@@ -74,7 +74,7 @@ def test_who_has_waited_longer_is_not_overtaken() -> None:
     assert busy.charge_running(200, new=True)
 
 
-def test_caches_of_others_are_asked_to_give_way() -> None:
+def test_other_models_are_asked_to_evict() -> None:
     account = MemoryAccount(kv_limit=LIMIT)
     idle, busy = account.open_share(), account.open_share()
     assert idle.charge_cached(900) == 900

@@ -33,12 +33,12 @@ SETTINGS = (
 
 
 def words(seed: int, count: int = 230) -> tuple[int, ...]:
-    """A prompt; those of this length outgrow 256 tokens, by which caches grow, in a short answer."""
+    """Return a prompt; those of this length outgrow 256 tokens, by which caches grow, in a short answer."""
     return tuple(random.Random(seed).choices(range(300, 2000), k=count))
 
 
 def tight(folder: Path, megabytes: float, reserved: int = 1) -> tuple[Driver, MemoryAccount]:
-    """An engine that admits more than it can hold, because it reserves next to nothing for answers."""
+    """Return an engine that admits more than it can hold, because it reserves next to nothing for answers."""
     account = MemoryAccount(kv_limit=int(megabytes * MEGABYTE))
     driver = Driver(folder, prefix_cache=PrefixCache(64 * MEGABYTE), account=account)
     driver.engine.admission.max_reserved_tokens = reserved
@@ -62,7 +62,7 @@ def ask(driver: Driver, count: int) -> None:
 
 
 def without_times(events: Sequence[InferenceEvent]) -> list[Any]:
-    """What a client gets; texts of one choice are joined, since they may come in other pieces."""
+    """Return what a client gets; texts of one choice are joined, since they may come in other pieces."""
     said: dict[int, list[Any]] = {}
     for event in events:
         if isinstance(event, TextDelta):
@@ -244,7 +244,7 @@ def test_what_is_cancelled_while_it_waits_leaves_nothing_behind(tiny_model: Tiny
 
 
 @pytest.mark.soak
-def test_a_constrained_row_goes_on_within_its_grammar(tiny_model: TinyModel, grammars: Grammars) -> None:
+def test_a_constrained_sequence_resumes_within_its_grammar(tiny_model: TinyModel, grammars: Grammars) -> None:
     def matcher() -> Any:
         return grammars.matcher(Constraint(RegexFormat("[a-f]{300,}")))
 
@@ -262,7 +262,7 @@ def test_a_constrained_row_goes_on_within_its_grammar(tiny_model: TinyModel, gra
 
 
 @pytest.mark.soak
-def test_embeddings_are_computed_again_when_a_row_goes_on(tiny_model: TinyModel) -> None:
+def test_embeddings_are_computed_again_when_a_sequence_resumes(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     model, _ = loaded(folder)
     prompts = [words(seed) for seed in range(8)]
@@ -277,7 +277,7 @@ def test_embeddings_are_computed_again_when_a_row_goes_on(tiny_model: TinyModel)
 
 
 @pytest.mark.soak
-def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) -> None:
+def test_sequences_that_cannot_share_a_batch_are_preempted_too(tiny_model: TinyModel) -> None:
     model, _ = loaded(tiny_model("qwen3"))
     outcomes = []
     for limit in (None, MEGABYTE * 3 // 4):
@@ -293,12 +293,12 @@ def test_caches_that_cannot_share_a_batch_give_way_too(tiny_model: TinyModel) ->
         outcomes.append((driver.tokens, driver.engine.statistics().admission.preempted > 0))
         assert limit is None or account.statistics().peak <= limit
     assert outcomes[0][0] == outcomes[1][0]
-    assert [stopped for _, stopped in outcomes] == [False, True]
+    assert [preempted for _, preempted in outcomes] == [False, True]
 
 
 @pytest.mark.soak
 def test_models_share_one_account(tiny_model: TinyModel) -> None:
-    """Two engines, stepped in turns: the idle one's cache gives way, and rows of both end."""
+    """Two engines, stepped in turns: the idle one's cache is evicted, and sequences of both end."""
     account = MemoryAccount(kv_limit=4 * MEGABYTE)
     folders = [tiny_model("qwen3"), tiny_model("llama")]
     drivers = [Driver(folder, prefix_cache=PrefixCache(64 * MEGABYTE), account=account) for folder in folders]

@@ -47,7 +47,7 @@ class Watch:
 
 
 def parameters(choose: random.Random) -> GenerationParameters:
-    """Any mixture of what changes how a row is computed."""
+    """Any mixture of what changes how a sequence is computed."""
     return GenerationParameters(
         temperature=choose.choice([0.0, 0.7, 1.0]),
         seed=choose.randrange(1000),
@@ -79,7 +79,7 @@ def test_the_account_holds_over_thousands_of_requests(
     watch = Watch(mx.get_active_memory())
     pending = REQUESTS
     while pending or driver.engine.has_work:
-        # All are let go now and then, to see what is left.
+        # All are released now and then, to see what is left.
         rests = (REQUESTS - pending) % 125 == 0 and driver.engine.statistics().requests
         while pending and not rests and driver.engine.statistics().requests < AT_ONCE:
             name = submit(driver, choose)

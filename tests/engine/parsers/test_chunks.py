@@ -28,7 +28,7 @@ PARSERS = {parser_id: make_tool_parser(parser_id) for parser_id in [*WRITTEN, "n
 
 
 def merged(events: list[ParserEvent]) -> list[ParserEvent]:
-    """The events with neighbouring pieces of text, or of arguments, joined."""
+    """Return the events with neighbouring pieces of text, or of arguments, joined."""
     joined: list[ParserEvent] = []
     for event in events:
         match joined[-1:], event:
@@ -46,8 +46,8 @@ def read(stream: ToolCallStream, pieces: list[str]) -> tuple[list[ParserEvent], 
     return merged([*events, *stream.finish()]), stream.malformed_calls
 
 
-def cut(text: str, borders: list[int]) -> list[str]:
-    at = sorted({0, len(text), *(border % (len(text) + 1) for border in borders)})
+def cut(text: str, boundaries: list[int]) -> list[str]:
+    at = sorted({0, len(text), *(boundary % (len(text) + 1) for boundary in boundaries)})
     return [text[start:end] for start, end in pairwise(at)]
 
 
@@ -62,16 +62,16 @@ def outputs(parser_id: str) -> st.SearchStrategy[str]:
     return st.lists(st.just(written) | torn | rest | markers | other | wrong, max_size=8).map("".join)
 
 
-BORDERS = st.lists(st.integers(0, 10_000), max_size=12)
+BOUNDARIES = st.lists(st.integers(0, 10_000), max_size=12)
 
 
 @pytest.mark.parametrize("release", ["validated", "immediate"])
 @pytest.mark.parametrize("parser_id", PARSERS)
 @settings(max_examples=40)
 @given(data=st.data())
-def test_calls_do_not_depend_on_borders(parser_id: str, release: Release, data: st.DataObject) -> None:
+def test_calls_do_not_depend_on_boundaries(parser_id: str, release: Release, data: st.DataObject) -> None:
     text = data.draw(outputs(parser_id))
-    pieces = cut(text, data.draw(BORDERS))
+    pieces = cut(text, data.draw(BOUNDARIES))
     parser = PARSERS[parser_id]
     whole = read(parser.new_stream(TOOLS, release), [text])
     assert read(parser.new_stream(TOOLS, release), pieces) == whole
@@ -88,13 +88,13 @@ THOUGHTS = ["<think>", "</think>", "<thi", "nk>", "</th", "\n", "\n\n", "  ", "w
 @pytest.mark.parametrize("parser_id", THINKING_PARSERS)
 @settings(max_examples=60)
 @given(data=st.data())
-def test_thoughts_do_not_depend_on_borders(parser_id: str, starts_open: bool, data: st.DataObject) -> None:
+def test_thoughts_do_not_depend_on_boundaries(parser_id: str, starts_open: bool, data: st.DataObject) -> None:
     parser = make_thinking_parser(parser_id)
     ((start, end),) = parser.markers or (("<think>", "</think>"),)
     fragments = [part.replace("<think>", start).replace("</think>", end) for part in THOUGHTS]
     text = "".join(data.draw(st.lists(st.sampled_from(fragments), max_size=10)))
     whole = extract_thought(parser, text, starts_open)
-    for pieces in (cut(text, data.draw(BORDERS)), list(text)):
+    for pieces in (cut(text, data.draw(BOUNDARIES)), list(text)):
         stream = parser.new_stream(starts_open)
         events = [event for piece in pieces for event in stream.feed(piece)] + stream.finish()
         thought = "".join(event.text for event in events if isinstance(event, ThoughtText))
@@ -147,7 +147,7 @@ def test_a_call_that_is_cut_while_it_is_written_ends_there() -> None:
     assert stream.finish() == [CallEnd()]
 
 
-def test_the_scanner_sees_escapes_across_borders() -> None:
+def test_the_scanner_sees_escapes_across_boundaries() -> None:
     text = json.dumps({"a": '"}\\', "b": {"c": ["\\"]}})
     scanner = JsonScanner()
     assert [scanner.feed(character) for character in text] == [-1] * (len(text) - 1) + [1]
@@ -157,13 +157,13 @@ def test_the_scanner_sees_escapes_across_borders() -> None:
     value=st.recursive(
         st.dictionaries(st.text(), st.text(), max_size=2), lambda inner: st.dictionaries(st.text(), inner)
     ),
-    borders=BORDERS,
+    boundaries=BOUNDARIES,
 )
-def test_the_scanner_finds_the_end_of_an_object(value: dict[str, object], borders: list[int]) -> None:
+def test_the_scanner_finds_the_end_of_an_object(value: dict[str, object], boundaries: list[int]) -> None:
     text = json.dumps(value)
     scanner = JsonScanner()
     seen = 0
-    for piece in cut(text + '}"', borders):
+    for piece in cut(text + '}"', boundaries):
         end = scanner.feed(piece)
         if end >= 0:
             assert seen + end == len(text)

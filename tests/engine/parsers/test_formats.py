@@ -21,7 +21,7 @@ ONLY_ALONE = {"llama_json"}
 
 
 def extract(parser_id: str, text: str, tools: tuple[Tool, ...] | None = TOOLS) -> ExtractedCalls:
-    """The calls in the text, found alike in one piece and character by character."""
+    """Return the calls in the text, found alike in one piece and character by character."""
     parser = make_tool_parser(parser_id)
     found = extract_calls(parser, text, tools)
     stream = parser.new_stream(tools)

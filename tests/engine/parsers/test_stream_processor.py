@@ -213,16 +213,16 @@ PIECES = [
 @settings(max_examples=300)
 @given(
     parts=st.lists(st.sampled_from(PIECES), max_size=10),
-    borders=st.lists(st.integers(0, 1_000), max_size=10),
+    boundaries=st.lists(st.integers(0, 1_000), max_size=10),
     starts_in_thinking=st.booleans(),
     stop=st.sampled_from([(), ("stop",), ("ab", "top", "\n\n")]),
     parse=st.booleans(),
 )
-def test_deltas_do_not_depend_on_borders(
-    parts: list[str], borders: list[int], starts_in_thinking: bool, stop: tuple[str, ...], parse: bool
+def test_deltas_do_not_depend_on_boundaries(
+    parts: list[str], boundaries: list[int], starts_in_thinking: bool, stop: tuple[str, ...], parse: bool
 ) -> None:
     text = "".join(parts)
-    at = sorted({0, len(text), *(border % (len(text) + 1) for border in borders)})
+    at = sorted({0, len(text), *(boundary % (len(text) + 1) for boundary in boundaries)})
     cuts: list[list[str] | str] = [
         [text],
         text,

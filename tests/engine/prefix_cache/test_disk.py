@@ -41,7 +41,7 @@ class Life:
         self.driver = Driver(model, prefix_cache=PrefixCache(GENEROUS, self.disk))
 
     def ask(self, prompt: Sequence[int], count: int = 12) -> tuple[list[int], int]:
-        """The answer's tokens, and how many of the prompt's were cached."""
+        """Return the answer's tokens, and how many of the prompt's were cached."""
         return ask(self.driver, prompt, count)
 
     def end(self) -> DiskStatistics:
@@ -77,7 +77,7 @@ def test_a_conversation_goes_on_after_a_restart(tiny_model: TinyModel, tmp_path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_a_batch_are_kept(tiny_model: TinyModel, tmp_path: Path, kind: str) -> None:
+def test_sequences_of_a_batch_are_written(tiny_model: TinyModel, tmp_path: Path, kind: str) -> None:
     folder = tiny_model(kind)
     prompts = [words(50 + 13 * i, 20 + i) for i in range(4)]
     first = Life(folder, tmp_path)

@@ -40,7 +40,7 @@ def test_every_byte_comes_back(tmp_path: Path, dtype: mx.Dtype) -> None:
 
 
 def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBlock]:
-    """A file written by hand, of 40 tokens."""
+    """Return a file written by hand, of 40 tokens."""
     folder = DiskFolder(root, FINGERPRINT, limit)
     block = CacheBlock("kv", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
     words = np.random.default_rng(2).integers(0, 1 << 32, (1, 1, 40, 50), dtype=np.uint32)

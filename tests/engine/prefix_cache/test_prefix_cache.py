@@ -39,7 +39,7 @@ def test_growing_conversation(tiny_model: TinyModel, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_shared_beginning(tiny_model: TinyModel, kind: str) -> None:
+def test_a_shared_prefix_is_computed_once(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
     system = [*words(400, 2), TURN_END]
@@ -51,7 +51,7 @@ def test_shared_beginning(tiny_model: TinyModel, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_forks_are_found_without_borders(tiny_model: TinyModel, kind: str) -> None:
+def test_forks_are_found_without_checkpoints(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
     common = words(200, 3)
@@ -60,7 +60,7 @@ def test_forks_are_found_without_borders(tiny_model: TinyModel, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", HYBRIDS)
-def test_neighbours_that_share_a_beginning(tiny_model: TinyModel, kind: str) -> None:
+def test_neighbours_that_share_a_prefix(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
     system = [*words(300, 4), TURN_END]
@@ -197,7 +197,7 @@ def test_models_and_adapters_share_nothing(tiny_model: TinyModel) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_kept_never_changes(tiny_model: TinyModel, kind: str) -> None:
+def test_what_is_cached_never_changes(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     engine = driver(folder)
     prompt = [*words(260, 9), TURN_END]

@@ -1,4 +1,4 @@
-"""Draws follow the distribution that the settings describe, row by row, whatever the other rows want."""
+"""Samples follow the distribution that the settings describe, row by row, whatever the other rows want."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from greenroom.engine.sampling.top_k import top_k_candidates
 
 Counts = np.ndarray[Any, np.dtype[Any]]
 ROWS = 4000
-"""Draws of one distribution: the rows of one large batch, each with a seed of its own."""
+"""Samples of one distribution: the rows of one large batch, each with a seed of its own."""
 
 
 def sample_counts(logits: Sequence[float], **settings: float) -> Counts:
@@ -39,7 +39,7 @@ def reference(
     xtc_probability: float = 0.0,
     xtc_threshold: float = 0.1,
 ) -> Counts:
-    """The distribution that the settings describe, by their definitions."""
+    """Return the distribution that the settings describe, by their definitions."""
     scaled = np.array(logits, dtype=np.float64) / temperature
     weights = np.exp(scaled - scaled.max())
     order = np.argsort(-weights, kind="stable")
@@ -133,7 +133,7 @@ def test_nothing_outside_a_small_share_of_a_flat_distribution_is_sampled(
     assert (counts[nucleus] > 0).all()
 
 
-def test_greedy_rows_among_others_take_the_likeliest() -> None:
+def test_greedy_rows_among_others_get_the_likeliest() -> None:
     rows = [
         SamplingParameters(temperature=0.0),
         SamplingParameters(temperature=2.0),
@@ -210,7 +210,7 @@ def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
 
 
 @pytest.mark.parametrize("vocabulary", [7, 256, 1009])
-def test_a_race_between_blocks_is_won_in_proportion_to_the_weights(vocabulary: int) -> None:
+def test_sampling_from_blocks_follows_the_weights(vocabulary: int) -> None:
     weights = np.random.default_rng(vocabulary).exponential(size=vocabulary)
     noise = -mx.log(mx.random.uniform(shape=(20_000, noise_count(vocabulary)), key=mx.random.key(1)))
     rows = mx.broadcast_to(mx.array(weights, dtype=mx.float32), (20_000, vocabulary))

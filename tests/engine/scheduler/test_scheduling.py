@@ -282,7 +282,7 @@ def test_of_one_conversation_only_the_oldest_counts() -> None:
         ([], (1, 5), None),
     ],
 )
-def test_rows_join_where_padding_costs_less_than_a_pass(
+def test_sequences_share_a_batch_where_padding_costs_less_than_a_pass(
     batches: list[Shape], arrival: Shape, place: int | None
 ) -> None:
     assert BatchPolicy().place(batches, arrival, 2048) == place

@@ -106,7 +106,7 @@ def test_what_was_drafted_wrong_leaves_no_trace(tiny_model: TinyModel) -> None:
     assert mistaken.draft(4).tolist() == fresh.draft(4).tolist()
 
 
-def test_rows_come_and_go_around_a_draft_model(tiny_model: TinyModel) -> None:
+def test_sequences_come_and_go_around_a_draft_model(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, speculation=drafting(folder))
     driver.submit(PROMPT, 90)
@@ -156,7 +156,7 @@ def test_a_draft_models_cache_is_in_the_account(
     assert driver.tokens[0] == expected(folder, PROMPT, 70)
 
 
-def test_drafts_give_way_to_another_row(tiny_model: TinyModel) -> None:
+def test_drafting_stops_for_another_sequence(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     row_bytes = CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 128)
     account = MemoryAccount(kv_limit=int(2.6 * row_bytes))

@@ -60,12 +60,12 @@ class Stream:
 
 
 def flat(count: int) -> float:
-    """A machine that waits for memory: more tokens cost hardly more."""
+    """Return a machine that waits for memory: more tokens cost hardly more."""
     return 1.1 + 0.02 * count
 
 
 def steep(count: int) -> float:
-    """A machine that computes each token for itself."""
+    """Return a machine that computes each token for itself."""
     return 1.0 + 0.9 * count
 
 

@@ -18,11 +18,11 @@ def lookup_in(prompt: GenericSequence[int]) -> PromptLookup:
     return lookup
 
 
-def test_lookup_finds_what_followed_the_latest_likeness() -> None:
+def test_lookup_finds_what_followed_the_latest_match() -> None:
     assert not lookup_in([1, 2, 3, 4]).can_draft()
     assert lookup_in([1, 2, 3, 4, 5, 6, 7, 1, 2, 3]).lookup(6) == [4, 5, 6, 7, 1, 2]
     assert lookup_in([1, 2, 3, 4, 1, 2, 3, 9, 1, 2, 3]).lookup(2) == [9, 1]
-    assert not lookup_in([7, 2, 3, 4, 9, 2, 3]).can_draft()  # two tokens are no likeness
+    assert not lookup_in([7, 2, 3, 4, 9, 2, 3]).can_draft()  # two tokens are no match
 
 
 def test_a_loop_is_drafted_on_beyond_its_end() -> None:

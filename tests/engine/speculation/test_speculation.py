@@ -47,7 +47,7 @@ def text_of(driver: Driver, request: str) -> str:
 
 @functools.cache
 def mlx_lms(folder: Path, prompt: tuple[int, ...], count: int) -> list[int]:
-    """The greedy answer by mlx-lm, which has a bias of its own."""
+    """Return the greedy answer by mlx-lm, which has a bias of its own."""
     from mlx_lm import stream_generate
     from mlx_lm.sample_utils import make_logits_processors
 
@@ -69,7 +69,7 @@ PROMPT = tuple(range(100, 140))
 def alone(
     folder: Path, parameters: GenerationParameters = FEW, prompt: tuple[int, ...] = PROMPT
 ) -> list[int]:
-    """The answer of 120 tokens without speculation."""
+    """Return the answer of 120 tokens without speculation."""
     driver = Driver(folder)
     driver.submit(prompt, 120, parameters)
     driver.run()
@@ -108,7 +108,7 @@ def test_sampled_answers_stay_the_same(tiny_model: TinyModel, parameters: Genera
     assert finished(driver, request).usage.accepted > 10
 
 
-def test_rows_that_depend_on_every_token_decode_as_ever(tiny_model: TinyModel) -> None:
+def test_sequences_that_depend_on_every_token_decode_as_ever(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     parameters = attrs.evolve(FEW, frequency_penalty=0.5)
     driver = Driver(folder, speculation=lookup())
@@ -220,7 +220,7 @@ def test_a_newcomer_ends_speculation_at_once(tiny_model: TinyModel, at: int) -> 
 
 
 @pytest.mark.parametrize("at", [22, *rarely(20, 21, 23, 24)])
-def test_a_cancelled_row_leaves_others_and_the_cache_alone(tiny_model: TinyModel, at: int) -> None:
+def test_a_cancelled_sequence_leaves_others_and_the_cache_alone(tiny_model: TinyModel, at: int) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, prefix_cache=PrefixCache(2**24), speculation=lookup())
     request = driver.submit(PROMPT, 120, FEW)
@@ -259,7 +259,7 @@ def test_quantized_caches_trim_rejected_drafts(tiny_model: TinyModel) -> None:
     assert 20 < usage.accepted < usage.drafted
 
 
-def test_tokens_of_a_pass_are_drawn_from_the_logits_of_single_steps(tiny_model: TinyModel) -> None:
+def test_tokens_of_a_pass_are_sampled_from_the_logits_of_single_steps(tiny_model: TinyModel) -> None:
     """What speculation relies on: a pass over several tokens computes what as many passes do."""
     model, _ = loaded(tiny_model("qwen3"))
     tokens = mx.array([list(range(200, 209))])

@@ -40,7 +40,7 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def read_until(self, text: str, seconds: float = 300) -> str:
-        """What is shown from now on, up to `text`."""
+        """Return what is shown from now on, up to `text`."""
         shown, deadline = "", time.monotonic() + seconds
         while text not in shown:
             assert time.monotonic() < deadline, self.shown + shown
@@ -50,7 +50,7 @@ class Terminal:
         return shown
 
     def end(self) -> int:
-        """The exit status."""
+        """Return the exit status."""
         _, status = os.waitpid(self.pid, 0)
         os.close(self._fd)
         return os.waitstatus_to_exitcode(status)

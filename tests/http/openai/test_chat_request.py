@@ -18,12 +18,12 @@ USER = {"role": "user", "content": "hi"}
 
 
 def parse_chat(*messages: Any, **fields: Any) -> InferenceRequest:
-    """The neutral request for a body."""
+    """Return the neutral request for a body."""
     return parse({"model": "m", "messages": list(messages), **fields})
 
 
 def parse(body: Any) -> InferenceRequest:
-    """The neutral request for a whole body."""
+    """Return the neutral request for a whole body."""
     return parse_chat_request(structure(body, ChatRequest, OPENAI), body, "req_1")
 
 

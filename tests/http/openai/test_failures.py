@@ -31,12 +31,12 @@ def settings(tiny_model: TinyModel) -> Settings:
 
 
 def body(**fields: Any) -> dict[str, Any]:
-    """A greedy request for a few tokens."""
+    """Return a greedy request for a few tokens."""
     return {"model": "qwen3", "messages": [USER], "temperature": 0, "max_tokens": 12, **fields}
 
 
 async def stream_of(served: Served, **fields: Any) -> list[Any]:
-    """All chunks of a streamed chat."""
+    """Return all chunks of a streamed chat."""
     return await ask(
         served, lambda client: list(client.chat.completions.create(**body(stream=True, **fields)))
     )

@@ -53,7 +53,7 @@ CALLS: list[InferenceEvent] = [
 
 
 def streamed(events: list[InferenceEvent], **options: Any) -> bytes:
-    """What a client receives."""
+    """Return what a client receives."""
     formatter = ChatStream("chatcmpl-1", "m", 123, **options)
     sent = formatter.opening() + b"".join(map(formatter.event, events))
     assert formatter.finished
@@ -61,7 +61,7 @@ def streamed(events: list[InferenceEvent], **options: Any) -> bytes:
 
 
 def complete(events: list[InferenceEvent]) -> dict[str, Any]:
-    """What a client receives that does not want a stream."""
+    """Return what a client receives that does not want a stream."""
     collector = ChoiceCollector()
     for event in events:
         collector.add(event)
@@ -71,7 +71,7 @@ def complete(events: list[InferenceEvent]) -> dict[str, Any]:
 
 
 def chunks(sent: bytes) -> list[dict[str, Any]]:
-    """The chunks in it; `[DONE]` is the last line, once."""
+    """Return the chunks in it; `[DONE]` is the last line, once."""
     lines = sent.split(b"\n\n")
     assert lines.pop() == b""
     assert lines.pop() == b"data: [DONE]"

@@ -42,12 +42,12 @@ async def test_a_sampling_setting_holds_until_a_request_says_otherwise(
 ) -> None:
     async with serving(settings) as served:
         greedy = await texts(served, temperature=0)
-        drawn = await texts(served)
+        sampled = await texts(served)
     assert len(greedy) == 1
-    assert len(drawn) == 3
+    assert len(sampled) == 3
     async with serving(attrs.evolve(settings, **{name: deterministic})) as served:
         assert await texts(served) == greedy
-        assert await texts(served, **{name: free}) == drawn
+        assert await texts(served, **{name: free}) == sampled
 
 
 async def test_max_tokens_of_the_settings_end_answers_until_a_request_says_otherwise(

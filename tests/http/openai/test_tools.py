@@ -33,7 +33,7 @@ TOOLS: list[Any] = [openai.pydantic_function_tool(GetWeather, name="get_weather"
 
 
 def calling(adapter: Adapter) -> str:
-    """A thought, a sentence and two calls, as that model would write them."""
+    """Return a thought, a sentence and two calls, as that model would write them."""
     calls = (render_call(adapter.tool_parser, name, json.dumps(arguments)) for name, arguments in CALLS)
     return f"<think>\n{THOUGHT}\n</think>\n\nOne moment.\n" + "\n".join(calls)
 

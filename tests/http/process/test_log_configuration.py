@@ -28,7 +28,7 @@ def run(
 
 
 def events(code: str, level: str = "info", status: int = 0) -> list[dict[str, Any]]:
-    """What the code logs in JSON; fails if a line does not parse, or if anything is on stdout."""
+    """Return what the code logs in JSON; fails if a line does not parse, or if anything is on stdout."""
     done = run(code, "json", level, status)
     assert done.stdout == ""
     return [json.loads(line) for line in done.stderr.splitlines()]

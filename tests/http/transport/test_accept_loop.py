@@ -28,7 +28,7 @@ async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:
 
 
 async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
-    # Neither the connection's idle time nor the stalled reader's patience would end it in time.
+    # Neither the connection's idle time nor the stalled reader's timeout would end it in time.
     settings = Settings(shutdown_timeout=1.0, idle_connection=600)
     async with running(make_app(), settings, send_timeout=600) as server, connected(server) as idle:
         await idle.request("GET", "/")
