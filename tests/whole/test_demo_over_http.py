@@ -14,11 +14,11 @@ from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import serving
 from greenroom.tests.support.model_outputs import extract_calls, extract_thought
 
-Said = tuple[str, str, list[tuple[str, Any]]]
+AnswerParts = tuple[str, str, list[tuple[str, Any]]]
 """Thought, text and calls of an answer."""
 
 
-def expected(prompt: DemoPrompt) -> Said:
+def expected(prompt: DemoPrompt) -> AnswerParts:
     """Return what a client is to see of the documented raw text."""
     whole = extract_thought(make_thinking_parser("think_tag"), prompt.expected)
     answer = extract_calls(make_tool_parser("hermes_json"), whole.text)
@@ -44,7 +44,7 @@ def request_of(prompt: DemoPrompt) -> dict[str, Any]:
     return {**body, "extra_body": {"chat_template_kwargs": {"enable_thinking": prompt.thinking}}}
 
 
-def plain(client: openai.OpenAI, prompt: DemoPrompt) -> Said:
+def plain(client: openai.OpenAI, prompt: DemoPrompt) -> AnswerParts:
     choice = client.chat.completions.create(**request_of(prompt)).choices[0]
     message = choice.message
     calls = [
@@ -56,7 +56,7 @@ def plain(client: openai.OpenAI, prompt: DemoPrompt) -> Said:
     return getattr(message, "reasoning_content", None) or "", message.content or "", calls
 
 
-def streamed(client: openai.OpenAI, prompt: DemoPrompt) -> Said:
+def streamed(client: openai.OpenAI, prompt: DemoPrompt) -> AnswerParts:
     thought = text = ""
     calls: list[list[str]] = []
     for chunk in client.chat.completions.create(stream=True, **request_of(prompt)):
@@ -71,7 +71,7 @@ def streamed(client: openai.OpenAI, prompt: DemoPrompt) -> Said:
     return thought, text, [(name, json.loads(arguments)) for name, arguments in calls]
 
 
-def ask_all(base_url: str) -> list[tuple[DemoPrompt, Said, Said]]:
+def ask_all(base_url: str) -> list[tuple[DemoPrompt, AnswerParts, AnswerParts]]:
     with openai.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
         return [(prompt, plain(client, prompt), streamed(client, prompt)) for prompt in PROMPTS]
 

@@ -23,7 +23,7 @@ from greenroom.schemas.events import (
 )
 
 
-class Held(Grant):
+class CountingGrant(Grant):
     def __init__(self) -> None:
         self.closed = 0
 
@@ -122,9 +122,9 @@ async def test_receiving_can_be_cancelled_and_repeated_without_loss(nursery: tri
 
 
 async def test_closing_tells_the_sender_once_and_gives_back_what_was_not_taken() -> None:
-    replies = ReplyStream[Held]()
-    taken, left, late, told = Held(), Held(), Held(), list[str]()
-    replies.sender.watch(lambda: told.append("over"))
+    replies = ReplyStream[CountingGrant]()
+    taken, left, late, ends = CountingGrant(), CountingGrant(), CountingGrant(), list[str]()
+    replies.sender.watch(lambda: ends.append("over"))
     replies.sender.send(taken)
     replies.sender.send(left)
     assert await replies.receive() is taken
@@ -132,7 +132,7 @@ async def test_closing_tells_the_sender_once_and_gives_back_what_was_not_taken()
     replies.close()
     assert not replies.sender.send(late)
     assert (taken.closed, left.closed, late.closed) == (0, 1, 1)
-    assert told == ["over"]
+    assert ends == ["over"]
     with pytest.raises(trio.ClosedResourceError):
         await replies.receive()
 
@@ -141,13 +141,15 @@ async def test_a_grant_is_held_or_given_back_wherever_its_receiver_is_cancelled(
     chance = random.Random(7)
     outcomes = set[str]()
     for _ in range(500):
-        replies, grant, held = ReplyStream[Held](), Held(), list[Held]()
+        replies, grant, held = ReplyStream[CountingGrant](), CountingGrant(), list[CountingGrant]()
 
-        async def receive(replies: ReplyStream[Held] = replies, held: list[Held] = held) -> None:
+        async def receive(
+            replies: ReplyStream[CountingGrant] = replies, held: list[CountingGrant] = held
+        ) -> None:
             with replies:
                 held.append(await replies.receive())
 
-        async def cross(steps: int, act: str, scope: trio.CancelScope, grant: Held = grant) -> None:
+        async def cross(steps: int, act: str, scope: trio.CancelScope, grant: CountingGrant = grant) -> None:
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
             if act == "cancel":

@@ -38,18 +38,18 @@ def refusal(folder: Path, settings: Settings | None = None) -> str:
 
 
 def test_progress_rises_to_one_layer_by_layer(tiny_model: TinyModel) -> None:
-    told: list[float] = []
-    load_model(tiny_model("qwen3"), Settings(), told.append)
-    assert told == sorted(told)
-    assert told[-1] == 1.0
-    assert len(told) >= 6, "embeddings, four layers, the rest"
+    reported: list[float] = []
+    load_model(tiny_model("qwen3"), Settings(), reported.append)
+    assert reported == sorted(reported)
+    assert reported[-1] == 1.0
+    assert len(reported) >= 6, "embeddings, four layers, the rest"
 
 
 def test_a_load_can_be_abandoned_between_layers(tiny_model: TinyModel) -> None:
-    told: list[float] = []
+    reported: list[float] = []
     with pytest.raises(LoadAbandonedError):
-        load_model(tiny_model("qwen3"), Settings(), told.append, lambda: len(told) == 3)
-    assert len(told) == 3
+        load_model(tiny_model("qwen3"), Settings(), reported.append, lambda: len(reported) == 3)
+    assert len(reported) == 3
 
 
 def test_a_truncated_file_is_refused(copy: Path) -> None:

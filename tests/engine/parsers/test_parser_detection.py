@@ -59,9 +59,9 @@ def test_every_parser_of_mlx_lm_is_known_by_its_name() -> None:
 
     from mlx_lm import tool_parsers
 
-    theirs = {f"mlx_lm.{module.name}" for module in pkgutil.iter_modules(tool_parsers.__path__)}
-    assert theirs <= set(TOOL_PARSERS)
-    assert len(theirs) > 10
+    mlx_lm_parsers = {f"mlx_lm.{module.name}" for module in pkgutil.iter_modules(tool_parsers.__path__)}
+    assert mlx_lm_parsers <= set(TOOL_PARSERS)
+    assert len(mlx_lm_parsers) > 10
 
 
 def test_ids_name_their_parsers() -> None:

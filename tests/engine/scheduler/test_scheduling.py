@@ -39,12 +39,14 @@ class Machine:
     random: random.Random = attrs.field(factory=lambda: random.Random(7))
 
     def decode(self, batches: Sequence[Shape]) -> float:
-        return self._took(sum(self.weights + n * (self.row + self.cached * length) for n, length in batches))
+        return self._with_noise(
+            sum(self.weights + n * (self.row + self.cached * length) for n, length in batches)
+        )
 
     def prefill(self, tokens: int, context: int) -> float:
-        return self._took(self.weights + tokens * (self.token + self.pair * (context + tokens / 2)))
+        return self._with_noise(self.weights + tokens * (self.token + self.pair * (context + tokens / 2)))
 
-    def _took(self, milliseconds: float) -> float:
+    def _with_noise(self, milliseconds: float) -> float:
         return milliseconds * self.slowness * self.random.uniform(1 - self.noise, 1 + self.noise)
 
 
@@ -186,12 +188,12 @@ def test_a_machine_that_becomes_slow_does_not_starve_the_prompt(folder: Path) ->
 
     @attrs.define
     class Slowing(Machine):
-        asked: int = 0
+        steps: int = 0
 
-        def _took(self, milliseconds: float) -> float:
-            self.asked += 1
-            self.slowness = 3.0 if self.asked > 120 else 1.0
-            return Machine._took(self, milliseconds)
+        def _with_noise(self, milliseconds: float) -> float:
+            self.steps += 1
+            self.slowness = 3.0 if self.steps > 120 else 1.0
+            return Machine._with_noise(self, milliseconds)
 
     clock, gaps = Beside(folder, Slowing(), PrefillPolicy()).prefill()
     assert clock <= 2.5 * 3 * alone(Machine())

@@ -99,10 +99,10 @@ def test_what_was_drafted_wrong_leaves_no_trace(tiny_model: TinyModel) -> None:
     mistaken, fresh = (DraftModel(model, VOCABULARY, 0.1) for _ in range(2))
     mistaken.begin(sequence)
     guessed: Any = mistaken.draft(4).tolist()
-    said = [guessed[0], guessed[1] + 1]
-    mistaken.add(said)
+    answer = [guessed[0], guessed[1] + 1]
+    mistaken.add(answer)
     fresh.begin(sequence)
-    fresh.add(said)
+    fresh.add(answer)
     assert mistaken.draft(4).tolist() == fresh.draft(4).tolist()
 
 
@@ -197,7 +197,7 @@ def test_a_draft_model_of_another_vocabulary_is_refused(tiny_model: TinyModel, t
 async def test_usage_over_http_says_what_was_drafted(tiny_model: TinyModel) -> None:
     folder, draft = str(tiny_model("qwen3")), str(tiny_model("llama", **SMALL))
     body = {"model": "qwen3", "prompt": list(PROMPT), "max_tokens": 64, "temperature": 0}
-    said = {}
+    answers = {}
     served_as = Settings(models=(folder,), port=0)
     ways = {
         "off": attrs.evolve(served_as, speculation="off", draft_model=draft),
@@ -206,12 +206,12 @@ async def test_usage_over_http_says_what_was_drafted(tiny_model: TinyModel) -> N
     for name, settings in ways.items():
         async with serving(settings) as served:
             answer = await fetch(served.server, "POST", "/v1/completions", body)
-            said[name] = answer.json()
-    assert said["off"]["choices"] == said["draft"]["choices"]
-    usage = said["draft"]["usage"]
-    assert usage["completion_tokens"] == said["off"]["usage"]["completion_tokens"] == 64
+            answers[name] = answer.json()
+    assert answers["off"]["choices"] == answers["draft"]["choices"]
+    usage = answers["draft"]["usage"]
+    assert usage["completion_tokens"] == answers["off"]["usage"]["completion_tokens"] == 64
     details = usage["completion_tokens_details"]
-    without = said["off"]["usage"]["completion_tokens_details"]
+    without = answers["off"]["usage"]["completion_tokens_details"]
     assert without["accepted_prediction_tokens"] == without["rejected_prediction_tokens"] == 0
     assert details["accepted_prediction_tokens"] + details["rejected_prediction_tokens"] > 0
 

@@ -121,16 +121,16 @@ def test_sequences_that_depend_on_every_token_decode_as_ever(tiny_model: TinyMod
 def test_logprobs_belong_to_the_tokens(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     parameters = attrs.evolve(SAMPLED, logprobs=True, top_logprobs=3)
-    said: list[list[TokenLogprob]] = []
+    scores: list[list[TokenLogprob]] = []
     for speculation in (None, lookup()):
         driver = Driver(folder, speculation=speculation)
         request = driver.submit(PROMPT, 80, parameters)
         driver.run()
         deltas = [event for event in driver.events[request] if isinstance(event, TextDelta)]
-        said.append([score for delta in deltas for score in delta.logprobs])
+        scores.append([score for delta in deltas for score in delta.logprobs])
     assert finished(driver, request).usage.accepted > 10
-    assert [score.token for score in said[0]] == [score.token for score in said[1]]
-    for one, other in zip(*said, strict=True):
+    assert [score.token for score in scores[0]] == [score.token for score in scores[1]]
+    for one, other in zip(*scores, strict=True):
         assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
         assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-3)
 
