@@ -184,16 +184,16 @@ def _raw_function(arguments: TaggedArguments) -> Body:
     return lambda text, tools, many: arguments.functions(text, tools)
 
 
-def _single_trigger(trigger: str, body: Body, one_block: bool = False) -> CallFormat:
-    return CallFormat(((trigger, body),), one_block)
+def _single_trigger(trigger: str, body: Body, single_block: bool = False) -> CallFormat:
+    return CallFormat(((trigger, body),), single_block)
 
 
 CALL_FORMATS: dict[str, CallFormat] = {
     "hermes_json": _single_trigger("<tool_call>", _hermes),
     "granite_json": CallFormat((("<|tool_call|>", _granite), ("<tool_call>", _hermes)), single_block=True),
     "llama_xml": _single_trigger("<function=", _llama_xml),
-    "llama_python": _single_trigger("<|python_tag|>", _llama_python, one_block=True),
-    "llama_json": _single_trigger("", _llama_json, one_block=True),
+    "llama_python": _single_trigger("<|python_tag|>", _llama_python, single_block=True),
+    "llama_json": _single_trigger("", _llama_json, single_block=True),
     "glm4_xml": _single_trigger("<tool_call>", _glm4_xml),
     "glm4_native": _single_trigger("<tool_call>", _raw(glm_arguments)),
     "mistral": _single_trigger("[TOOL_CALLS]", _mistral),
@@ -201,6 +201,6 @@ CALL_FORMATS: dict[str, CallFormat] = {
         (("<tool_call>", _raw(qwen_arguments)), ("<function=", _raw_function(qwen_arguments)))
     ),
     "mlx_lm.json_tools": _single_trigger("<tool_call>", _hermes),
-    "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, one_block=True),
+    "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, single_block=True),
 }
 """Formats that can be constrained, by the id of the parser that reads them."""
