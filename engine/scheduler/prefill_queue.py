@@ -27,8 +27,7 @@ from greenroom.schemas.events import PromptProgress
 class PrefillQueue:
     """Prompts in order of arrival, one chunk at a time.
 
-    The last token of a prompt is never computed here: it is the first input of the sequence's decoding, so it
-    shares the next step of the sequences that are running already.
+    The last token of a prompt is never computed here: it is the input of the sequence's first decode step.
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`.
