@@ -15,7 +15,7 @@ Family = Literal["qwen", "glm4", "llama", "gemma", "mistral", "liquid", "granite
 
 @attrs.frozen
 class CapabilityRecord:
-    """Everything needed to make a model's adapter without looking at its output.
+    """Everything needed to make a model's adapter without looking at its output (document 000, section 11).
 
     Args:
         architecture: `model_type` of config.json.

@@ -20,7 +20,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 @attrs.frozen
 class QueueStatus:
-    """The request waits.
+    """The request waits (document 004, Queue Status).
 
     Args:
         status: `queued` for a slot, `waiting_for_model` for room in the pool, or `loading`.
@@ -182,7 +182,7 @@ class Finished:
     """A choice is complete.
 
     Args:
-        reason: Why it ended.
+        reason: Why it ended (document 004, FinishReason).
         stop: The stop string that matched, if one did.
     """
 

@@ -1,4 +1,4 @@
-"""Every generation parameter's type, range and default, in this one place."""
+"""Every generation parameter's type, range and default, in this one place (document 004)."""
 
 from __future__ import annotations
 

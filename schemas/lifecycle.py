@@ -1,4 +1,4 @@
-"""The life of one model as a table of states."""
+"""The life of one model as a table of states (document 004, Model Lifecycle; its Switching is WAITING)."""
 
 from __future__ import annotations
 

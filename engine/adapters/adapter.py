@@ -1,4 +1,4 @@
-"""A model's adapter: a conversation in, tokens out; text in, deltas out."""
+"""A model's adapter: a conversation in, tokens out; text in, deltas out (document 000, section 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neutral messages as messages that a template can take, losing nothing."""
+"""Neutral messages as messages that a template can take, losing nothing (document 000, section 6.4)."""
 
 from __future__ import annotations
 

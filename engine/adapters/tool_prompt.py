@@ -1,4 +1,4 @@
-"""Tools described in the prompt, for models whose template cannot."""
+"""Tools described in the prompt, for models whose template cannot (document 000, section 6)."""
 
 from __future__ import annotations
 

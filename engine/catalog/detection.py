@@ -1,4 +1,4 @@
-"""What a model is, from its files alone; nothing of MLX is imported.
+"""What a model is, from its files alone (document 000, section 10.1); nothing of MLX is imported.
 
 The fallback for models that were never probed. Which architectures exist is read off the installed
 libraries' folders: importing them takes seconds.

@@ -99,7 +99,7 @@ class ToolCallParser(ABC):
     """One format of tool calls. Stateless: one instance serves all requests of a model.
 
     Attributes:
-        parser_id: Name in capability records.
+        parser_id: Name in capability records (document 000, section 5.2).
         markers: What opens and closes a block of calls.
     """
 
@@ -150,7 +150,7 @@ class ThinkingParser(ABC):
     """One way of marking thoughts. Stateless: one instance serves all requests of a model.
 
     Attributes:
-        parser_id: Name in capability records.
+        parser_id: Name in capability records (document 000, section 5.2).
         markers: What opens and closes a thought.
     """
 

@@ -1,4 +1,4 @@
-"""Every parser under the id that capability records know it by."""
+"""Every parser under the id that capability records know it by (document 000, section 5.3)."""
 
 from __future__ import annotations
 
