@@ -14,6 +14,9 @@ from greenroom.tests.support.http_servers import Served
 T = TypeVar("T")
 Call = Callable[[openai.OpenAI], T]
 
+CHAT = "/v1/chat/completions"
+USER = {"role": "user", "content": "Tell me about the sea"}
+
 
 async def ask(served: Served, call: Call[T], retries: int = 0) -> T:
     """Let the synchronous client do something on a thread of its own."""
@@ -39,4 +42,16 @@ def streamed_text(chunks: list[Any], index: int = 0) -> str:
     """Return the text of a choice of a streamed chat."""
     return "".join(
         choice.delta.content or "" for chunk in chunks for choice in chunk.choices if choice.index == index
+    )
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    """Return a greedy request for a few tokens."""
+    return {"model": "qwen3", "messages": [USER], "temperature": 0, "max_tokens": 12, **fields}
+
+
+async def stream_of(served: Served, **fields: Any) -> list[Any]:
+    """Return all chunks of a streamed chat."""
+    return await ask(
+        served, lambda client: list(client.chat.completions.create(**body(stream=True, **fields)))
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -18,28 +17,7 @@ import greenroom.http.answering.event_stream
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import Faults, FaultyEngines
 from greenroom.tests.support.http_servers import Served, connected, fetch, serving
-from greenroom.tests.support.openai_clients import ask, streamed_text
-
-TinyModel = Callable[..., Path]
-CHAT = "/v1/chat/completions"
-USER = {"role": "user", "content": "Tell me about the sea"}
-
-
-@pytest.fixture
-def settings(tiny_model: TinyModel) -> Settings:
-    return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), shutdown_timeout=60.0)
-
-
-def body(**fields: Any) -> dict[str, Any]:
-    """Return a greedy request for a few tokens."""
-    return {"model": "qwen3", "messages": [USER], "temperature": 0, "max_tokens": 12, **fields}
-
-
-async def stream_of(served: Served, **fields: Any) -> list[Any]:
-    """Return all chunks of a streamed chat."""
-    return await ask(
-        served, lambda client: list(client.chat.completions.create(**body(stream=True, **fields)))
-    )
+from greenroom.tests.support.openai_clients import CHAT, USER, ask, body, stream_of, streamed_text
 
 
 @pytest.mark.parametrize("stream", [False, True])
