@@ -40,6 +40,13 @@ _CLOSE_SECONDS: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0}
 """Seconds for which the close waits at most for a job. Work on the GPU ends with its step. A tokenizer
 thread that takes longer is downloading or importing, and cannot be told to stop."""
 
+STACK_BYTES = 32 << 20
+"""Stack of a worker. llguidance recurses natively where grammars nest, and macOS gives a thread 512 kB
+unless told otherwise; only the pages that are touched take memory."""
+
+_stack_size_lock = threading.Lock()
+"""`threading.stack_size` holds for the whole process."""
+
 
 class Worker:
     """One OS thread. It idles in a queue, runs one job at a time, and keeps nothing of a job that ended."""
@@ -51,7 +58,7 @@ class Worker:
         self._token = token
         self._jobs: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
+        _start_with_large_stack(self._thread)
 
     def put(self, job: Callable[[], Callable[[], None]]) -> None:
         """Run `job` on the thread, then what it returned on the Trio thread."""
@@ -78,6 +85,15 @@ class Worker:
             sys.modules["mlx.core"].clear_streams()
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self.ended.set)
+
+
+def _start_with_large_stack(thread: threading.Thread) -> None:
+    with _stack_size_lock:
+        usual = threading.stack_size(STACK_BYTES)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(usual)
 
 
 def release_memory() -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import trio
 
-from greenroom.actors.core.worker import Purpose, Workers, WorkersStatistics
+from greenroom.actors.core.worker import STACK_BYTES, Purpose, Workers, WorkersStatistics
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import Finished
 from greenroom.schemas.settings import Settings
@@ -108,6 +108,44 @@ async def test_a_thread_that_does_not_end_is_told_of_and_not_waited_for() -> Non
         await stuck.ended.wait()
         await quarantined.ended.wait()
     assert workers.statistics().idle == 1
+
+
+STACK = """
+import ctypes, sys, threading, trio
+from greenroom.actors.core.worker import Workers
+
+def stack_bytes():
+    c = ctypes.CDLL(None)
+    c.pthread_self.restype = ctypes.c_void_p
+    own = ctypes.c_void_p(c.pthread_self())
+    if sys.platform == "darwin":
+        c.pthread_get_stacksize_np.restype = ctypes.c_size_t
+        return c.pthread_get_stacksize_np(own)
+    attributes, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
+    assert c.pthread_getattr_np(own, attributes) == 0
+    assert c.pthread_attr_getstacksize(attributes, ctypes.byref(size)) == 0
+    return size.value
+
+async def main():
+    usual, done, found = threading.stack_size(), trio.Event(), []
+    workers = Workers()
+    for purpose in ("gpu", "tokenizer"):
+        done = trio.Event()
+        workers.lend(purpose, stack_bytes, lambda size: (found.append(size), done.set()))
+        await done.wait()
+    await workers.close(5.0)
+    print(*found, usual == threading.stack_size())
+
+trio.run(main)
+"""
+
+
+def test_workers_have_stacks_on_which_native_code_may_recurse() -> None:
+    # Threads that run without it have 512 kB on macOS.
+    ended = subprocess.run([sys.executable, "-c", STACK], capture_output=True, text=True, check=True)
+    *sizes, others_are_as_before = ended.stdout.split()
+    assert min(map(int, sizes)) >= STACK_BYTES
+    assert others_are_as_before == "True"
 
 
 async def test_loads_and_unloads_make_no_new_threads(models: list[str]) -> None:
