@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batching_patches import patch_for_batching
+from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.problems import ProblemError, load_failed

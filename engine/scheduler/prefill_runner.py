@@ -56,10 +56,7 @@ class PrefillRunner:
         lengths = [request.remaining for request in requests]
         width = max(lengths)
         padding = [width - length for length in lengths]
-        rows = [
-            [*request.sequence.prefill_tokens[request.computed : -1], *[0] * pad]
-            for request, pad in zip(requests, padding, strict=True)
-        ]
+        rows = [_pad(request, pad) for request, pad in zip(requests, padding, strict=True)]
         if any(padding):
             caches.prepare(cache, lengths, padding)
         self._model(mx.array(rows), cache=cache)
@@ -90,3 +87,12 @@ class PrefillRunner:
     def _launch(self, cache: Cache) -> None:
         mx.async_eval(caches.state(cache))
         self._in_flight.append(cache)
+
+
+def _pad(request: PrefillRequest, padding: int) -> list[int]:
+    """Return what is to be computed of a prompt, with its own last token behind it.
+
+    The embedding of token 0 is often zeros, of which an architecture that divides by a length makes NaN.
+    """
+    tokens = request.sequence.prefill_tokens
+    return [*tokens[request.computed : -1], *[tokens[-1]] * padding]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.tests.support.recurrent_kinds import RECURRENT
 from greenroom.tests.support.schedules import (
     OVERLAPPING,
     EngineSetup,
@@ -63,7 +64,7 @@ def test_answers_are_mlx_lms_whoever_comes_and_goes(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", [*ALL_KINDS, *FURTHER])
+@pytest.mark.parametrize("kind", [*ALL_KINDS, *FURTHER, *RECURRENT])
 def test_answers_are_mlx_lms_for_long(tiny_model: Callable[..., Path], kind: str) -> None:
     folder, count, answers, ties = tiny_model(kind), 0, 0, 0
 
@@ -85,6 +86,20 @@ def test_unusual_layers_answer_as_mlx_lm_does(tiny_model: Callable[..., Path], k
     """The schedule twice, in small chunks: part of the second is cached, and batches are rearranged often."""
     folder = tiny_model(kind)
     run_and_check(folder, OVERLAPPING, EngineSetup(16, 2, 1.0, 0.3, 0.5, 1e-6, 5, 1 << 28))
+
+
+@pytest.mark.parametrize("kind", ["gemma3n", "recurrent_gemma", *soak_only(*RECURRENT)])
+def test_prompts_of_unequal_length_that_come_together(tiny_model: Callable[..., Path], kind: str) -> None:
+    """They are prefilled in one padded chunk; the second time, behind what was kept of that."""
+    folder = tiny_model(kind)
+    driver = Driver(folder, prefix_cache=PrefixCache(1 << 28))
+    prompts = [tuple(range(start, start + 45 - start // 100)) for start in (100, 300, 600, 900, 1200)]
+    for _ in range(2):
+        driver.restart()
+        for prompt in prompts:
+            driver.submit(prompt, 20)
+        driver.run()
+        assert driver.tokens == [expected(folder, prompt, 20) for prompt in prompts]
 
 
 @pytest.mark.parametrize("kind", ["gemma3", *soak_only("qwen3")])

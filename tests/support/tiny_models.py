@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from greenroom.tests.support.recurrent_kinds import RECURRENT
 from greenroom.tests.support.tiny_kinds import FURTHER, PLAIN
 
 TinyModel = Callable[[str], Path]
@@ -60,7 +61,7 @@ For each function call, return a json object with function name and arguments wi
 
 {% endif %}{% endif %}"""
 
-CONFIGS: Mapping[str, Mapping[str, Any]] = {**PLAIN, **FURTHER}
+CONFIGS: Mapping[str, Mapping[str, Any]] = {**PLAIN, **FURTHER, **RECURRENT}
 """config.json by kind."""
 
 FAMILIES = ("qwen3", "llama", "gemma3", "glm4", "mistral")
@@ -70,6 +71,11 @@ FAMILIES = ("qwen3", "llama", "gemma3", "glm4", "mistral")
 _EMBEDDINGS = ("embed_tokens.weight", "embedding.weight", "embeddings.weight", "wte.weight")
 _TIED = {"gemma2": 0.2, "gemma3n": 0.2}
 """Scale of embeddings that are the output too: a large one makes the input token the likeliest next one."""
+
+
+_NOISE = 0.3
+"""Spread of what an architecture sets to zero until it is trained, such as gates and convolutions: zeros make
+its recurrent blocks pass nothing on."""
 
 
 def make_tokenizer(folder: Path) -> None:
@@ -104,7 +110,9 @@ def make_weights(folder: Path, config: Mapping[str, Any], seed: int = 0) -> None
     output = next((name for name in weights if name.endswith("lm_head.weight")), None)
     embedding = next(name for name in weights if name.endswith(_EMBEDDINGS))
     for name, value in weights.items():
-        if value.ndim == 2:
+        if mx.abs(value).max().item() == 0:
+            weights[name] = mx.random.normal(value.shape, value.dtype, scale=_NOISE)
+        elif value.ndim == 2:
             weights[name] = value * (_TIED.get(config["model_type"], 3) if name == embedding else 3)
     output = output or embedding
     reserved = len(SPECIAL_TOKENS)
