@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
@@ -21,8 +22,6 @@ from greenroom.schemas.settings import Settings
 _LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
 _CHUNK_BYTES = 256 * 1024 * 1024
 """Bytes that are read before progress is reported and the load can be abandoned."""
-
-_MAX_REASON_LENGTH = 300
 
 
 class LoadAbandonedError(Exception):
@@ -56,10 +55,10 @@ def load_model(
         _warm_up(model)
         patch_for_batching(model)
         return quantize_kv(model, settings.kv_bits)
-    except (ProblemError, LoadAbandonedError):
+    except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
         raise
-    except Exception as error:  # anything may come out of a foreign folder
-        raise ProblemError(load_failed(folder.name, _reason(error, folder))) from error
+    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
+        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
 
 
 def _load_lazily(folder: Path, settings: Settings) -> Any:
@@ -130,10 +129,3 @@ def _layer_of(name: str) -> str:
 def _warm_up(model: Any) -> None:
     """Run one token through: what cannot work fails now, and kernels are built before a request waits."""
     mx.eval(model(mx.array([[0]]), cache=caches.new_cache(model)))
-
-
-def _reason(error: Exception, folder: Path) -> str:
-    """Return one line for the client, without the server's paths."""
-    text = str(error).strip().replace(str(folder), folder.name) or type(error).__name__
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"

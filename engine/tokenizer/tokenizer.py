@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
@@ -193,11 +194,11 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
             folder, {"trust_remote_code": trust_remote_code}, eos_token_ids=_configured_eos_token_ids(folder)
         )
         return ChatTokenizer(wrapped, folder)
-    except Exception as error:  # anything may come out of a foreign folder
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ProblemError(
-            load_failed(name or folder.name, f"its tokenizer is unusable: {reason}")
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
+        reason = f"its tokenizer is unusable: {failure_reason(error, folder)}"
+        raise ProblemError(load_failed(name or folder.name, reason)) from error
 
 
 def _configured_eos_token_ids(folder: Path) -> list[int]:

@@ -125,6 +125,43 @@ def test_a_config_that_names_code_is_refused_without_running_it(copy: Path) -> N
     assert not (copy / "ran").exists()
 
 
+def run_code(folder: Path, code: str) -> str:
+    """Return what is said of a model that brings that code and may run it."""
+    (folder / "architecture.py").write_text(code)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_file": "architecture.py"}))
+    return refusal(folder, Settings(trust_remote_code=True))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("exit()", "its code ended the program."),
+        ("import sys; sys.exit('no weights today')", "its code ended the program: exit('no weights today')."),
+        ("try:\n    import absent_module\nexcept ImportError:\n    exit(1)", "package absent_module"),
+        ("import absent_module.inner", "package absent_module"),
+        ("raise ValueError('no such thing')", "no such thing"),
+        ("class Panic(BaseException): pass\nraise Panic('of native code')", "of native code"),
+        ("syntax error", "invalid syntax"),
+    ],
+)
+def test_code_that_ends_or_fails_is_a_load_failure(copy: Path, code: str, said: str) -> None:
+    assert said in run_code(copy, code)
+
+
+def test_an_architecture_names_the_package_that_it_needs(copy: Path) -> None:
+    """mlx-lm's file for OLMo calls `exit` where that is missing."""
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "model_type": "olmo"}))
+    assert "pip install ai2-olmo" in refusal(copy)
+
+
+def test_an_unknown_architecture_is_called_so(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "model_type": "unheard_of"}))
+    assert "unheard_of not supported" in refusal(copy)
+
+
 def split(folder: Path) -> list[str]:
     """Spread the weights over two files with an index, as large models come."""
     weights: Any = mx.load(str(folder / "model.safetensors"))
