@@ -6,10 +6,11 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.current_request import request_id
+from greenroom.http.answering.current_request import BODIES, request_id
 from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.response_timing import STATUS_TIMEOUT
 from greenroom.http.guard.host_guard import HostGuard
+from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.transport.request_connection import RequestConnection
@@ -37,6 +38,7 @@ def create_app(
     app.asgi_http_class = RequestConnection
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
+    app.extensions[BODIES] = RequestBodies(settings.max_body_bytes)
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
     answer_errors(app, PROTOCOLS)

@@ -26,9 +26,15 @@ def _parameter(
     high: float | None = None,
     above: float | None = None,
     most: int | None = None,
+    longest: int | None = None,
 ) -> Any:
-    """Return a field; `low` and `high` belong to its range, `above` does not, `most` bounds lists."""
-    bounds = {"low": low, "high": high, "above": above, "most": most}
+    """Return a field; `low` and `high` belong to its range, `above` does not.
+
+    Args:
+        most: Items of a list.
+        longest: Characters of a string.
+    """
+    bounds = {"low": low, "high": high, "above": above, "most": most, "longest": longest}
     return attrs.field(default=default, metadata={"kind": kind, "meaning": meaning, **bounds})
 
 
@@ -64,7 +70,7 @@ class GenerationParameters:
         high=1,
     )
     stop: tuple[str, ...] = _parameter(
-        (), "strings", "Strings that end the answer; they are not part of it.", most=16
+        (), "strings", "Strings that end the answer; they are not part of it.", most=16, longest=1000
     )
     stop_token_ids: tuple[int, ...] = _parameter(
         (), "integers", "Further tokens that end the answer.", low=0, high=2**31 - 1, most=256
@@ -182,7 +188,8 @@ def allowed(metadata: Mapping[str, Any]) -> str:
     upper = upper or (" up" if low is not None else "")
     match metadata["kind"]:
         case "strings":
-            return f"a string or a list of at most {metadata['most']} strings, none of them empty"
+            strings = f"strings, each of 1 to {metadata['longest']} characters"
+            return f"a string or a list of at most {metadata['most']} {strings}"
         case "boolean":
             return "true or false"
         case "biases":
@@ -215,7 +222,7 @@ def _strings(shown: str, value: Any, metadata: Mapping[str, Any]) -> tuple[str, 
     strings = (value,) if isinstance(value, str) else value
     if not isinstance(strings, list | tuple) or len(strings) > metadata["most"]:
         raise _refused(shown, value, metadata)
-    if not all(isinstance(string, str) and string for string in strings):
+    if not all(isinstance(string, str) and 0 < len(string) <= metadata["longest"] for string in strings):
         raise _refused(shown, value, metadata)
     return tuple(strings)
 
@@ -245,5 +252,7 @@ def _quoted(value: Any) -> str:
         return "an enormous integer"
     if isinstance(value, list | tuple | dict) and len(value) > 16:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} items"
+    if isinstance(value, str):
+        value = value[:81]
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"

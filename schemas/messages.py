@@ -72,8 +72,10 @@ class ToolChoice:
         """Return those of the tools that may be called."""
         if self.mode == "none":
             return ()
-        names = (self.name,) if self.mode == "named" else self.allowed
-        return tools if names is None else tuple(tool for tool in tools if tool.name in names)
+        if self.mode != "named" and self.allowed is None:
+            return tools
+        names = {self.name} if self.mode == "named" else set(self.allowed or ())
+        return tuple(tool for tool in tools if tool.name in names)
 
 
 @attrs.frozen

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import attrs
 
+LONGEST_DETAIL = 1_000
+"""Characters of a detail: what quotes a client's value must not send all of it back."""
+LONGEST_PARAM = 200
+
+
+def _shorten_detail(text: str) -> str:
+    return text if len(text) <= LONGEST_DETAIL else f"{text[: LONGEST_DETAIL - 1]}…"
+
+
+def _shorten_param(text: str | None) -> str | None:
+    return text if text is None or len(text) <= LONGEST_PARAM else f"{text[: LONGEST_PARAM - 1]}…"
+
 
 @attrs.frozen
 class Problem:
@@ -19,8 +31,8 @@ class Problem:
 
     status: int
     code: str
-    detail: str
-    param: str | None = None
+    detail: str = attrs.field(converter=_shorten_detail)
+    param: str | None = attrs.field(default=None, converter=_shorten_param)
     retry_after: int | None = None
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import attrs
 import cattrs
+from cattrs.errors import IterableValidationError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn
 from cattrs.v import transform_error
 
@@ -16,6 +17,13 @@ T = TypeVar("T")
 
 _LARGEST_INTEGER = 2**53
 """JSON numbers are exact up to here; what lies beyond would overflow further in."""
+
+
+@attrs.frozen
+class AtMost:
+    """How many items an array on the wire may have: `Annotated[tuple[Item, ...], AtMost(100)]`."""
+
+    items: int
 
 
 class WireError(ValueError):
@@ -90,15 +98,37 @@ def _object(value: Any, _: Any) -> dict[str, Any]:
 
 
 def _array_hook(kind: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], tuple[Any, ...]]:
-    items = converter.get_structure_hook(list[get_args(kind)[0]])  # type: ignore[misc]
+    item_kind = get_args(kind)[0]
+    structure_item = converter.get_structure_hook(item_kind)
 
     def array(value: Any, _: Any) -> tuple[Any, ...]:
         # cattrs would take any iterable: the characters of a string, the keys of an object.
         if not isinstance(value, list):
             raise wrong_type("an array", value)
-        return tuple(items(value, None))
+        items = []
+        for index, item in enumerate(value):
+            try:
+                items.append(structure_item(item, item_kind))
+            except Exception as error:
+                # cattrs would go on, and keep an error with its traceback for each of a million items.
+                error.__notes__ = [IterableValidationNote("", index, item_kind)]
+                raise IterableValidationError("", [error], kind) from None
+        return tuple(items)
 
     return array
+
+
+def _bounded_array_hook(kind: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], tuple[Any, ...]]:
+    array_kind, bound = get_args(kind)
+    structure_array = converter.get_structure_hook(array_kind)
+
+    def bounded_array(value: Any, _: Any) -> tuple[Any, ...]:
+        if isinstance(value, list) and len(value) > bound.items:
+            raise WireError(f"has {len(value)} items, but must have at most {bound.items}")
+        items: tuple[Any, ...] = structure_array(value, array_kind)
+        return items
+
+    return bounded_array
 
 
 def _class_hook(kind: type[Any], converter: cattrs.BaseConverter) -> Callable[[Any, Any], Any]:
@@ -120,11 +150,15 @@ def _is_tuple(kind: Any) -> bool:
     return get_origin(kind) is tuple
 
 
+def _is_bounded(kind: Any) -> bool:
+    return get_origin(kind) is Annotated and any(isinstance(bound, AtMost) for bound in get_args(kind)[1:])
+
+
 def make_wire_converter() -> cattrs.Converter:
     """Return a converter for one protocol, to which its wire types add their unions.
 
     JSON's types are held apart (a boolean is no number, a string is no array), fields that a class does not
-    have are ignored, and errors know their path.
+    have are ignored, errors know their path, and the first wrong item of an array ends its reading.
     """
     converter = cattrs.Converter()
     converter.register_structure_hook(str, _string)
@@ -133,6 +167,7 @@ def make_wire_converter() -> cattrs.Converter:
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook_func(_is_dict, _object)
     converter.register_structure_hook_factory(_is_tuple, _array_hook)
+    converter.register_structure_hook_factory(_is_bounded, _bounded_array_hook)
     converter.register_structure_hook_factory(attrs.has, _class_hook)
     return converter
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar, cast
 
 import cattrs
-from quart import request
+from quart import current_app, request
 
 from greenroom.http.answering.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.guard.client_name import client_name
-from greenroom.http.guard.request_body import read_json
+from greenroom.http.guard.request_body import RequestBodies
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.wire import structure
 
 T = TypeVar("T")
+W = TypeVar("W")
+
+BODIES = "greenroom_bodies"
+"""Name of the application's extension that reads bodies."""
 
 
 def request_id() -> str:
@@ -38,16 +43,25 @@ def request_resources() -> ExitStack:
 
 
 async def read_request(
-    wire_type: type[T], converter: cattrs.Converter, unsupported: NeutralValues
-) -> tuple[JsonObject, T]:
-    """Return its JSON body, as it came and as a wire type.
+    wire_type: type[W],
+    converter: cattrs.Converter,
+    unsupported: NeutralValues,
+    parse: Callable[[W, JsonObject], T],
+) -> tuple[W, T]:
+    """Return its JSON body as a wire type, and what was parsed from that.
 
     Args:
         unsupported: Official parameters that are refused unless their value asks for nothing.
+        parse: Gets the wire type and the body as it came; called on another thread if the body is large.
 
     Raises:
-        ProblemError: 400, 413 or 415; what is wrong with the body is named by its path.
+        ProblemError: 400, 413, 415 or 503; what is wrong with the body is named by its path.
     """
-    body = await read_json(request)
-    refuse_unsupported(body, unsupported)
-    return body, structure(body, wire_type, converter)
+
+    def parse_body(body: JsonObject) -> tuple[W, T]:
+        refuse_unsupported(body, unsupported)
+        wire = structure(body, wire_type, converter)
+        return wire, parse(wire, body)
+
+    bodies: RequestBodies = current_app.extensions[BODIES]
+    return await bodies.parse(request, request_resources(), parse_body)

@@ -11,7 +11,9 @@ from greenroom.schemas.problems import Problem
 
 CONTENT_TYPE = "application/problem+json"
 
-WORTH_RETRYING = frozenset({"model_crashed", "queue_full", "draining", "too_many_connections"})
+WORTH_RETRYING = frozenset(
+    {"model_crashed", "queue_full", "draining", "too_many_connections", "too_many_bodies"}
+)
 """Server errors that may be gone a moment later; of any other an SDK would only repeat the wait."""
 
 ErrorMembers = Callable[[Problem, str | None], Mapping[str, Any]]

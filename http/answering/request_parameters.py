@@ -17,13 +17,19 @@ ParameterTable = Mapping[str, str]
 NeutralValues = Mapping[str, tuple[Any, ...]]
 """Official parameter that is not supported -> the values that ask for nothing, which are accepted."""
 
+LONGEST_MODEL_NAME = 4_096
+"""Characters; a path may be one."""
+
 
 def parse_model_key(model: str) -> ModelKey:
     """Return the name that a client has sent, as a key.
 
     Raises:
-        ProblemError: 400 if it is empty.
+        ProblemError: 400 if it is empty, or longer than any name of a model.
     """
+    if len(model) > LONGEST_MODEL_NAME:
+        detail = f"`model` has {len(model)} characters, but no name has more than {LONGEST_MODEL_NAME}."
+        raise invalid(detail, "model")
     if not model.strip():
         raise invalid("`model` is empty: name a model, or 'default' for the first.", "model")
     return ModelKey(model)

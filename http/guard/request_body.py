@@ -1,118 +1,103 @@
-"""Reading JSON that anybody may have sent: bounded in size, depth and number of values."""
+"""The bodies of requests: read within bounds, decoded and parsed where that holds up nobody else."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from typing import Any
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, TypeVar
 
+import attrs
 import trio
 from quart import Request
 from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
 
+from greenroom.http.guard.json_counter import JsonCounter
+from greenroom.http.guard.json_decoding import decode_counted_json
 from greenroom.schemas.problems import Problem, ProblemError
 
-MAX_DEPTH = 64
-MAX_CONTAINERS = 500_000
-"""Arrays and objects in one body: 32 MB of `[],[],…` would become a gigabyte of Python lists."""
+T = TypeVar("T")
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+BODIES_AT_ONCE = 8
+"""How many bodies of the largest size requests may hold together, each until its answer has ended."""
+UNCOUNTED_BYTES = 65_536
+"""Of each body; small requests are answered whatever large ones are under way."""
+
+_LARGE_BYTES = 65_536
+_LARGE_CONTAINERS = 256
 
 
-async def read_json(request: Request) -> Any:
-    """Return the decoded body of a request.
+@attrs.define
+class _Body:
+    data: bytearray = attrs.field(factory=bytearray)
+    counter: JsonCounter = attrs.field(factory=JsonCounter)
+    held: int = 0
 
-    Raises:
-        ProblemError: 400 if it is no JSON, 413 if it is nested too deeply, 415 for another type.
+    @property
+    def is_large(self) -> bool:
+        return self.counter.size > _LARGE_BYTES or self.counter.containers > _LARGE_CONTAINERS
+
+
+class RequestBodies:
+    """Reads the bodies of an application's requests, and knows how much of them is held at once.
+
+    Args:
+        max_bytes: Size of the largest body that is read.
     """
-    if request.mimetype != "application/json":
-        raise ProblemError(
-            Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
-        )
-    return decode_json(await _read(request))
 
+    def __init__(self, max_bytes: int) -> None:
+        self._most = BODIES_AT_ONCE * max_bytes
+        self._held = 0
+        # Each takes several times its size while it is decoded, and two would only compete for the GIL.
+        self._decoding = trio.CapacityLimiter(1)
 
-async def _read(request: Request) -> bytes:
-    """Return the body; from Quart 0.23 on, one without a Content-Length is bounded by nobody else."""
-    limit = request.max_content_length
-    body = bytearray()
-    with trio.move_on_after(math.inf if request.body_timeout is None else request.body_timeout) as waiting:
-        async for part in request.body:
-            body += part
-            if limit is not None and len(body) > limit:
-                raise RequestEntityTooLarge
-    if waiting.cancelled_caught:
-        raise RequestTimeout
-    return bytes(body)
+    async def parse(self, request: Request, resources: ExitStack, parse: Callable[[Any], T]) -> T:
+        """Return what `parse` makes of the decoded body, on another thread if that may take long.
 
+        Args:
+            resources: Closed when the request has ended; until then its body counts.
 
-def decode_json(data: bytes) -> Any:
-    """Return JSON text as Python values; NaN, Infinity and numbers that overflow are refused.
+        Raises:
+            ProblemError: 400 if it is no JSON, 413 if it holds too much, 415 for another type, 503 if those
+                of other requests leave no room, and whatever `parse` raises.
+        """
+        if request.mimetype != "application/json":
+            raise ProblemError(
+                Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
+            )
+        body = await self._read(request, resources)
 
-    Every string can be encoded: half a surrogate pair becomes U+FFFD.
+        def decode_and_parse() -> T:
+            return parse(decode_counted_json(body.data, body.counter))
 
-    Raises:
-        ProblemError: 400 or 413.
-    """
-    containers = data.count(b"[") + data.count(b"{")
-    if containers > MAX_CONTAINERS:
-        raise _complex_body(f"holds more than {MAX_CONTAINERS} arrays and objects")
-    try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_parse_finite)
-    except UnicodeDecodeError:
-        raise _malformed_body("it is not valid UTF-8") from None
-    except RecursionError:
-        raise _complex_body(f"is nested more than {MAX_DEPTH} levels deep") from None
-    except ValueError as error:
-        raise _malformed_body(str(error)) from None
-    if containers > MAX_DEPTH and _is_deeper_than(value, MAX_DEPTH):
-        raise _complex_body(f"is nested more than {MAX_DEPTH} levels deep")
-    return _replace_lone_surrogates(value) if _SURROGATE.search(data) else value
+        if not body.is_large:
+            return decode_and_parse()
+        return await trio.to_thread.run_sync(decode_and_parse, abandon_on_cancel=True, limiter=self._decoding)
 
+    async def _read(self, request: Request, resources: ExitStack) -> _Body:
+        """Return the body; from Quart 0.23 on, one without a Content-Length is bounded by nobody else."""
+        limit = request.max_content_length
+        timeout = math.inf if request.body_timeout is None else request.body_timeout
+        body = _Body()
+        resources.callback(self._release, body)
+        with trio.move_on_after(timeout) as waiting:
+            async for part in request.body:
+                if limit is not None and len(body.data) + len(part) > limit:
+                    raise RequestEntityTooLarge
+                body.counter.feed(part)
+                self._hold(body)
+                body.data += part
+        if waiting.cancelled_caught:
+            raise RequestTimeout
+        return body
 
-def _replace_lone_surrogates(value: Any) -> Any:
-    """Return the value with U+FFFD for half a surrogate pair, which clients leave when they cut text."""
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case dict():
-            return {
-                _replace_lone_surrogates(key): _replace_lone_surrogates(child) for key, child in value.items()
-            }
-        case list():
-            return [_replace_lone_surrogates(child) for child in value]
-    return value
+    def _hold(self, body: _Body) -> None:
+        growth = max(0, body.counter.size - UNCOUNTED_BYTES) - body.held
+        if self._held + growth > self._most:
+            detail = "The requests under way hold as much as this server keeps of bodies. Try again."
+            raise ProblemError(Problem(503, "too_many_bodies", detail, retry_after=1))
+        body.held += growth
+        self._held += growth
 
-
-def _is_deeper_than(value: Any, depth: int) -> bool:
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(depth):
-        level = [
-            child
-            for container in level
-            for child in (container.values() if isinstance(container, dict) else container)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _parse_finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"the number {text[:40]} is too large")
-    return number
-
-
-def _malformed_body(why: str) -> ProblemError:
-    return ProblemError(Problem(400, "invalid_json", f"The body is not valid JSON: {why}."))
-
-
-def _complex_body(why: str) -> ProblemError:
-    return ProblemError(Problem(413, "body_too_complex", f"The JSON body {why}."))
+    def _release(self, body: _Body) -> None:
+        self._held -= body.held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
@@ -30,8 +32,8 @@ def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
 
     @routes.post("/v1/chat/completions")
     async def chat_completions() -> Response:
-        body, wire = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT)
-        chat = parse_chat_request(wire, body, request_id(), request_client())
+        parse = partial(parse_chat_request, request_id=request_id(), client=request_client())
+        wire, chat = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices)
         stream = bool(wire.stream)
         return await answer_request(pool, [chat], formatter, stream=stream, status_timeout=status_timeout)

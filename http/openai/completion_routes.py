@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
@@ -30,8 +32,8 @@ def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprin
 
     @routes.post("/v1/completions")
     async def completions() -> Response:
-        body, wire = await read_request(CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS)
-        requests = parse_completion_requests(wire, body, request_id(), request_client())
+        parse = partial(parse_completion_requests, request_id=request_id(), client=request_client())
+        wire, requests = await read_request(CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS, parse)
         formatter = CompletionFormatter(wire, answer_id("cmpl-"), parse_echoes(wire), requests[0].choices)
         stream = bool(wire.stream)
         return await answer_request(pool, requests, formatter, stream=stream, status_timeout=status_timeout)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NewType
+from typing import Annotated, Any, NewType
 
 import attrs
 
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.wire import WireError, one_of, wrong_type
+from greenroom.schemas.wire import AtMost, WireError, one_of, wrong_type
 
 Role = NewType("Role", str)
 PartType = NewType("PartType", str)
 Arguments = NewType("Arguments", str)
 """JSON text."""
+
+MOST_MESSAGES = 10_000
+"""Of one conversation; agents send some two thousand."""
+MOST_PARTS = 10_000
+"""Of one message."""
+MOST_CALLS = 1_024
+"""Of one message."""
+MOST_TOOLS = 2_048
+"""On offer; agents send some hundreds."""
 
 ROLES = ("developer", "system", "user", "assistant", "tool")
 TEXT_PARTS = ("text", "refusal")
@@ -61,7 +70,7 @@ class MessageParam:
     role: Role
     content: Content | None = None
     name: str | None = None
-    tool_calls: tuple[ToolCallParam, ...] | None = None
+    tool_calls: Annotated[tuple[ToolCallParam, ...], AtMost(MOST_CALLS)] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -101,11 +110,11 @@ class ChatRequest:
     """
 
     model: str
-    messages: tuple[MessageParam, ...]
+    messages: Annotated[tuple[MessageParam, ...], AtMost(MOST_MESSAGES)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
-    tools: tuple[ToolParam, ...] | None = None
+    tools: Annotated[tuple[ToolParam, ...], AtMost(MOST_TOOLS)] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
@@ -116,6 +125,9 @@ class ChatRequest:
     continue_final_message: bool | None = None
 
 
+_Parts = Annotated[tuple[PartParam, ...], AtMost(MOST_PARTS)]
+
+
 def _content(value: Any, _: Any) -> Content | None:
     if value is None:
         return None
@@ -123,7 +135,7 @@ def _content(value: Any, _: Any) -> Content | None:
         return Content((PartParam(PartType("text"), value),))
     if not isinstance(value, list):
         raise wrong_type("a string or an array of parts", value)
-    return Content(OPENAI.structure(value, tuple[PartParam, ...]))
+    return Content(OPENAI.structure(value, _Parts))
 
 
 def _arguments(value: Any, _: Any) -> Arguments:

@@ -32,6 +32,7 @@ ACCEPTED = [
     ("stop", ["a", "b"], ("a", "b")),
     ("stop", [], ()),
     ("stop", ["x"] * 16, ("x",) * 16),
+    ("stop", "x" * 1000, ("x" * 1000,)),
     ("stop_token_ids", [0, 5], (0, 5)),
     ("stop_token_ids", (), ()),
     ("min_tokens", 0, 0),
@@ -53,6 +54,7 @@ ACCEPTED = [
 ]
 
 REFUSED = [
+    ("stop", ["x" * 1001]),
     ("max_tokens", 0),
     ("max_tokens", -1),
     ("max_tokens", 1.0),

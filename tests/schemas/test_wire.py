@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import pytest
 
-from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.wire import make_wire_converter, structure
+from greenroom.schemas.problems import LONGEST_DETAIL, LONGEST_PARAM, Problem, ProblemError
+from greenroom.schemas.wire import AtMost, WireError, make_wire_converter, structure
 
 
 @attrs.frozen
@@ -25,8 +25,15 @@ class Item:
 class Body:
     """A body with a part of every kind."""
 
-    items: tuple[Item, ...]
+    items: Annotated[tuple[Item, ...], AtMost(3)]
     options: dict[str, Any] | None = None
+
+
+@attrs.frozen
+class Counts:
+    """A body with an array."""
+
+    counts: tuple[int, ...]
 
 
 CONVERTER = make_wire_converter()
@@ -51,6 +58,8 @@ def test_json_becomes_classes_and_unknown_fields_are_ignored() -> None:
         ({"items": ["a"]}, "items[0]"),
         ({"items": "a"}, "items"),
         ({"items": {"name": "a"}}, "items"),
+        ({"items": [{"name": "a"}] * 4}, "items"),
+        ({"items": [{"name": "a"}, 1, {}]}, "items[1]"),
         ({"items": [], "options": []}, "options"),
         ([], None),
     ],
@@ -59,3 +68,24 @@ def test_a_wrong_type_is_a_400_that_names_the_field(body: Any, param: str | None
     with pytest.raises(ProblemError) as refused:
         structure(body, Body, CONVERTER)
     assert (refused.value.problem.status, refused.value.problem.param) == (400, param)
+
+
+def test_nothing_is_read_behind_the_first_wrong_item() -> None:
+    converter, read = make_wire_converter(), []
+
+    def count(value: Any, _: Any) -> int:
+        read.append(value)
+        if value < 0:
+            raise WireError("is negative")
+        return int(value)
+
+    converter.register_structure_hook(int, count)
+    with pytest.raises(ProblemError, match=r"`counts\[2\]` is negative"):
+        structure({"counts": [0, 1, -2, -3, 4]}, Counts, converter)
+    assert read == [0, 1, -2]
+
+
+def test_a_problem_quotes_no_more_of_a_value_than_people_read() -> None:
+    problem = Problem(400, "code", "x" * 10**6, "y" * 10**6)
+    assert (len(problem.detail), len(problem.param or "")) == (LONGEST_DETAIL, LONGEST_PARAM)
+    assert Problem(400, "code", "x" * LONGEST_DETAIL, "y").detail == "x" * LONGEST_DETAIL

@@ -1,51 +1,21 @@
-"""JSON that anybody may have sent, and bodies that are not even read."""
+"""Bodies that are refused, most of them before they are read or decoded, and those that others hold."""
 
 from __future__ import annotations
 
+import json
+import threading
+
 import pytest
 import trio
+from quart import request
+from quart_trio import QuartTrio
 
-from greenroom.http.guard.request_body import MAX_CONTAINERS, decode_json
-from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings import MEGABYTE
-from greenroom.tests.support.http_servers import Served, connected, fetch
+from greenroom.http.guard.request_body import BODIES_AT_ONCE, UNCOUNTED_BYTES, RequestBodies
+from greenroom.http.transport.request_connection import RequestConnection
+from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.tests.support.http_servers import Served, connected, fetch, running, serving
 
 CHAT = "/v1/chat/completions"
-
-
-def nested(depth: int) -> bytes:
-    return b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
-
-
-@pytest.mark.parametrize(
-    ("data", "status"),
-    [
-        (b"", 400),
-        (b"{", 400),
-        (b"\xff\xfe", 400),
-        (b'{"a": NaN}', 400),
-        (b'{"a": -Infinity}', 400),
-        (b'{"a": 1e999}', 400),
-        (b'{"a": ' + b"9" * 5000 + b"}", 400),
-        (nested(65), 413),
-        (nested(100_000), 413),
-        (b"[" * 400_000, 413),
-        (b'{"a":' * 2000 + b"1" + b"}" * 2000, 413),
-        (b"[" + b"[]," * MAX_CONTAINERS + b"[]]", 413),
-    ],
-)
-def test_hostile_json_is_refused(data: bytes, status: int) -> None:
-    with pytest.raises(ProblemError) as refused:
-        decode_json(data)
-    assert refused.value.problem.status == status
-
-
-def test_odd_json_is_read() -> None:
-    assert decode_json(nested(64))
-    assert decode_json(b'{"a": 1, "a": 2}') == {"a": 2}
-    assert decode_json(b'{"a": "' + b"[{" * 1000 + b'"}') == {"a": "[{" * 1000}
-    assert decode_json(b'{"a": ' + b"9" * 400 + b"}") == {"a": int("9" * 400)}
-    assert decode_json(rb'{"\ud800": ["a\uDFFF", "\ud83d\ude00"]}') == {"\ufffd": ["a\ufffd", "\U0001f600"]}
 
 
 @pytest.mark.parametrize(
@@ -111,3 +81,55 @@ async def test_a_chunked_body_is_limited_too(server_without_model: Served) -> No
         nursery.start_soon(upload)
         answer = await client.receive_response()
         assert (answer.status, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+async def test_a_large_body_is_parsed_on_another_thread() -> None:
+    app, bodies = QuartTrio(__name__), RequestBodies(MEGABYTE)
+    app.asgi_http_class = RequestConnection
+
+    @app.post("/")
+    async def thread() -> str:
+        resources = request.scope["state"]["resources"]
+        return str(await bodies.parse(request, resources, lambda _: threading.get_ident()))
+
+    async with running(app, Settings()) as server:
+        for body, is_large in (
+            ({}, False),
+            ({"text": "a" * 60_000}, False),
+            ({"text": "a" * 70_000}, True),
+            ({"items": [[]] * 300}, True),
+        ):
+            answer = await fetch(server, "POST", "/", body)
+            assert (int(answer.body) != threading.get_ident()) == is_large
+
+
+async def test_bodies_that_would_be_too_much_together_are_refused_until_others_are_gone() -> None:
+    size = 2 * UNCOUNTED_BYTES
+    large = json.dumps({"text": "a" * (size - 20)}).encode()
+
+    async def code(served: Served, body: bytes) -> str:
+        answer = await fetch(served.server, "POST", CHAT, body)
+        if answer.status == 503:
+            assert answer.headers["retry-after"] == "1"
+        return str(answer.json()["error"]["code"])
+
+    async with serving(Settings(max_body_bytes=size)) as served, trio.open_nursery() as nursery:
+        left = trio.Event()
+
+        async def upload_all_but_the_end(*, task_status: trio.TaskStatus[None]) -> None:
+            async with connected(served.server) as client:
+                head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                await client.send(f"{head}content-length: {len(large)}\r\n\r\n".encode() + large[:-10])
+                task_status.started()
+                await left.wait()
+                await client.send(large[-10:])
+                assert (await client.receive_response()).status in (400, 503)
+
+        for _ in range(2 * BODIES_AT_ONCE):
+            await nursery.start(upload_all_but_the_end)
+        while await code(served, large) != "too_many_bodies":
+            await trio.lowlevel.checkpoint()
+        assert await code(served, b"{}") == "missing_required_parameter"
+        left.set()
+        while await code(served, large) != "missing_required_parameter":
+            await trio.lowlevel.checkpoint()

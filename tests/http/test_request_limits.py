@@ -1,0 +1,44 @@
+"""The guide's table of what a request may hold, and the constants that it speaks of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from greenroom.http.answering.request_parameters import LONGEST_MODEL_NAME
+from greenroom.http.guard import json_counter
+from greenroom.http.guard.json_decoding import MAX_DIGITS
+from greenroom.http.guard.request_body import BODIES_AT_ONCE
+from greenroom.schemas.openai.chat import MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
+from greenroom.schemas.openai.completions import MOST_PROMPTS
+
+LIMITS = {
+    "levels of arrays": json_counter.MAX_DEPTH,
+    "arrays and objects": json_counter.MAX_CONTAINERS,
+    "members of objects": json_counter.MAX_MEMBERS,
+    "items and members": json_counter.MAX_VALUES,
+    "backslashes": json_counter.MAX_ESCAPES,
+    "bytes of a body": json_counter.MAX_WIDE_BYTES,
+    "digits": MAX_DIGITS,
+    "`messages`": MOST_MESSAGES,
+    "parts of a message": MOST_PARTS,
+    "`tool_calls`": MOST_CALLS,
+    "`tools`": MOST_TOOLS,
+    "prompts": MOST_PROMPTS,
+    "characters of `model`": LONGEST_MODEL_NAME,
+    "times `max_body_bytes`": BODIES_AT_ONCE,
+}
+
+
+def test_the_guide_tells_every_limit() -> None:
+    guide = (Path(__file__).parents[2] / "notes" / "guide.md").read_text()
+    section = guide.partition("## Limits of a request")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([\d,]+) \| (.+?) \|", section, re.MULTILINE)
+    told = {
+        name: int(number.replace(",", ""))
+        for number, what in rows
+        for name in LIMITS
+        if what.startswith(name)
+    }
+    assert told == LIMITS
+    assert len(rows) == len(LIMITS)
