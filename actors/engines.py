@@ -65,6 +65,18 @@ class PromptAdapter(Protocol):
         """
 
 
+@attrs.frozen
+class ModelFiles:
+    """A model whose files are here.
+
+    Args:
+        id: The model's own.
+    """
+
+    id: str
+    folder: Path
+
+
 @attrs.frozen(eq=False)
 class OpenedModel:
     """A model whose files are here and whose prompts can be prepared; weights are not loaded."""
@@ -92,24 +104,33 @@ class Engines:
         entries = self._open_catalog().entries()
         return tuple(ModelCard(entry.id, entry.created, entry.owned_by) for entry in entries)
 
-    def open_model(self, name: str) -> OpenedModel:
-        """Fetch the model's files if need be, and make the adapter that prepares its requests.
+    def fetch(self, name: str) -> ModelFiles:
+        """Fetch the model's files if need be, which takes as long as the network does.
 
         Args:
             name: The model's own id.
 
         Raises:
-            ProblemError: It cannot be used.
+            ProblemError: There is no such model, or it cannot be fetched.
         """
-        from greenroom.engine.catalog.detection import detect
         from greenroom.engine.catalog.download import download
 
         entry = self.find(name)
         if isinstance(entry, Problem):
             raise ProblemError(entry)
         trust = self._settings.trust_remote_code
-        folder = entry.folder or download(entry.hub_id or entry.id, trust)
-        record = detect(folder, trust, entry.id)
+        return ModelFiles(entry.id, entry.folder or download(entry.hub_id or entry.id, trust))
+
+    def open_model(self, files: ModelFiles) -> OpenedModel:
+        """Make the adapter that prepares a model's requests.
+
+        Raises:
+            ProblemError: The model cannot be used.
+        """
+        from greenroom.engine.catalog.detection import detect
+
+        folder, trust = files.folder, self._settings.trust_remote_code
+        record = detect(folder, trust, files.id)
 
         from greenroom.engine.loading.libraries import import_text_libraries
 
@@ -117,7 +138,7 @@ class Engines:
         from greenroom.engine.adapters.make_adapter import make_adapter
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
-        tokenizer = load_tokenizer(folder, trust, entry.id)
+        tokenizer = load_tokenizer(folder, trust, files.id)
         return OpenedModel(folder, record, make_adapter(record, tokenizer, self._settings))
 
     def load_engine(

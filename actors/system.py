@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
-from greenroom.actors.core.worker import Workers, WorkersStatistics
+from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
 from greenroom.actors.engines import Engines
 from greenroom.actors.pool.pool import Pool
 from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
@@ -23,7 +23,6 @@ log = structlog.get_logger()
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that computes gives the GIL to one that waits: a model's worker needs it
 often and briefly."""
-_HANG_TIMEOUT = 120.0
 
 
 class System:
@@ -77,7 +76,7 @@ class System:
 
 @asynccontextmanager
 async def open_system(
-    settings: Settings, *, engines: Engines | None = None, hang_timeout: float = _HANG_TIMEOUT
+    settings: Settings, *, engines: Engines | None = None, hang_timeout: float = HANG_TIMEOUT
 ) -> AsyncIterator[System]:
     """Run the actors in a nursery of one's own, with or without a server.
 
@@ -89,14 +88,15 @@ async def open_system(
         engines: How models are found and loaded; other than the default only in tests of failures.
         hang_timeout: Seconds without a sign of life after which a working thread counts as hung.
     """
-    workers = Workers()
-    pool = Pool(settings, workers, engines or Engines(settings), hang_timeout)
+    workers = Workers(hang_timeout)
+    pool = Pool(settings, workers, engines or Engines(settings))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")
     system: System | None = None
     try:
         async with trio.open_nursery() as actors:
+            actors.start_soon(workers.watch)
             actors.start_soon(pool.run)
             async with trio.open_nursery() as children:
                 system = System(settings, pool, children, workers)

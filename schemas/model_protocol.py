@@ -143,4 +143,24 @@ class HungWorkerReturned:
     """The silent worker has ended after all: the model, still in ERROR, needs no room any more."""
 
 
-ModelReport = StateChanged | LoadProgress | Unloaded | LoadFailed | Crashed | WorkerHung | HungWorkerReturned
+@attrs.frozen
+class PreparingChanged:
+    """Prompts are prepared, or are not: the thread that did so was lost, and no other has taken over yet.
+
+    Args:
+        problem: Why not.
+    """
+
+    problem: Problem | None
+
+
+ModelReport = (
+    StateChanged
+    | LoadProgress
+    | Unloaded
+    | LoadFailed
+    | Crashed
+    | WorkerHung
+    | HungWorkerReturned
+    | PreparingChanged
+)

@@ -22,6 +22,8 @@ class ModelStatus:
         problem: Why it is in ERROR.
         load_progress: Fraction of the weights that are loaded, 0 to 1.
         hung: Its worker has given no sign of life for too long; only a new process can mend that.
+        prepares: A thread takes its prompts, or one will with its first request.
+        hung_threads: Those that were lost over its work and have not ended.
     """
 
     key: ModelKey
@@ -31,6 +33,13 @@ class ModelStatus:
     problem: str | None = None
     load_progress: float = 0.0
     hung: bool = False
+    prepares: bool = True
+    hung_threads: int = 0
+
+    @property
+    def responds(self) -> bool:
+        """Whether requests for it are answered, sooner or later."""
+        return self.prepares and not self.hung
 
 
 @attrs.frozen
@@ -80,7 +89,7 @@ class PoolStatus:
     @property
     def ready(self) -> bool:
         """Whether new requests should be sent here."""
-        return not self.draining and not any(model.hung for model in self.models)
+        return not self.draining and all(model.responds for model in self.models)
 
 
 @attrs.frozen

@@ -74,6 +74,12 @@ def load_failed(model: str, detail: str) -> Problem:
     return Problem(503, "load_failed", f"The model '{model}' could not be loaded: {detail}", retry_after=30)
 
 
+def load_crashed(model: str, error: BaseException) -> Problem:
+    """Return the problem of files whose loading raised something: an `exit()` in a model's code too."""
+    name = type(error).__name__
+    return load_failed(model, (str(error) or name) if isinstance(error, Exception) else f"{name}: {error}")
+
+
 def insufficient_memory(model: str, needed: int, available: int) -> Problem:
     """Return the problem of weights that do not fit beside what is in memory: bytes needed and available."""
     detail = (
@@ -92,6 +98,33 @@ def model_crashed(model: str) -> Problem:
 def model_hung(model: str) -> Problem:
     """Return the problem of a worker that is silent and cannot be ended."""
     detail = f"The model '{model}' has stopped responding; the server has to be restarted."
+    return Problem(503, "model_hung", detail, retry_after=30)
+
+
+def no_room(model: str, hung: tuple[str, ...]) -> Problem:
+    """Return the problem of a model for which there will be no room, since those that `hung` keep it all."""
+    detail = (
+        f"The model '{model}' cannot be loaded: its room is held by {', '.join(map(repr, hung))}, which "
+        "stopped responding; the server has to be restarted."
+    )
+    return Problem(503, "no_room", detail, retry_after=30)
+
+
+def tokenizer_hung(model: str, seconds: float) -> Problem:
+    """Return the problem of a prompt that was being prepared when the thread fell silent."""
+    detail = (
+        f"Preparing the prompt for '{model}' (template, tokens, grammar) was given up: there was no sign of "
+        f"life for {seconds:g} seconds."
+    )
+    return Problem(500, "prompt_hung", detail)
+
+
+def tokenizers_hung(model: str, threads: int) -> Problem:
+    """Return the problem of a model that has cost too many threads that cannot be ended."""
+    detail = (
+        f"The model '{model}' prepares no more prompts: {threads} threads hang that did so. The server has "
+        "to be restarted."
+    )
     return Problem(503, "model_hung", detail, retry_after=30)
 
 

@@ -12,7 +12,9 @@ import gc
 import math
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Literal, TypeVar
 
@@ -20,11 +22,17 @@ import attrs
 import structlog
 import trio
 
+from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
+
 log = structlog.get_logger()
 
 T = TypeVar("T")
 Purpose = Literal["gpu", "tokenizer"]
 """Threads are reused for the same purpose only, so that no tokenizer thread comes to hold MLX streams."""
+
+
+HANG_TIMEOUT = 120.0
+"""Seconds without a sign of life after which a thread at work counts as hung."""
 
 
 @attrs.frozen
@@ -34,6 +42,33 @@ class WorkersStatistics:
     lent: int
     idle: int
     quarantined: int
+
+
+@attrs.frozen
+class JobCrashed:
+    """A job has ended with what it may not raise; its thread is free again.
+
+    Args:
+        reason: What it raised, in a line.
+    """
+
+    reason: str
+
+
+@attrs.frozen
+class WorkerSilent:
+    """A thread gave no sign of life for so long that it is quarantined: neither awaited nor lent again."""
+
+    seconds: float
+
+
+@attrs.frozen(eq=False)
+class _Loan:
+    """Who has a thread, and what for."""
+
+    owner: str
+    pulse: Pulse
+    report: Callable[[WorkerSilent], None]
 
 
 _CLOSE_SECONDS: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0}
@@ -104,21 +139,35 @@ def release_memory() -> None:
 
 
 class Workers:
-    """The system's threads: those that are lent, the free list, and those that must not be used again."""
+    """The system's threads: those that are lent, the free list, and those that must not be used again.
 
-    def __init__(self) -> None:
+    Args:
+        hang_timeout: Seconds without a sign of life after which a thread counts as hung.
+    """
+
+    def __init__(self, hang_timeout: float = HANG_TIMEOUT) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        self._hang_timeout = hang_timeout
         self._count = 0
-        self._lent: set[Worker] = set()
+        self._lent: dict[Worker, _Loan] = {}
         self._free: list[Worker] = []
-        self._quarantined: set[Worker] = set()
+        self._quarantined: dict[Worker, _Loan] = {}
+        self._leaving: list[Worker] = []
 
-    def lend(self, purpose: Purpose, job: Callable[[], T], done: Callable[[T], None]) -> Worker:
-        """Run `job` on a thread of its own for as long as it takes.
+    def lend(
+        self,
+        purpose: Purpose,
+        job: Callable[[Pulse], T],
+        report: Callable[[T | JobCrashed | WorkerSilent], None],
+        owner: str = "",
+    ) -> Worker:
+        """Run `job` on a thread of its own for as long as it takes, and watch it.
 
         Args:
-            job: Must not raise; whatever lasts for a model's whole life is one job.
-            done: Is called on the Trio thread with the job's result, when the thread is free again.
+            job: Gives its signs of life; whatever lasts for a model's whole life is one job.
+            report: Is called on the Trio thread: with the job's result, or JobCrashed, when it has ended;
+                before that, once, with WorkerSilent if its thread is quarantined.
+            owner: The model on whose behalf, as `hung` and the logs tell.
         """
         worker = next((free for free in reversed(self._free) if free.purpose == purpose), None)
         if worker is None:
@@ -126,16 +175,31 @@ class Workers:
             worker = Worker(purpose, self._count, self._token)
         else:
             self._free.remove(worker)
-        self._lent.add(worker)
-        worker.put(self._returning(worker, job, done))
+        loan = self._lent[worker] = _Loan(owner, Pulse(), report)
+        worker.put(self._returning(worker, partial(job, loan.pulse), report))
         return worker
+
+    async def watch(self) -> None:
+        """Quarantine threads that give no sign of life, until cancelled."""
+        while True:
+            await trio.sleep(self._hang_timeout / SILENT_TICKS)
+            for worker, loan in [*self._lent.items()]:
+                if loan.pulse.look():
+                    fields = {"model": loan.owner, "silent_seconds": self._hang_timeout}
+                    log.error("worker hangs", actor="system", worker=worker.name, **fields)
+                    self.quarantine(worker)
+                    loan.report(WorkerSilent(self._hang_timeout))
 
     def quarantine(self, worker: Worker) -> None:
         """Neither await nor reuse a silent thread any more; it ends with its job, if that ever ends."""
         if worker in self._lent:
-            self._lent.remove(worker)
-            self._quarantined.add(worker)
+            self._quarantined[worker] = self._lent.pop(worker)
             worker.stop()
+
+    def hung(self, purpose: Purpose | None = None) -> Counter[str]:
+        """Return how many threads are quarantined, of one purpose or of all, by owner."""
+        quarantined = self._quarantined.items()
+        return Counter(loan.owner for worker, loan in quarantined if purpose in (None, worker.purpose))
 
     def statistics(self) -> WorkersStatistics:
         """Return a snapshot for operators and tests."""
@@ -150,7 +214,7 @@ class Workers:
         Returns:
             Whether no thread is left; if one is, the process must end with `os._exit`.
         """
-        ending = [*self._free, *self._lent]
+        ending = [*self._free, *self._lent, *self._leaving]
         for worker in ending:
             worker.stop()
         for purpose, most in _CLOSE_SECONDS.items():
@@ -165,16 +229,22 @@ class Workers:
         return not hung
 
     def _returning(
-        self, worker: Worker, job: Callable[[], T], done: Callable[[T], None]
+        self, worker: Worker, job: Callable[[], T], report: Callable[[T | JobCrashed], None]
     ) -> Callable[[], Callable[[], None]]:
         def run() -> Callable[[], None]:
-            result = job()
-            return lambda: self._returned(worker, lambda: done(result))
+            result: T | JobCrashed
+            try:
+                result = job()
+            except BaseException as error:  # a panic of Rust, an exit() in a model's file: no Exception
+                log.exception("job crashed", actor="system", worker=worker.name)
+                result = JobCrashed(f"{type(error).__name__}: {error}")
+            return lambda: self._returned(worker, lambda: report(result))
 
         return run
 
-    def _returned(self, worker: Worker, done: Callable[[], None]) -> None:
-        if worker in self._lent:
-            self._lent.remove(worker)
+    def _returned(self, worker: Worker, report: Callable[[], None]) -> None:
+        if self._lent.pop(worker, None) is not None:
             self._free.append(worker)
-        done()
+        elif self._quarantined.pop(worker, None) is not None:
+            self._leaving = [*(other for other in self._leaving if not other.ended.is_set()), worker]
+        report()

@@ -11,14 +11,15 @@ import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.core.worker import Workers
+from greenroom.actors.core.worker import Workers, WorkerSilent
 from greenroom.actors.engines import Engines, OpenedModel
-from greenroom.actors.model.engine_worker import EngineWorker, WorkerStalled
+from greenroom.actors.model.engine_worker import EngineWorker
 from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
 from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
-from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared, TokenizerLoop, TokenizerLoopEnded
+from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
+from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerWorker
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
@@ -33,6 +34,7 @@ from greenroom.schemas.model_protocol import (
     ModelMessage,
     ModelReport,
     Prepare,
+    PreparingChanged,
     StateChanged,
     Stop,
     Unload,
@@ -50,7 +52,6 @@ class Model:
 
     Args:
         report: Takes reports; must not block.
-        hang_timeout: Seconds without a sign of life after which the worker counts as hung.
         state: Where the model stood when its last actor stopped.
     """
 
@@ -61,24 +62,20 @@ class Model:
         workers: Workers,
         report: Callable[[ModelReport], None],
         *,
-        hang_timeout: float,
         state: ModelState = ModelState.IDLE,
     ) -> None:
         self.key = key
         self._inbox: Inbox[ModelMessage] = Inbox()
         self.ref: Ref[ModelMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
-        self._workers = workers
         self._report = report
         self._log = structlog.get_logger().bind(actor="model", model=str(key))
         self._lifecycle = Lifecycle(state)
         self._opened: OpenedModel | None = None
         self._problem: Problem | None = None
-        self._tokenizer_loop = TokenizerLoop(key, engines, self._control.send_from_thread)
-        self._worker = EngineWorker(key, engines, workers, self._control, hang_timeout)
-        self._requests = ModelRequests(
-            self._tokenizer_loop.put, self._worker.put, self._control.send, self._log
-        )
+        self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
+        self._worker = EngineWorker(key, engines, workers, self._control)
+        self._requests = ModelRequests(self._tokenizer.put, self._worker.put, self._control.send, self._log)
 
     def send(self, command: ModelCommand) -> None:
         """Have a command carried out after what was sent before."""
@@ -91,8 +88,8 @@ class Model:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._inbox.forward, self._control)
-                self._workers.lend("tokenizer", self._tokenizer_loop.run, self._control.send)
-                await self._receive(nursery)
+                self._tokenizer.start()
+                await self._receive()
                 nursery.cancel_scope.cancel("the model actor stops")
         except Exception:
             problem = model_crashed(self.key.model)
@@ -102,7 +99,16 @@ class Model:
         finally:
             self._end(problem)
 
-    async def _receive(self, nursery: trio.Nursery) -> None:
+    @property
+    def released(self) -> bool:
+        """Whether no worker has the model's memory."""
+        return self._worker.released.is_set()
+
+    async def wait_released(self) -> None:
+        """Wait until the worker of an actor that has ended has freed the memory, and report if it hangs."""
+        await self._worker.wait_released(lambda: self._report(WorkerHung(model_hung(self.key.model))))
+
+    async def _receive(self) -> None:
         while True:
             match await self._control.receive():
                 case Envelope(message, reply):
@@ -116,9 +122,9 @@ class Model:
                 case Stop():
                     return
                 case Load() | WaitForRoom() | Unload() | FailRequests() as command:
-                    self._carry_out(command, nursery)
+                    self._carry_out(command)
                 case report:
-                    self._record(report, nursery)
+                    self._record(report)
 
     def _receive_message(self, message: ModelMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)
@@ -145,7 +151,7 @@ class Model:
         """Why this actor will never prepare a prompt, if so."""
         return None if self._opened is not None else self._problem
 
-    def _carry_out(self, command: ModelCommand, nursery: trio.Nursery) -> None:
+    def _carry_out(self, command: ModelCommand) -> None:
         state = self._lifecycle.state
         match command:
             case Load() | WaitForRoom() if self._opening_failed is not None:
@@ -154,7 +160,7 @@ class Model:
                 self._problem = None
                 self._change(ModelState.LOADING)
                 if self._opened is not None:
-                    self._worker.start(self._opened, nursery)
+                    self._worker.start(self._opened)
             case WaitForRoom() if state in (ModelState.IDLE, ModelState.ERROR):
                 self._change(ModelState.WAITING)
             case Unload() if state in (ModelState.LOADING, ModelState.READY):
@@ -167,24 +173,29 @@ class Model:
             case FailRequests(problem):
                 self._requests.fail_all(problem)
 
-    def _record(self, report: Any, nursery: trio.Nursery) -> None:
+    def _record(self, report: Any) -> None:
         state = self._lifecycle.state
         match report:
             case Opened(opened):
                 self._opened = opened
+                self._report(PreparingChanged(None))
                 if state is ModelState.LOADING:
-                    self._worker.start(opened, nursery)
+                    self._worker.start(opened)
             case LoadProgress():
                 self._report(report)
             case Loaded() if state is ModelState.LOADING:
                 self._change(ModelState.READY)
             case LoopEnded():
                 self._record_loop_end(report)
-            case TokenizerLoopEnded(Problem() as problem):
-                self._fail(problem)
-                self._report(LoadFailed(problem))
-                self._requests.fail_unprepared(problem)
-            case WorkerStalled() if self._worker.quarantine(report, self._log):
+            case PreparingFailed(problem, final):
+                if self._opened is None:
+                    self._fail(problem)
+                    self._report(LoadFailed(problem))
+                else:
+                    self._report(PreparingChanged(problem))
+                if final:
+                    self._requests.fail_unprepared(problem)
+            case WorkerSilent():
                 problem = model_hung(self.key.model)
                 self._fail(problem)
                 self._report(WorkerHung(problem))
@@ -226,7 +237,7 @@ class Model:
             self._move(ModelState.IDLE)
         self._requests.fail_unprepared(problem)
         self._requests.fail_running(problem)
-        self._tokenizer_loop.end()
+        self._tokenizer.end()
         self._worker.unload()
         self._control.close(problem)
         self._log.info("stopped")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 import attrs
 import structlog
 
+from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.worker import release_memory
 from greenroom.actors.engines import Engine, Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
@@ -16,7 +16,7 @@ from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import LoadProgress
 from greenroom.schemas.prepared_input import PreparedInput
-from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_crashed
+from greenroom.schemas.problems import Problem, ProblemError, load_crashed, model_crashed
 from greenroom.schemas.requests import InferenceRequest
 
 log = structlog.get_logger()
@@ -85,17 +85,11 @@ class ModelLoop:
 
     Args:
         report: Takes reports from this thread; must not block.
-
-    Attributes:
-        busy_since: `time.monotonic()` of the last sign of life while there is something to do, else None.
-        ended: The job is done.
     """
 
     def __init__(
         self, key: ModelKey, engines: Engines, opened: OpenedModel, report: Callable[[LoopReport], None]
     ) -> None:
-        self.busy_since: float | None = time.monotonic()
-        self.ended = False
         self._key = key
         self._engines = engines
         self._opened = opened
@@ -103,6 +97,7 @@ class ModelLoop:
         self._coalescer = EventCoalescer(lambda events: report(Stepped(events)))
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._abandoned = False
+        self._pulse = Pulse()
 
     def put(self, command: Command) -> None:
         """Have `command` carried out before the next step."""
@@ -113,43 +108,42 @@ class ModelLoop:
         self._abandoned = True
         self._commands.put(Close())
 
-    def run(self) -> LoopEnded:
-        """Do the job; never raises."""
+    def run(self, pulse: Pulse) -> LoopEnded:
+        """Do the job, giving its signs of life; what goes wrong is in the answer."""
+        self._pulse = pulse
         end = self._load_and_step()
         release_memory()
-        self.busy_since, self.ended = None, True
         return end
 
     def _load_and_step(self) -> LoopEnded:
         try:
             engine = self._engines.load_engine(self._opened, self._progress, lambda: self._abandoned)
-        except Exception as error:
+        except BaseException as error:  # a panic of Rust, an exit() in a model's file: no Exception
             return self._load_failed(error)
         try:
             engine.on_memory_wanted(lambda: self.put(ReleaseMemory()))
             self._report(Loaded())
             self._step_until_closed(engine)
             return LoopEnded()
-        except Exception:
+        except BaseException:
             log.exception("crashed", actor="model", model=str(self._key))
             return LoopEnded(model_crashed(self._key.model))
         finally:
             self._close(engine)
 
-    def _load_failed(self, error: Exception) -> LoopEnded:
+    def _load_failed(self, error: BaseException) -> LoopEnded:
         if self._abandoned:
             return LoopEnded(loaded=False)
         if isinstance(error, ProblemError):
             return LoopEnded(error.problem, loaded=False)
         log.exception("load failed", actor="model", model=str(self._key), exc_info=error)
-        problem = load_failed(self._key.model, str(error) or type(error).__name__)
-        return LoopEnded(problem, loaded=False)
+        return LoopEnded(load_crashed(self._key.model, error), loaded=False)
 
     def _step_until_closed(self, engine: Engine) -> None:
         try:
             while self._carry_out_commands(engine):
                 events = engine.step()
-                self.busy_since = time.monotonic()
+                self._pulse.beat()
                 self._coalescer.add(events)
         finally:
             self._coalescer.flush()
@@ -161,13 +155,13 @@ class ModelLoop:
             idle = not engine.has_work
             try:
                 if idle and self._commands.empty():
-                    self.busy_since = None
                     self._coalescer.flush()
+                    self._pulse.rest()
                 command = self._commands.get(block=idle)
             except Empty:
                 return True
             self._coalescer.flush()
-            self.busy_since = time.monotonic()
+            self._pulse.beat()
             match command:
                 case Submit():
                     self._submit(engine, command)
@@ -188,11 +182,11 @@ class ModelLoop:
             self._report(Stepped([(command.request.id, Failed(error.problem))]))
 
     def _progress(self, fraction: float) -> None:
-        self.busy_since = time.monotonic()
+        self._pulse.beat()
         self._report(LoadProgress(fraction))
 
     def _close(self, engine: Engine) -> None:
         try:
             engine.close()
-        except Exception:
+        except BaseException:
             log.exception("close failed", actor="model", model=str(self._key))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import attrs
 import structlog
 
+from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import Preparation
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedInput
-from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_failed
+from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
 
 log = structlog.get_logger()
 
@@ -53,9 +54,13 @@ class TokenizerLoop:
 
     Args:
         report: Takes reports from this thread; must not block.
+
+    Attributes:
+        in_hand: What it prepares just now.
     """
 
     def __init__(self, key: ModelKey, engines: Engines, report: Callable[[TokenizerReport], None]) -> None:
+        self.in_hand: Preparation | None = None
         self._key = key
         self._engines = engines
         self._report = report
@@ -69,21 +74,47 @@ class TokenizerLoop:
         """End after the prompt in hand."""
         self._preparations.put(None)
 
-    def run(self) -> TokenizerLoopEnded:
-        """Do the job; never raises."""
+    def take_back(self) -> list[Preparation]:
+        """End after the prompt in hand, if ever, and return what has not been begun."""
+        begun_by_nobody: list[Preparation] = []
         try:
-            opened = self._engines.open_model(self._key.model)
+            while True:
+                if (preparation := self._preparations.get_nowait()) is not None:
+                    begun_by_nobody.append(preparation)
+        except Empty:
+            self.end()
+            return begun_by_nobody
+
+    def run(self, pulse: Pulse) -> TokenizerLoopEnded:
+        """Do the job, giving its signs of life. What is no Exception in a prompt's preparation ends it.
+
+        Raises:
+            BaseException: A library has panicked; its tokenizer must not be used any more.
+        """
+        try:
+            pulse.rest()
+            files = self._engines.fetch(self._key.model)
+            pulse.beat()
+            opened = self._engines.open_model(files)
         except ProblemError as error:
             return TokenizerLoopEnded(error.problem)
-        except Exception as error:
+        except BaseException as error:
             log.exception("open failed", actor="model", model=str(self._key))
-            return TokenizerLoopEnded(load_failed(self._key.model, str(error) or type(error).__name__))
+            return TokenizerLoopEnded(load_crashed(self._key.model, error))
         self._report(Opened(opened))
-        while (preparation := self._preparations.get()) is not None:
+        while (preparation := self._next(pulse)) is not None:
+            self.in_hand = preparation
             result = None if preparation.reply.closed else self._prepare(opened, preparation)
+            self.in_hand = None
             self._report(PromptPrepared(preparation, result))
             del preparation, result
         return TokenizerLoopEnded()
+
+    def _next(self, pulse: Pulse) -> Preparation | None:
+        pulse.rest()
+        preparation = self._preparations.get()
+        pulse.beat()
+        return preparation
 
     def _prepare(self, opened: OpenedModel, preparation: Preparation) -> PreparedInput | Problem:
         try:

@@ -8,6 +8,8 @@ wait, longest wait first:
 2. If all are held, the least recently used one whose time slice is over is paused: it finishes what it has
    begun, and is then unloaded. A time slice lasts as long as the model took to load, so two models that take
    turns spend at most about half of the time on loading, and neither starves.
+
+A model that hangs keeps its room. When such models have all of it, nobody else waits: no room will come.
 """
 
 from __future__ import annotations
@@ -66,12 +68,14 @@ class Plan:
         wait: There is none for these yet.
         unload: Nobody holds these, and others wait.
         paused: These take no new requests for as long as they are listed.
+        refused: There is none for these, and none will come.
     """
 
     load: tuple[ModelKey, ...] = ()
     wait: tuple[ModelKey, ...] = ()
     unload: tuple[ModelKey, ...] = ()
     paused: frozenset[ModelKey] = frozenset()
+    refused: tuple[ModelKey, ...] = ()
 
 
 def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
@@ -84,6 +88,8 @@ def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
     )
     free = max(0, max_loaded_models - len(resident))
     load, wait = wanted[:free], wanted[free:]
+    if no_room_will_come(everyone, max_loaded_models):
+        return Plan(refused=tuple(model.key for model in wait))
     leaving = sum(model.room is Room.RECLAIMED for model in resident)
     missing = max(0, len(wait) - leaving)
     unload = sorted(filter(_is_idle, resident), key=lambda model: model.last_used)[:missing]
@@ -95,6 +101,11 @@ def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
         unload=tuple(model.key for model in unload),
         paused=frozenset(model.key for model in paused),
     )
+
+
+def no_room_will_come(models: Iterable[ModelUse], max_loaded_models: int) -> bool:
+    """Return whether models that hang have all the room there is."""
+    return sum(model.hung and model.room is not Room.NONE for model in models) >= max_loaded_models
 
 
 def _is_idle(model: ModelUse) -> bool:

@@ -17,6 +17,17 @@ from greenroom.actors.pool.waiting_time import WaitingTime
 from greenroom.schemas.events import QueueStatus
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import (
+    Crashed,
+    HungWorkerReturned,
+    LoadFailed,
+    LoadProgress,
+    ModelReport,
+    PreparingChanged,
+    StateChanged,
+    Unloaded,
+    WorkerHung,
+)
 from greenroom.schemas.pool_protocol import ModelStatus
 from greenroom.schemas.problems import Problem, model_hung
 
@@ -28,12 +39,14 @@ class ModelRecord:
     Args:
         slots: Requests that it generates for at once.
         model: The actor that answers for it, while there is one.
+        remnant: An actor that has crashed and whose worker still has memory: that keeps the room.
         room: What the pool has decided: the model's own account of that is its state.
         paused: It takes no new requests, because another model waits for its room.
         leases: Open leases and when they were granted.
         state: Where its actor stood when it reported last.
         changed: When that was.
         problem: Why it was in ERROR last; None since it was READY.
+        preparing: Why no thread of the actor prepares prompts now; None if one does.
         load_seconds: How long its last load took.
     """
 
@@ -45,6 +58,7 @@ class ModelRecord:
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
     leases: dict[Lease, float] = attrs.field(factory=dict)
     model: Model | None = None
+    remnant: Model | None = None
     room: Room = Room.NONE
     paused: bool = False
     last_used: float = 0.0
@@ -52,6 +66,7 @@ class ModelRecord:
     state: ModelState = ModelState.IDLE
     changed: float = 0.0
     problem: Problem | None = None
+    preparing: Problem | None = None
     hung: bool = False
     progress: float = 0.0
     load_seconds: float = 0.0
@@ -59,6 +74,24 @@ class ModelRecord:
     def __attrs_post_init__(self) -> None:
         self.waiting_time = WaitingTime(self.slots)
         self.log = structlog.get_logger().bind(actor="pool", model=str(self.key))
+
+    def record_report(self, report: ModelReport, now: float) -> None:
+        """Keep what the model reports."""
+        match report:
+            case StateChanged(state):
+                self.record_state(state, now)
+            case LoadProgress(fraction):
+                self.progress = fraction
+            case Unloaded():
+                self.record_unloaded(now)
+            case LoadFailed(problem) | Crashed(problem):
+                self.record_failure(problem, now)
+            case WorkerHung(problem):
+                self.record_hung(problem, now)
+            case HungWorkerReturned():
+                self.hung, self.room = False, Room.NONE
+            case PreparingChanged(problem):
+                self.preparing = problem
 
     def record_state(self, state: ModelState, now: float) -> None:
         """Keep the state that the model has reported."""
@@ -70,7 +103,7 @@ class ModelRecord:
 
     def record_stopped(self) -> None:
         """Remove the actor; one that waited for room is IDLE before it stops, and reports nothing more."""
-        self.model = None
+        self.model = self.preparing = None
         if self.state is ModelState.WAITING:
             self.state = ModelState.IDLE
 
@@ -84,7 +117,8 @@ class ModelRecord:
     def record_failure(self, problem: Problem, now: float) -> None:
         """Keep why a model is in ERROR, take its room back, and count what it could have done better."""
         self.record_state(ModelState.ERROR, now)
-        self.problem, self.room = problem, Room.NONE
+        self.problem = problem
+        self._take_room_back()
         if problem.status in (500, 503):
             self.intensity.record_failure(now)
 
@@ -93,9 +127,25 @@ class ModelRecord:
         self.record_failure(problem, now)
         self.hung, self.room = True, Room.GRANTED
 
-    def record_returned(self) -> None:
-        """Take the room back of a model whose silent worker has ended after all."""
-        self.hung, self.room = False, Room.NONE
+    def record_crash(self, model: Model) -> None:
+        """Remove an actor that has failed itself; its worker has been told to unload, and has not ended."""
+        self.model = self.preparing = None
+        if self.remnant is None and not model.released:
+            self.remnant = model
+            self.room = Room.GRANTED if self.hung else Room.RECLAIMED
+
+    def record_exit(self, model: Model) -> None:
+        """Take the room back of an actor of which nothing is left."""
+        if model is self.remnant:
+            self.remnant, self.hung = None, False
+            self._take_room_back()
+        elif model is self.model:
+            self.model = self.preparing = None
+            self._take_room_back()
+
+    def _take_room_back(self) -> None:
+        if self.remnant is None:
+            self.room = Room.NONE
 
     @property
     def ready(self) -> bool:
@@ -146,8 +196,12 @@ class ModelRecord:
             return QueueStatus("loading", position, self.key.model, eta)
         return QueueStatus("waiting_for_model", position, self.key.model)
 
-    def status(self) -> ModelStatus:
-        """Return the record as operators see it."""
+    def status(self, hung_threads: int) -> ModelStatus:
+        """Return the record as operators see it.
+
+        Args:
+            hung_threads: Those that were lost over its work and have not ended.
+        """
         problem = self.problem if self.state is ModelState.ERROR else None
         return ModelStatus(
             self.key,
@@ -157,4 +211,6 @@ class ModelRecord:
             problem=None if problem is None else problem.detail,
             load_progress=self.progress,
             hung=self.hung,
+            prepares=self.preparing is None,
+            hung_threads=hung_threads,
         )

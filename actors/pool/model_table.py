@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model import Model
-from greenroom.actors.pool.eviction_policy import Room, plan
+from greenroom.actors.pool.eviction_policy import ModelUse, Room, no_room_will_come, plan
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
-    Crashed,
     FailRequests,
-    HungWorkerReturned,
     Load,
     LoadFailed,
-    LoadProgress,
     ModelReport,
-    StateChanged,
     Stop,
     Unload,
-    Unloaded,
     WaitForRoom,
-    WorkerHung,
 )
 from greenroom.schemas.pool_protocol import ModelStatus
-from greenroom.schemas.problems import Problem, model_crashed, queue_full
+from greenroom.schemas.problems import Problem, model_crashed, no_room, queue_full
 from greenroom.schemas.settings import Settings
 
 
@@ -68,9 +62,13 @@ class ModelTable:
         """Whether any request waits or holds a model."""
         return any(record.tickets or record.leases for record in self._records.values())
 
-    def statuses(self) -> tuple[ModelStatus, ...]:
-        """Return the models as operators see them."""
-        return tuple(record.status() for record in self._records.values())
+    def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
+        """Return the models as operators see them.
+
+        Args:
+            hung_threads: By model, those that were lost over its work and have not ended.
+        """
+        return tuple(record.status(hung_threads.get(str(key), 0)) for key, record in self._records.items())
 
     def admit(self, key: ModelKey, request_id: str, reply: Reply) -> None:
         """Let a request wait for its model, or refuse it."""
@@ -79,6 +77,12 @@ class ModelTable:
             record = self._records[key] = ModelRecord(key, self._slots)
         now = time.monotonic()
         refusal = record.refusal(now)
+        if (
+            refusal is None
+            and record.room is Room.NONE
+            and no_room_will_come(self._uses(), self._max_loaded_models)
+        ):
+            refusal = self._no_room(key)
         if refusal is None and len(record.tickets) >= self._max_queue + record.free_slots:
             refusal = queue_full(record.key.model, len(record.tickets))
         if refusal is not None:
@@ -124,42 +128,31 @@ class ModelTable:
     def record(self, model: Model, report: ModelReport) -> None:
         """Keep what a model reports, unless it is one that has been stopped."""
         record = self._records[model.key]
-        if record.model is not model:
+        if model not in (record.model, record.remnant):
             return
         now = time.monotonic()
-        match report:
-            case StateChanged(state):
-                record.record_state(state, now)
-            case LoadProgress(fraction):
-                record.progress = fraction
-            case Unloaded():
-                record.record_unloaded(now)
-            case LoadFailed(problem):
-                record.record_failure(problem, now)
-                self._fail_tickets(record, problem)
-            case Crashed(problem):
-                record.record_failure(problem, now)
-            case WorkerHung(problem):
-                record.record_hung(problem, now)
-            case HungWorkerReturned():
-                record.record_returned()
-        if (refusal := record.refusal(now)) is not None:
+        record.record_report(report, now)
+        refusal = report.problem if isinstance(report, LoadFailed) else record.refusal(now)
+        if refusal is not None:
             self._fail_tickets(record, refusal)
 
-    def record_exit(self, model: Model, *, crashed: bool) -> None:
-        """Keep that an actor has ended; what a crashed one leaves is as if its load had failed."""
-        if crashed:
-            self.record(model, LoadFailed(model_crashed(model.key.model)))
+    def record_crash(self, model: Model) -> None:
+        """Keep that an actor has failed itself: as if its load had failed, but for what its worker holds."""
         record = self._records[model.key]
         if record.model is model:
-            record.model, record.room = None, Room.NONE
+            self.record(model, LoadFailed(model_crashed(model.key.model)))
+            record.record_crash(model)
+
+    def record_exit(self, model: Model) -> None:
+        """Keep that nothing of an actor is left."""
+        self._records[model.key].record_exit(model)
 
     def advance(self) -> None:
         """Decide, then act: after every report, until nothing more follows from it."""
         now = time.monotonic()
         for record in self._records.values():
             self._grant(record, now)
-        decided = plan([record.use(now) for record in self._records.values()], self._max_loaded_models)
+        decided = plan(self._uses(), self._max_loaded_models)
         for record in self._records.values():
             record.paused = record.key in decided.paused or record.key in decided.unload
             self._grant(record, now)
@@ -169,9 +162,19 @@ class ModelTable:
             self._load(self._records[key])
         for key in decided.wait:
             self._wait(self._records[key])
+        for key in decided.refused:
+            self._fail_tickets(self._records[key], self._no_room(key))
         for record in self._records.values():
             self._stop_unused(record)
         self._greet_newcomers(now)
+
+    def _uses(self) -> list[ModelUse]:
+        now = time.monotonic()
+        return [record.use(now) for record in self._records.values()]
+
+    def _no_room(self, key: ModelKey) -> Problem:
+        hung = tuple(str(other) for other, record in self._records.items() if record.hung)
+        return no_room(key.model, hung)
 
     def _started(self, record: ModelRecord) -> Model:
         if record.model is None:

@@ -70,9 +70,13 @@ class _Reported:
 
 
 @attrs.frozen(eq=False)
+class _Crashed:
+    model: Model
+
+
+@attrs.frozen(eq=False)
 class _Exited:
     model: Model
-    crashed: bool
 
 
 @attrs.frozen
@@ -90,16 +94,14 @@ class Pool:
 
     Args:
         workers: Threads for the models.
-        hang_timeout: Seconds without a sign of life after which a model's worker counts as hung.
     """
 
-    def __init__(self, settings: Settings, workers: Workers, engines: Engines, hang_timeout: float) -> None:
+    def __init__(self, settings: Settings, workers: Workers, engines: Engines) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._workers = workers
         self._engines = engines
-        self._hang_timeout = hang_timeout
         self._log = structlog.get_logger().bind(actor="pool")
         self._models = ModelTable(settings, self._start_model, self._ticket_closed, self._lease_closed)
         self._lookups = CatalogLookups(engines, self._log)
@@ -142,8 +144,10 @@ class Pool:
                 self._models.close_lease(record, lease)
             case _Reported(model, report):
                 self._models.record(model, report)
-            case _Exited(model, crashed):
-                self._models.record_exit(model, crashed=crashed)
+            case _Crashed(model):
+                self._models.record_crash(model)
+            case _Exited(model):
+                self._models.record_exit(model)
             case _FailAll():
                 self._models.fail_all(draining())
             case _Tick():
@@ -161,7 +165,8 @@ class Pool:
             case ListModels():
                 self._nursery.start_soon(self._list, reply)
             case DescribePool():
-                reply.send(PoolStatus(self._models.statuses(), self._draining))
+                statuses = self._models.statuses(self._workers.hung())
+                reply.send(PoolStatus(statuses, self._draining))
             case Drain():
                 if not self._draining:
                     self._log.info("draining")
@@ -198,20 +203,19 @@ class Pool:
             self._engines,
             self._workers,
             lambda report: self._control.send(_Reported(model, report)),
-            hang_timeout=self._hang_timeout,
             state=state,
         )
         self._nursery.start_soon(self._supervise, model)
         return model
 
     async def _supervise(self, model: Model) -> None:
-        crashed = False
         try:
             await model.run()
         except Exception:
-            crashed = True
             self._log.exception("actor crashed", model=str(model.key))
-        self._control.send(_Exited(model, crashed))
+            self._control.send(_Crashed(model))
+            await model.wait_released()
+        self._control.send(_Exited(model))
 
     def _tick(self) -> None:
         if self._models.waiting and not self._ticking:

@@ -35,11 +35,11 @@ def health_routes(pool: Ref[PoolMessage]) -> Blueprint:
     async def ready() -> Response:
         status = await ask_actor(pool, DescribePool(), PoolStatus)
         if not status.ready:
-            hung = [str(model.key) for model in status.models if model.hung]
-            why = (
-                f"these models have stopped responding: {', '.join(hung)}" if hung else "it is shutting down"
-            )
+            silent = [str(model.key) for model in status.models if not model.responds]
+            stopped = f"these models have stopped responding: {', '.join(silent)}"
+            why = stopped if silent else "it is shutting down"
             raise ProblemError(Problem(503, "not_ready", f"The server takes no requests: {why}.", None, 5))
-        return json_response({"status": "ok"})
+        hung = {str(model.key): model.hung_threads for model in status.models if model.hung_threads}
+        return json_response({"status": "degraded", "hung_threads": hung} if hung else {"status": "ok"})
 
     return routes

@@ -11,9 +11,9 @@ import attrs
 import trio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.engines import Engine, Engines, OpenedModel
+from greenroom.actors.engines import Engine, Engines, ModelFiles, OpenedModel, PromptAdapter
 from greenroom.actors.generation import Generation
-from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta, Usage
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.model_key import ModelKey
@@ -91,7 +91,11 @@ class Faults:
         crash: Ids of requests at whose second event the step raises.
         garble: Ids of requests at whose second event the step returns what no step may return.
         hang: Ids of requests at whose second event, or the first after they are named here, the step blocks
-            until `release` is set.
+            until `release` is set; of one that is garbled too, the worker blocks behind that step.
+        panic: Ids of requests at whose second event the step raises what is no Exception.
+        hang_prompt: Ids of requests whose preparing blocks until `release` is set.
+        panic_prompt: Ids of requests whose preparing raises what is no Exception.
+        hang_open: Opening a model's files blocks until `release` is set.
         load: Raised instead of loading, for models of these ids.
         hangs: Set when a step blocks.
         gate: While it is not set, loading does not begin.
@@ -101,12 +105,20 @@ class Faults:
     crash: set[str] = attrs.field(factory=set)
     garble: set[str] = attrs.field(factory=set)
     hang: set[str] = attrs.field(factory=set)
-    load: dict[str, Exception] = attrs.field(factory=dict)
+    panic: set[str] = attrs.field(factory=set)
+    hang_prompt: set[str] = attrs.field(factory=set)
+    panic_prompt: set[str] = attrs.field(factory=set)
+    hang_open: bool = False
+    load: dict[str, BaseException] = attrs.field(factory=dict)
     release: threading.Event = attrs.field(factory=threading.Event)
     hangs: threading.Event = attrs.field(factory=threading.Event)
     gate: threading.Event | None = None
     loads: list[str] = attrs.field(factory=list)
     engines: list[Engine] = attrs.field(factory=list)
+
+
+class Panic(BaseException):
+    """Stands for what a panic of Rust raises in Python, which is no Exception either."""
 
 
 class FaultyEngines(Engines):
@@ -115,6 +127,13 @@ class FaultyEngines(Engines):
     def __init__(self, settings: Settings, faults: Faults) -> None:
         super().__init__(settings)
         self._faults = faults
+
+    def open_model(self, files: ModelFiles) -> OpenedModel:
+        if self._faults.hang_open:
+            self._faults.hangs.set()
+            self._faults.release.wait()
+        opened = super().open_model(files)
+        return attrs.evolve(opened, adapter=FaultyAdapter(opened.adapter, self._faults))
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
@@ -132,6 +151,22 @@ class FaultyEngines(Engines):
         return engine
 
 
+@attrs.frozen
+class FaultyAdapter:
+    """A real adapter that blocks or panics over the prompts of some requests."""
+
+    adapter: PromptAdapter
+    faults: Faults
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedInput:
+        if request.id in self.faults.hang_prompt:
+            self.faults.hangs.set()
+            self.faults.release.wait()
+        if request.id in self.faults.panic_prompt:
+            raise Panic("planted")
+        return self.adapter.prepare_input(request)
+
+
 class FaultyEngine:
     """A real engine whose step raises or blocks where the test says so."""
 
@@ -139,9 +174,13 @@ class FaultyEngine:
         self._engine = engine
         self._faults = faults
         self._seen: dict[str, int] = {}
+        self._garbled: set[str] = set()
 
     @property
     def has_work(self) -> bool:
+        if self._garbled & self._faults.hang:
+            self._faults.hangs.set()
+            self._faults.release.wait()
         return self._engine.has_work
 
     def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
@@ -156,8 +195,11 @@ class FaultyEngine:
             self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta)
             if self._seen[request_id] == 2 and request_id in self._faults.crash:
                 raise RuntimeError("planted crash")
+            if self._seen[request_id] == 2 and request_id in self._faults.panic:
+                raise Panic("planted")
             if self._seen[request_id] == 2 and request_id in self._faults.garble:
-                return [None]  # type: ignore[list-item]
+                self._garbled.add(request_id)
+                return [(request_id, Finished("stop", Usage(0, 0), "garbled"))]  # type: ignore[arg-type]
             if self._seen[request_id] >= 2 and request_id in self._faults.hang:
                 self._faults.hangs.set()
                 self._faults.release.wait()

@@ -15,12 +15,21 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.core.worker import STACK_BYTES, Purpose, Workers, WorkersStatistics
+from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
+from greenroom.actors.core.worker import (
+    STACK_BYTES,
+    JobCrashed,
+    Purpose,
+    Workers,
+    WorkerSilent,
+    WorkersStatistics,
+)
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import Finished
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import answer
+from greenroom.tests.support.actor_systems import Panic, answer
 
 TinyModel = Callable[..., Path]
 
@@ -71,17 +80,22 @@ def models(tiny_model: TinyModel) -> list[str]:
     return [str(tiny_model("qwen3")), str(tiny_model("llama"))]
 
 
+def purpose_of(purpose: Purpose, pulse: Pulse) -> str:
+    pulse.beat()
+    return purpose
+
+
 async def test_threads_are_lent_again_for_the_same_purpose() -> None:
     workers, results = Workers(), list[str]()
     purposes: tuple[Purpose, ...] = ("gpu", "tokenizer", "gpu")
     for purpose in purposes:
         done = trio.Event()
 
-        def finish(result: str, done: trio.Event = done) -> None:
-            results.append(result)
+        def finish(result: object, done: trio.Event = done) -> None:
+            results.append(str(result))
             done.set()
 
-        lent = workers.lend(purpose, partial(str, purpose), finish)
+        lent = workers.lend(purpose, partial(purpose_of, purpose), finish)
         results.append(lent.name)
         await done.wait()
     assert results == [
@@ -95,10 +109,68 @@ async def test_threads_are_lent_again_for_the_same_purpose() -> None:
     assert await workers.close(5.0)
 
 
+@pytest.fixture
+def clock() -> MockClock:
+    """Time that passes only as the test says."""
+    return MockClock()
+
+
+async def test_a_silent_thread_is_quarantined_whatever_it_is_for_and_a_process_that_was_stopped_has_none(
+    clock: MockClock,
+) -> None:
+    workers, release, reports = Workers(hang_timeout=80.0), threading.Event(), list[object]()
+    purposes: tuple[Purpose, ...] = ("gpu", "tokenizer")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(workers.watch)
+        for purpose in purposes:
+            workers.lend(purpose, lambda _: release.wait(), reports.append, "m")
+        await wait_all_tasks_blocked()
+        for seconds in (1_000, *(10,) * (SILENT_TICKS - 1)):
+            clock.jump(seconds)
+            await wait_all_tasks_blocked()
+            assert not reports
+        clock.jump(10)
+        await wait_all_tasks_blocked()
+        assert reports == [WorkerSilent(80.0)] * 2
+        assert workers.hung() == {"m": 2}
+        assert workers.hung("gpu") == {"m": 1}
+        release.set()
+        while len(reports) < 4:
+            await trio.lowlevel.checkpoint()
+        assert reports[2:] == [True, True]
+        assert workers.hung() == {}
+        nursery.cancel_scope.cancel()
+    assert await workers.close(5.0)
+
+
+async def test_a_job_that_raises_anything_is_told_of_and_its_thread_lent_again() -> None:
+    workers = Workers()
+    errors: tuple[BaseException, ...] = (SystemExit(3), KeyboardInterrupt(), Panic("native"))
+    names = set[str]()
+    for error in errors:
+        reported, done = list[object](), trio.Event()
+
+        def report(result: object, reported: list[object] = reported, done: trio.Event = done) -> None:
+            reported.append(result)
+            done.set()
+
+        names.add(workers.lend("gpu", partial(raise_it, error), report).name)
+        with trio.fail_after(60):
+            await done.wait()
+        assert reported == [JobCrashed(f"{type(error).__name__}: {error}")]
+    assert names == {"greenroom-gpu-1"}
+    assert await workers.close(5.0)
+
+
+def raise_it(error: BaseException, pulse: Pulse) -> None:
+    pulse.beat()
+    raise error
+
+
 async def test_a_thread_that_does_not_end_is_told_of_and_not_waited_for() -> None:
     workers, release = Workers(), threading.Event()
-    stuck = workers.lend("tokenizer", release.wait, lambda _: None)
-    quarantined = workers.lend("gpu", release.wait, lambda _: None)
+    stuck = workers.lend("tokenizer", lambda _: release.wait(), lambda _: None)
+    quarantined = workers.lend("gpu", lambda _: release.wait(), lambda _: None)
     workers.quarantine(quarantined)
     assert workers.statistics() == WorkersStatistics(lent=1, idle=0, quarantined=1)
     with trio.fail_after(60):
@@ -114,7 +186,7 @@ STACK = """
 import ctypes, sys, threading, trio
 from greenroom.actors.core.worker import Workers
 
-def stack_bytes():
+def stack_bytes(_):
     c = ctypes.CDLL(None)
     c.pthread_self.restype = ctypes.c_void_p
     own = ctypes.c_void_p(c.pthread_self())

@@ -58,7 +58,13 @@ def test_a_load_that_nobody_waits_for_any_more_is_abandoned_when_its_room_is_nee
 
 def test_a_hung_model_keeps_its_room() -> None:
     models = [ModelUse(A, GRANTED, waiting=1, hung=True), ModelUse(B, waiting=1)]
-    assert plan(models, 1) == Plan(wait=(B,))
+    assert plan([*models, ready(C, leases=1)], 2) == Plan(wait=(B,), paused=frozenset({C}))
+
+
+def test_nobody_waits_for_room_that_only_hung_models_have() -> None:
+    models = [ModelUse(A, GRANTED, hung=True), ModelUse(B, GRANTED, hung=True), ModelUse(C, waiting=1)]
+    assert plan(models, 2) == Plan(refused=(C,))
+    assert plan(models, 3) == Plan(load=(C,))
 
 
 uses = st.lists(

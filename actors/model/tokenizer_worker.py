@@ -1,0 +1,98 @@
+"""The thread that prepares a model's prompts, and the one that takes over when it hangs or panics."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import attrs
+
+from greenroom.actors.core.ref import Control
+from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
+from greenroom.actors.engines import Engines
+from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.model.tokenizer_loop import TokenizerLoop, TokenizerLoopEnded
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem, internal_error, load_failed, tokenizer_hung, tokenizers_hung
+
+MAX_HUNG = 3
+"""Threads of one model that may hang over prompts before it prepares no more: each may keep a core busy."""
+
+
+@attrs.frozen
+class PreparingFailed:
+    """No thread prepares prompts now.
+
+    Args:
+        final: None will be started for those who wait.
+    """
+
+    problem: Problem
+    final: bool
+
+
+class TokenizerWorker:
+    """At most one thread that takes prompts.
+
+    The prompt over which a thread was lost fails; those behind it are prepared by the next, with a tokenizer
+    of its own. `control` is told what the thread does, and when there is none.
+    """
+
+    def __init__(self, key: ModelKey, engines: Engines, workers: Workers, control: Control[Any]) -> None:
+        self._key = key
+        self._engines = engines
+        self._workers = workers
+        self._control = control
+        self._loop: TokenizerLoop | None = None
+        self._ended = False
+
+    def start(self) -> None:
+        """Borrow a thread and open the model's files on it, unless too many hang already."""
+        hung = self._workers.hung("tokenizer")[str(self._key)]
+        if hung >= MAX_HUNG:
+            self._control.send(PreparingFailed(tokenizers_hung(self._key.model, hung), final=True))
+            return
+        self._loop = loop = TokenizerLoop(self._key, self._engines, self._control.send_from_thread)
+        self._workers.lend("tokenizer", loop.run, partial(self._on_report, loop), str(self._key))
+
+    def put(self, preparation: Preparation) -> None:
+        """Prepare a prompt when those before it are done, unless nobody waits for it by then."""
+        if self._loop is None:
+            self.start()
+        if self._loop is not None:
+            self._loop.put(preparation)
+
+    def end(self) -> None:
+        """End the thread after the prompt in hand."""
+        self._ended = True
+        if self._loop is not None:
+            self._loop.end()
+            self._loop = None
+
+    def _on_report(self, loop: TokenizerLoop, report: TokenizerLoopEnded | JobCrashed | WorkerSilent) -> None:
+        if loop is not self._loop:  # it had been given up
+            if self._loop is None and not self._ended:
+                self.start()
+            return
+        self._loop = None
+        match report:
+            case TokenizerLoopEnded(problem):
+                if problem is not None:
+                    self._control.send(PreparingFailed(problem, final=True))
+            case JobCrashed():
+                self._replace(loop, internal_error())
+            case WorkerSilent(seconds) if loop.in_hand is None:
+                detail = f"opening its files gave no sign of life for {seconds:g} seconds."
+                self._control.send(PreparingFailed(load_failed(self._key.model, detail), final=True))
+            case WorkerSilent(seconds):
+                self._replace(loop, tokenizer_hung(self._key.model, seconds))
+
+    def _replace(self, lost: TokenizerLoop, problem: Problem) -> None:
+        """Fail the prompt over which a thread was lost, and have another prepare the rest."""
+        self._control.send(PreparingFailed(problem, final=False))
+        if lost.in_hand is not None:
+            lost.in_hand.reply.fail(problem)
+        waiting = lost.take_back()
+        self.start()
+        for preparation in waiting:
+            self.put(preparation)
