@@ -7,10 +7,12 @@ ACCELERATOR ?= cpu
 VERSIONS := 3.11 3.12 3.13 3.14
 # Processes that share the tests, file by file; 0 runs all in one.
 JOBS := 2
+# How long `make attack` goes on.
+SECONDS := 1800
 BIN := $(VENV)/bin
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR)
 
-.PHONY: run test test-all soak lint types clean
+.PHONY: run test test-all soak attack lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -32,6 +34,10 @@ test-all:
 
 soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak
+
+# A real server of tiny models under attack for half an hour: make attack SECONDS=60 ARGS="--seed 7".
+attack: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.attack --seconds $(SECONDS) $(ARGS)
 
 lint: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/ruff check .

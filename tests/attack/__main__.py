@@ -1,0 +1,95 @@
+"""`make attack`: attack a server of three tiny models for some time and tell what was found.
+
+python -m greenroom.tests.attack --seconds 1800 --seed 1
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from greenroom.tests.support import surroundings
+
+KINDS = ("qwen3", "gemma3", "lfm2")
+PLAIN_ROWS = 32
+UNDISTURBED = 0.25
+"""Seconds that the calm client may wait longer than beside as many plain requests."""
+
+
+@click.command()
+@click.option("--seconds", default=1800.0, show_default=True, help="For the whole attack.")
+@click.option("--seed", default=None, type=int, help="Of the first attacks (default: by the clock).")
+@click.option("--model", "folders", multiple=True, type=click.Path(path_type=Path), help="Folders to serve.")
+@click.option("--logs", type=click.Path(path_type=Path), help="Folder that keeps the logs.")
+def main(seconds: float, seed: int | None, folders: tuple[Path, ...], logs: Path | None) -> None:
+    """Attack a server of two or three models for SECONDS; exit with 1 if anything was found."""
+    from greenroom.tests.attack.campaign import Campaign
+    from greenroom.tests.attack.connections import attacks
+    from greenroom.tests.attack.faults import Limits
+    from greenroom.tests.attack.free_port import free_port
+    from greenroom.tests.attack.observation import observe
+    from greenroom.tests.attack.plain_rows import largest_gap
+    from greenroom.tests.attack.target import Target
+
+    seed = int(time.time()) if seed is None else seed
+    with _scratch(logs) as scratch:
+        surroundings.neutralize(scratch)
+        served = folders or _make_models(scratch)
+        target = Target(
+            _server_command(served), free_port(), tuple(folder.name for folder in served), scratch
+        )
+        target.start()
+        try:
+            plain = largest_gap(target, PLAIN_ROWS)
+            limits = Limits(plain + UNDISTURBED)
+            click.echo(
+                f"seed {seed}; beside {PLAIN_ROWS} plain requests the calm client waits {plain * 1000:.0f} ms"
+            )
+            campaign = Campaign(
+                attacks(target.models), lambda attack: observe(target, attack, limits), seconds, click.echo
+            )
+            findings = campaign.run(seed)
+        finally:
+            target.stop()
+    click.echo(f"{campaign.tried} attacks in {seconds:.0f} s, {len(findings)} findings")
+    for finding in findings:
+        click.echo(f"- {finding.fault.kind}: {finding.fault.detail}\n  {finding.smallest!r}")
+    sys.exit(1 if findings else 0)
+
+
+@contextmanager
+def _scratch(logs: Path | None) -> Iterator[Path]:
+    if logs is not None:
+        logs.mkdir(parents=True, exist_ok=True)
+        yield logs
+        return
+    with tempfile.TemporaryDirectory(prefix="greenroom-attack-") as folder:
+        yield Path(folder)
+
+
+def _make_models(folder: Path) -> tuple[Path, ...]:
+    from greenroom.tests.support.tiny_models import make_tiny_model, make_tokenizer
+
+    make_tokenizer(folder)
+    return tuple(make_tiny_model(kind, folder / kind, folder) for kind in KINDS)
+
+
+def _server_command(folders: tuple[Path, ...]) -> Callable[[int], list[str]]:
+    from greenroom.tests.support.server_processes import GREENROOM
+
+    options = ("--max-loaded-models", "2", "--log-format", "json", "--kv-cache-bytes", str(64 << 20))
+
+    def command(port: int) -> list[str]:
+        return [*GREENROOM, "serve", *map(str, folders), "--port", str(port), *options]
+
+    return command
+
+
+if __name__ == "__main__":
+    main()

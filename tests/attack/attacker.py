@@ -1,0 +1,250 @@
+"""The client that attacks: carries out steps and tells how the server answered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import trio
+
+from greenroom.tests.attack.grammars import GRAMMARS, PATTERNS
+from greenroom.tests.attack.json_pieces import Bytes, encode
+from greenroom.tests.attack.schemas import SCHEMAS
+from greenroom.tests.attack.steps import (
+    Attack,
+    Call,
+    Ending,
+    HangUp,
+    Phase,
+    RawBytes,
+    SlowReaders,
+    Suspension,
+)
+
+ANSWER_TIMEOUT = 60.0
+"""Seconds after which a request counts as never answered."""
+LINGER = 2.0
+"""Seconds that a client of nonsense waits for an answer before it leaves."""
+MAKERS = {**SCHEMAS, **GRAMMARS, **PATTERNS}
+
+_STREAM = {"stream": True, "temperature": 0, "messages": [{"role": "user", "content": "Go on"}]}
+
+
+@attrs.frozen
+class Exchange:
+    """What became of one request.
+
+    Args:
+        step: What was sent.
+        status: HTTP status; None if the connection ended without one.
+        body: The beginning of the answer and its end.
+        timed_out: Nothing came for `ANSWER_TIMEOUT` seconds.
+    """
+
+    step: str
+    status: int | None
+    body: bytes = b""
+    timed_out: bool = False
+
+
+@attrs.define
+class Attacker:
+    """Attacks one server.
+
+    Args:
+        port: On 127.0.0.1.
+        process: Its process id, for signals.
+        models: Names; the last is not loaded while the others are in use.
+    """
+
+    port: int
+    process: int
+    models: tuple[str, ...]
+    exchanges: list[Exchange] = attrs.field(factory=list)
+    last_byte: float = 0.0
+    """When a stream last got something, by `trio.current_time`."""
+
+    async def carry_out(self, attack: Attack) -> None:
+        """Do every step; returns when all have ended."""
+        async with trio.open_nursery() as nursery:
+            for step in attack.steps:
+                if attack.at_once:
+                    nursery.start_soon(self._step, step)
+                else:
+                    await self._step(step)
+
+    async def _step(self, step: Any) -> None:
+        match step:
+            case Call():
+                await self._at_once(step.copies, self._call, step, _request(step))
+            case HangUp():
+                await self._at_once(step.copies, self._hang_up, step.phase, step.ending)
+            case RawBytes():
+                await self._at_once(step.copies, self._send_raw, step)
+            case SlowReaders():
+                await self._at_once(step.copies, self._read_slowly)
+            case Suspension():
+                os.kill(self.process, signal.SIGSTOP)
+                try:
+                    await trio.sleep(step.seconds)
+                finally:
+                    os.kill(self.process, signal.SIGCONT)
+
+    async def _at_once(self, copies: int, do: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(copies):
+                nursery.start_soon(self._connected, do, *arguments)
+
+    async def _connected(self, do: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        try:
+            stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+            async with stream:
+                await do(stream, *arguments)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # a server may hang up on a client like this one
+
+    async def _call(self, stream: trio.SocketStream, step: Call, data: bytes) -> None:
+        received = bytearray()
+        with trio.move_on_after(ANSWER_TIMEOUT) as waiting:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_send_what_is_taken, stream, data)
+                await self._read_into(received, stream)
+                nursery.cancel_scope.cancel()
+        self.exchanges.append(_exchange(step, bytes(received), waiting.cancelled_caught))
+
+    async def _read_into(self, received: bytearray, stream: trio.SocketStream) -> None:
+        try:
+            async for data in stream:
+                received += data
+                if len(received) > 100_000:  # its beginning and its end are looked at
+                    del received[50_000:-50_000]
+        except trio.BrokenResourceError:
+            pass
+
+    async def reach(self, stream: trio.SocketStream, phase: Phase) -> None:
+        """Bring a request on that connection to that phase."""
+        match phase:
+            case Phase.CONNECTED:
+                return
+            case Phase.HEAD:
+                await stream.send_all(_head(1_000)[:60])
+            case Phase.BODY:
+                await stream.send_all(_head(1_000_000) + b'{"model":' + b" " * 100_000)
+            case Phase.CHUNKED_BODY:
+                await stream.send_all(_head(None) + b'400\r\n{"model":')
+            case Phase.WAITING:
+                await stream.send_all(_post({**_STREAM, "model": self.models[-1], "max_tokens": 50}))
+            case Phase.PREFILL:
+                long = [{"role": "user", "content": "word " * 3_000}]
+                await stream.send_all(
+                    _post({**_STREAM, "model": self.models[0], "messages": long, "max_tokens": 20})
+                )
+            case Phase.DECODE | Phase.PIPELINED:
+                request = _post({**_STREAM, "model": self.models[0], "max_tokens": 200})
+                await stream.send_all(request * (2 if phase is Phase.PIPELINED else 1))
+                await _read_until(stream, b"data: ")
+            case Phase.BETWEEN:
+                await stream.send_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                await _read_until(stream, b"}")
+
+    async def hold(self, phase: Phase, reached: Callable[[], object]) -> None:
+        """Reach that phase, and read on until the server closes."""
+
+        async def do(stream: trio.SocketStream) -> None:
+            try:
+                await self.reach(stream, phase)
+            finally:
+                reached()
+            async for _ in stream:
+                self.last_byte = trio.current_time()
+
+        await self._connected(do)
+
+    async def _hang_up(self, stream: trio.SocketStream, phase: Phase, ending: Ending) -> None:
+        with trio.move_on_after(ANSWER_TIMEOUT) as waiting:
+            await self.reach(stream, phase)
+        if waiting.cancelled_caught:
+            self.exchanges.append(Exchange(f"request {phase.value}", None, timed_out=True))
+        await _leave(stream, ending)
+
+    async def _send_raw(self, stream: trio.SocketStream, step: RawBytes) -> None:
+        for piece in step.pieces:
+            await stream.send_all(piece.whole())
+        received = bytearray()
+        with trio.move_on_after(LINGER):
+            await self._read_into(received, stream)
+        if received:
+            self.exchanges.append(_exchange(step, bytes(received), timed_out=False))
+        await _leave(stream, step.ending)
+
+    async def _read_slowly(self, stream: trio.SocketStream) -> None:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        await stream.send_all(_post({**_STREAM, "model": self.models[0], "max_tokens": 2_000}))
+        await trio.sleep(LINGER)
+
+
+async def _send_what_is_taken(stream: trio.SocketStream, data: bytes) -> None:
+    # It may be refused before it was read; the answer says why.
+    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        await stream.send_all(data)
+
+
+async def _leave(stream: trio.SocketStream, ending: Ending) -> None:
+    match ending:
+        case Ending.RESET:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        case Ending.HALF_CLOSE:
+            await stream.send_eof()
+            with trio.move_on_after(LINGER):
+                async for _ in stream:
+                    pass
+        case Ending.CLOSE:
+            pass
+    await trio.aclose_forcefully(stream)
+
+
+async def _read_until(stream: trio.SocketStream, mark: bytes) -> None:
+    received = b""
+    while mark not in received:
+        data = await stream.receive_some()
+        if not data:
+            return
+        received = received[-1_000:] + data
+
+
+def _head(length: int | None) -> bytes:
+    size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
+    fields = ("host: localhost", "content-type: application/json", size)
+    return "\r\n".join(("POST /v1/chat/completions HTTP/1.1", *fields, "", "")).encode()
+
+
+def _post(body: dict[str, Any]) -> bytes:
+    data = json.dumps(body).encode()
+    return _head(len(data)) + data
+
+
+def _request(step: Call) -> bytes:
+    body = step.body.whole() if isinstance(step.body, Bytes) else encode(step.body, MAKERS).encode()
+    fields = {
+        "host": "localhost",
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "connection": "close",
+        **dict(step.headers),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"{step.method} {step.path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def _exchange(step: object, received: bytes, timed_out: bool) -> Exchange:
+    head, _, body = received.partition(b"\r\n\r\n")
+    words = head.split(b" ", 2)
+    status = int(words[1]) if len(words) > 1 and words[1][:3].isdigit() else None
+    return Exchange(f"{step!r:.300}", status, body, timed_out)

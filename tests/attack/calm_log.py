@@ -1,0 +1,72 @@
+"""What the calm client saw in a span of time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen
+class Calm:
+    """Between two moments.
+
+    Args:
+        pieces: Of streams that arrived.
+        gap: Longest wait in seconds, less what the client itself was late.
+        broken: What ended otherwise than it should.
+        last_piece: When, by `time.monotonic`.
+    """
+
+    pieces: int
+    gap: float
+    broken: tuple[str, ...]
+    last_piece: float
+
+
+class CalmLog:
+    """Reads the file that `calm_stream` writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open()
+        self._rest = ""
+        self._lines: list[dict[str, Any]] = []
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def since(self, moment: float) -> Calm:
+        """Return what was seen since that moment of `time.monotonic`."""
+        return summarize([line for line in self._read() if line["at"] >= moment])
+
+    def forget(self, moment: float) -> None:
+        """Drop what was seen before that moment."""
+        self._lines = [line for line in self._read() if line["at"] >= moment]
+
+    def _read(self) -> list[dict[str, Any]]:
+        *whole, self._rest = (self._rest + self._file.read()).split("\n")
+        self._lines += [json.loads(line) for line in whole]
+        return self._lines
+
+
+def summarize(lines: list[dict[str, Any]]) -> Calm:
+    """Return what lines of the calm client's log say together."""
+    pieces = [line for line in lines if line["kind"] == "piece"]
+    waits = [line for line in lines if line["kind"] in ("piece", "probe")]
+    late = [line for line in lines if line["kind"] == "late"]
+    gaps = [max(0.0, line["gap"] - _lateness(line, late)) for line in waits]
+    return Calm(
+        len(pieces),
+        max(gaps, default=0.0),
+        tuple(line["detail"] for line in lines if line["kind"] == "broken"),
+        max((line["at"] for line in pieces), default=0.0),
+    )
+
+
+def _lateness(wait: dict[str, Any], late: list[dict[str, Any]]) -> float:
+    """Return how long the client itself did not run within a wait, in seconds."""
+    begin, end = wait["at"] - wait["gap"], wait["at"]
+    return float(sum(max(0.0, min(end, of["at"]) - max(begin, of["at"] - of["gap"])) for of in late))

@@ -1,0 +1,91 @@
+"""Connections that are not what a client should make."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from greenroom.tests.attack.json_pieces import Bytes
+from greenroom.tests.attack.requests import calls, weighted
+from greenroom.tests.attack.steps import (
+    Attack,
+    Ending,
+    HangUp,
+    Phase,
+    RawBytes,
+    Shutdown,
+    SlowReaders,
+    Step,
+    Suspension,
+)
+
+_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+_CHUNKED = _HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+LONG = (
+    Bytes(b"GET /"),
+    Bytes(b"a", 70_000),
+    Bytes(b" HTTP/1.1\r\nhost: localhost\r\n"),
+    Bytes(b"x: y\r\n", 2_000),
+    Bytes(_CHUNKED),
+    Bytes(b"1\r\n{\r\n", 5_000),
+    Bytes(b"1;", 20_000),
+)
+PIECES = (
+    b"\r\n",
+    b"\x00",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET / HTTP/1.0\r\n\r\n",
+    b"GET ?x HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET http://[::1/ HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET /../../etc/passwd HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET /v1/models/%2e%2e%2f%00 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\nhost: localhost\n\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"CONNECT evil.example:443 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n\r\n",
+    _HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+    _HEAD + b"content-length: -1\r\n\r\n",
+    _HEAD + b"content-length: 99999999999999999999\r\n\r\n",
+    _HEAD + b"content-length: 1000000\r\nexpect: 100-continue\r\n\r\n",
+    _HEAD + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    _HEAD + b"transfer-encoding: gzip, chunked\r\n\r\n",
+    _CHUNKED + b"zz\r\n",
+    _CHUNKED + b"fffffffffffffffff\r\n",
+    _CHUNKED + b"0\r\nx: y\r\n",
+)
+"""Beginnings and whole requests of which a server must survive every combination."""
+
+
+def attacks(models: tuple[str, ...], restarts: bool = True) -> st.SearchStrategy[Attack]:
+    """Return attacks on a server of those models.
+
+    Args:
+        restarts: Whether the server may be ended and started again.
+    """
+    copies = st.sampled_from([1, 4, 30])
+    endings = st.sampled_from(Ending)
+    phases = st.sampled_from(Phase)
+    raw = st.builds(
+        RawBytes,
+        st.lists(st.sampled_from((*map(Bytes, PIECES), *LONG)), min_size=1, max_size=4).map(tuple),
+        endings,
+        copies,
+    )
+    hang_ups = st.builds(HangUp, phases, endings, copies)
+    readers = st.builds(SlowReaders, st.sampled_from([1, 8]))
+    suspensions = st.builds(Suspension, st.sampled_from([0.5, 3.0]))
+    requests = calls(models)
+    step: st.SearchStrategy[Step] = weighted(
+        (6, requests), (3, hang_ups), (2, raw), (1, readers), (1, suspensions)
+    )
+    plain = st.builds(Attack, st.lists(step, min_size=1, max_size=3).map(tuple), st.booleans())
+    if not restarts:
+        return plain
+    shutdowns = st.lists(phases, max_size=4).map(lambda drawn: Attack((Shutdown(tuple(drawn)),)))
+    return weighted((25, plain), (1, shutdowns))

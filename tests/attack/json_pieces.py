@@ -1,0 +1,120 @@
+"""Descriptions of huge bodies that stay small: a report can show them and a search can shrink them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen
+class Repeated:
+    """An array of `count` times the same."""
+
+    item: Any
+    count: int
+
+
+@attrs.frozen
+class Text:
+    """A string of `count` times the same."""
+
+    text: str
+    count: int
+
+
+@attrs.frozen
+class Members:
+    """An object with `count` names and the same value."""
+
+    value: Any
+    count: int
+
+
+@attrs.frozen
+class Nested:
+    """`count` arrays or objects, one in the other."""
+
+    opening: str
+    count: int
+
+
+@attrs.frozen
+class Literal:
+    """JSON, or what claims to be, as it stands."""
+
+    text: str
+
+
+@attrs.frozen
+class Bytes:
+    """Bytes that need not be JSON, nor text: `count` times the same."""
+
+    data: bytes
+    count: int = 1
+
+    def whole(self) -> bytes:
+        """Return all of them."""
+        return self.data * self.count
+
+
+@attrs.frozen
+class Made:
+    """What one of the makers (of schemas, grammars, patterns) returns for a size."""
+
+    maker: str
+    size: int
+
+
+Maker = Callable[[int], Any]
+
+
+def encode(value: Any, makers: Mapping[str, Maker]) -> str:
+    """Return the JSON text of a value that may hold pieces."""
+    match value:
+        case Repeated(item, count):
+            return f"[{','.join([encode(item, makers)] * count)}]"
+        case Text(text, count):
+            return f'"{json.dumps(text)[1:-1] * count}"'
+        case Members(item, count):
+            text = encode(item, makers)
+            return "{" + ",".join(f'"m{i}":{text}' for i in range(count)) + "}"
+        case Nested(opening, count):
+            return opening * count + "0" + {"[": "]", "{": "}"}[opening[0]] * count
+        case Literal(text):
+            return text
+        case Made(maker, size):
+            return encode(makers[maker](size), makers)
+        case dict():
+            return (
+                "{" + ",".join(f"{json.dumps(name)}:{encode(of, makers)}" for name, of in value.items()) + "}"
+            )
+        case list() | tuple():
+            return f"[{','.join(encode(item, makers) for item in value)}]"
+    return json.dumps(value)
+
+
+def makers_in(value: Any) -> frozenset[str]:
+    """Return the names of the makers that a value needs."""
+    match value:
+        case Made(maker, _):
+            return frozenset({maker})
+        case dict():
+            return frozenset().union(*map(makers_in, value.values()))
+        case list() | tuple():
+            return frozenset().union(*map(makers_in, value))
+        case Repeated(item, _) | Members(item, _):
+            return makers_in(item)
+    return frozenset()
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value holds no piece."""
+    match value:
+        case dict():
+            return all(map(is_plain, value.values()))
+        case list() | tuple():
+            return all(map(is_plain, value))
+    return value is None or isinstance(value, str | int | float)

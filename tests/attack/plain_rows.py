@@ -1,0 +1,24 @@
+"""What the calm client waits beside requests that are no attack."""
+
+from __future__ import annotations
+
+import time
+
+import trio
+
+from greenroom.tests.attack.attacker import Attacker
+from greenroom.tests.attack.requests import CHAT
+from greenroom.tests.attack.steps import Attack, Call
+from greenroom.tests.attack.target import Target
+
+
+def largest_gap(target: Target, rows: int) -> float:
+    """Return the calm client's longest wait in seconds beside so many plain requests, long and short."""
+    began = time.monotonic()
+    messages = [{"role": "user", "content": "Tell me about the sea. " * 40}]
+    body = {"model": target.models[0], "messages": messages, "max_tokens": 100}
+    short = Call(CHAT, {**body, "messages": [{"role": "user", "content": "Hello"}]}, rows - rows // 2)
+    attacker = Attacker(target.port, target.process.pid, target.models)
+    trio.run(attacker.carry_out, Attack((Call(CHAT, body, rows // 2), short), at_once=True))
+    target.wait_for_calm(5)
+    return target.calm_since(began).gap

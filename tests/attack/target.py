@@ -1,0 +1,150 @@
+"""The server that is attacked: a real process, with a calm client beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import httpx
+import psutil
+
+from greenroom.tests.attack.calm_log import Calm, CalmLog
+
+START_TIMEOUT = 60.0
+
+
+@attrs.frozen
+class Resources:
+    """What the server holds: resident bytes, and connections of anybody."""
+
+    memory: int
+    connections: int
+
+
+class Target:
+    """Starts the server and the calm client, and tells how they are.
+
+    Args:
+        command: Starts a server on `port`; its stderr is a log of JSON lines.
+        models: Names of the models to ask for; the calm client streams from the first.
+        folder: For logs.
+    """
+
+    def __init__(
+        self, command: Callable[[int], list[str]], port: int, models: tuple[str, ...], folder: Path
+    ) -> None:
+        self._command = command
+        self.port = port
+        self.models = models
+        self._folder = folder
+        self._starts = 0
+        self.log_path = folder / "server.log"
+
+    def start(self) -> None:
+        """Start both, and wait until the calm client's stream runs."""
+        self._starts += 1
+        self.log_path = self._folder / f"server-{self._starts}.log"
+        with self.log_path.open("w") as log:
+            self._server = subprocess.Popen(self._command(self.port), stdout=log, stderr=log)
+        self.process = psutil.Process(self._server.pid)
+        _until(self.answers, "the server does not answer")
+        calm_path = self._folder / f"calm-{self._starts}.log"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        calm = [sys.executable, "-m", "greenroom.tests.attack.calm_stream", str(self.port), self.models[0]]
+        with calm_path.open("w") as log:
+            self._calm_client = subprocess.Popen(calm, stdout=log, env=environment)
+        self._calm = CalmLog(calm_path)
+        self._log_read = 0
+        if not self.wait_for_calm(pieces=20):
+            raise TimeoutError(f"the calm client gets no stream: {self._calm.since(0.0).broken[-3:]}")
+        self.log_faults()
+
+    def stop(self) -> None:
+        """End both without a question."""
+        for process in (self._calm_client, self._server):
+            process.kill()
+            process.wait()
+        self._calm.close()
+
+    @property
+    def ended(self) -> int | None:
+        """The exit status of the server; None while it runs."""
+        return self._server.poll()
+
+    def terminate(self, timeout: float) -> bool:
+        """Send SIGTERM; return whether the server ended in time, in seconds."""
+        self._server.terminate()
+        try:
+            self._server.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def resources(self) -> Resources:
+        """Return what the server holds now; nothing if it has ended."""
+        try:
+            return Resources(self.process.memory_info().rss, len(self.process.net_connections("tcp")))
+        except psutil.Error:
+            return Resources(0, 0)
+
+    def calm_since(self, moment: float) -> Calm:
+        """Return what the calm client saw since a moment of `time.monotonic`; forget what was before."""
+        self._calm.forget(moment)
+        return self._calm.since(moment)
+
+    def wait_for_calm(self, pieces: int, timeout: float = START_TIMEOUT) -> bool:
+        """Wait until the calm client has got that many further pieces; return whether it did in time."""
+        began = time.monotonic()
+        while self._calm.since(began).pieces < pieces:
+            if time.monotonic() - began > timeout or self.ended is not None:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def log_faults(self) -> list[str]:
+        """Return what the server has logged since the last call that no request should cause."""
+        with self.log_path.open() as log:
+            log.seek(self._log_read)
+            text = log.read()
+            self._log_read = log.tell()
+        return [line[:1_000] for line in text.splitlines() if _is_fault(line)]
+
+    def answers(self, path: str = "/readyz") -> bool:
+        """Return whether the server says that it is well."""
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=20).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def completes(self, model: str) -> bool:
+        """Return whether a plain request to a model is answered."""
+        body = {"model": model, "max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]}
+        try:
+            url = f"http://127.0.0.1:{self.port}/v1/chat/completions"
+            return httpx.post(url, json=body, timeout=30).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+def _is_fault(line: str) -> bool:
+    """Return whether a line of the log is an error, or no log at all (a traceback, a native abort)."""
+    try:
+        event: Any = json.loads(line)
+    except ValueError:
+        return bool(line.strip())
+    return not isinstance(event, dict) or event.get("level") in ("error", "critical")
+
+
+def _until(condition: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(otherwise)
+        time.sleep(0.05)

@@ -1,0 +1,140 @@
+"""The attack itself: that it sees what is wrong, makes it small, and finds nothing in our server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from greenroom.tests.attack import faults
+from greenroom.tests.attack.attacker import MAKERS, Exchange
+from greenroom.tests.attack.calm_log import summarize
+from greenroom.tests.attack.campaign import Campaign
+from greenroom.tests.attack.connections import attacks
+from greenroom.tests.attack.faults import Fault, Limits
+from greenroom.tests.attack.free_port import free_port
+from greenroom.tests.attack.json_pieces import Literal, Made, Members, Nested, Repeated, Text, encode
+from greenroom.tests.attack.observation import observe
+from greenroom.tests.attack.steps import Attack, Call
+from greenroom.tests.attack.target import Target
+
+MODELS = ("calm", "other")
+
+
+def has_sixteen_choices(attack: Attack) -> bool:
+    bodies = [step.body for step in attack.steps if isinstance(step, Call) and isinstance(step.body, dict)]
+    return any(body.get("n") == 16 for body in bodies)
+
+
+def calls_of(attack: Attack) -> list[Call]:
+    return [step for step in attack.steps if isinstance(step, Call)]
+
+
+def test_harm_is_found_and_made_small() -> None:
+    def many_copies_do_harm(attack: Attack) -> list[Fault]:
+        return [Fault("gap", "too long")] if any(call.copies >= 16 for call in calls_of(attack)) else []
+
+    found = Campaign(attacks(MODELS), many_copies_do_harm, 600, report=lambda _: None, searches=4).run(seed=1)
+    [call] = found[0].smallest.steps
+    assert isinstance(call, Call)
+    assert call.copies == 16
+    assert len(found[0].first.steps) + len(repr(found[0].first)) > 1 + len(repr(found[0].smallest))
+
+
+def test_the_same_seed_makes_the_same_attacks() -> None:
+    def tried(seed: int) -> list[Attack]:
+        seen: list[Attack] = []
+
+        def see(attack: Attack) -> list[Fault]:
+            seen.append(attack)
+            return []
+
+        Campaign(attacks(MODELS), see, 600, report=lambda _: None, searches=10).run(seed)
+        return seen
+
+    first = tried(3)
+    assert first == tried(3)
+    assert len(first) > 20
+
+
+def test_what_does_not_come_again_is_no_finding() -> None:
+    observed: list[Attack] = []
+
+    def once(attack: Attack) -> list[Fault]:
+        observed.append(attack)
+        return [Fault("gap", "a bad moment")] if observed.count(attack) == 1 else []
+
+    assert Campaign(attacks(MODELS), once, 600, report=lambda _: None, searches=1).run(seed=1) == []
+    assert observed
+
+
+@pytest.mark.parametrize(
+    ("piece", "value"),
+    [
+        (Repeated(1, 3), [1, 1, 1]),
+        (Text('"é', 2), '"é"é'),
+        (Members([], 2), {"m0": [], "m1": []}),
+        (Nested("[", 2), [[0]]),
+        (Nested('{"a":', 2), {"a": {"a": 0}}),
+        (Literal("1e2"), 100.0),
+        ({"a": [Repeated("x", 1)]}, {"a": [["x"]]}),
+    ],
+)
+def test_pieces_are_json(piece: object, value: object) -> None:
+    assert json.loads(encode(piece, MAKERS)) == value
+
+
+@pytest.mark.parametrize("maker", sorted(MAKERS))
+def test_what_is_made_grows(maker: str) -> None:
+    small, large = (encode(Made(maker, size), MAKERS) for size in (2, 9))
+    assert json.loads(small) is not None
+    assert len(small) < len(large) or maker in ("left_recursion", "endless") or small != large
+
+
+def test_a_client_that_was_late_itself_blames_nobody() -> None:
+    lines = [
+        {"kind": "piece", "at": 10.0, "gap": 0.5},
+        {"kind": "late", "at": 9.9, "gap": 0.3},
+        {"kind": "probe", "at": 11.0, "gap": 0.1},
+    ]
+    assert summarize(lines).gap == pytest.approx(0.2)
+
+
+def test_answers_that_are_faults() -> None:
+    full = json.dumps({"error": {"code": "queue_full"}}).encode()
+    exchanges = [
+        Exchange("a", 503, full),
+        Exchange("b", 500, b""),
+        Exchange("c", 200, b'data: {"error": {"code": "internal_error"}}'),
+        Exchange("d", None, timed_out=True),
+        Exchange("e", 400, b"{}"),
+        Exchange("f", None),
+    ]
+    assert [fault.kind for fault in faults.of_exchanges(exchanges)] == ["status", "status", "unanswered"]
+
+
+@pytest.mark.soak
+def test_a_server_that_stalls_is_found_out(tmp_path: Path) -> None:
+    server = Path(__file__).with_name("faulty_server.py")
+    target = Target(lambda port: [sys.executable, str(server), str(port)], free_port(), MODELS, tmp_path)
+    target.start()
+    limits = Limits(gap=0.4)
+    try:
+        found = Campaign(
+            attacks(MODELS, restarts=False), lambda attack: observe(target, attack, limits), seconds=60
+        ).run(seed=1)
+    finally:
+        target.stop()
+    assert any(finding.fault.kind == "gap" and has_sixteen_choices(finding.smallest) for finding in found)
+
+
+@pytest.mark.soak
+def test_nothing_is_found_in_two_minutes() -> None:
+    command = [sys.executable, "-m", "greenroom.tests.attack", "--seconds", "120"]
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
