@@ -6,6 +6,7 @@ import ipaddress
 import socket
 
 from werkzeug.datastructures import Headers
+from werkzeug.sansio.utils import host_is_trusted
 
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
@@ -76,7 +77,9 @@ class HostGuard:
         return allowed
 
     def _is_known(self, host: str) -> bool:
-        name = _host_name(host)
+        name = host_name(host)
+        if name is None:
+            return False
         if name in self._hosts or name.endswith(".localhost") or "*" in self._hosts:
             return True
         try:
@@ -86,10 +89,18 @@ class HostGuard:
         return True
 
 
-def _host_name(host: str) -> str:
-    """Return the name in a Host header: `[::1]:8000` → `::1`, `Localhost.:8000` → `localhost`."""
-    host = host.strip().lower()
+def host_name(host: str) -> str | None:
+    """Return the name in a Host header, `[::1]:8000` → `::1`; None if it is neither name nor address."""
+    # A port may be left empty (RFC 9110, 4.2.3), and names of containers have underscores.
+    host = host.strip().lower().removesuffix(":")
+    if not host_is_trusted(host.replace("_", "-")):
+        return None
     if host.startswith("["):
         return host[1:].partition("]")[0]
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).rstrip(".")
+    name = host.partition(":")[0].rstrip(".")
+    try:
+        # Quart binds its routes to the name, and fails where a label is empty or longer than DNS has them.
+        name.encode("idna")
+    except UnicodeError:
+        return None
+    return name or None

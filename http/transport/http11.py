@@ -7,13 +7,14 @@ from typing import Any
 
 import h11
 from hypercorn.config import Config
-from hypercorn.events import RawData
+from hypercorn.events import Closed, RawData
 from hypercorn.protocol.events import Body, Event, Request
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
 
 from greenroom.http.answering.problem_documents import ErrorMembers
 from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.request_head import is_well_formed
 from greenroom.schemas.problems import Problem
 
 
@@ -50,6 +51,10 @@ class Http11(H11Protocol):
         """Ignore upgrades, as a server may."""
 
     async def _create_stream(self, request: h11.Request) -> None:
+        if not is_well_formed(request):
+            await self._send_error_response(400, "The request's target or its Host is malformed.")
+            await self.send(Closed())
+            return
         self.stream = HTTPStream(
             self.app,
             self.config,
@@ -72,9 +77,11 @@ class Http11(H11Protocol):
             )
         )
 
-    async def _send_error_response(self, status_code: int) -> None:
+    async def _send_error_response(
+        self, status_code: int, detail: str = "The request is not valid HTTP/1.1."
+    ) -> None:
         """Answer what is no HTTP at all with a problem document too."""
-        problem = Problem(status_code, "bad_request", "The request is not valid HTTP/1.1.")
+        problem = Problem(status_code, "bad_request", detail)
         headers, body = closing_response(problem, self.config.error_members)
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         all_headers = list(chain(encoded, self.config.response_headers("h11")))

@@ -26,13 +26,16 @@ PAGE = "https://chat.example"
         "[::1]:8000",
         "192.168.1.7:8000",
         "[fe80::1]:80",
+        "[::ffff:127.0.0.1]",
+        "localhost:",
+        "my_service:8000",
         "greenroom.example",
         "Greenroom.Example:443",
         "",
     ],
 )
 def test_addresses_and_known_names_are_answered(host: str) -> None:
-    guard = HostGuard(Settings(allowed_hosts=("greenroom.example",)))
+    guard = HostGuard(Settings(allowed_hosts=("greenroom.example", "my_service")))
     assert guard.find_problem(Headers({"Host": host})) is None
 
 
@@ -46,6 +49,22 @@ def test_addresses_and_known_names_are_answered(host: str) -> None:
         "evil-localhost",
         "greenroom.example.evil",
         "[evil.example]",
+        "[127.0.0.1]evil.com",
+        "[127.0.0.1]",
+        "[::1]evil.com",
+        "[::1]@evil.com",
+        "[::1",
+        "::1",
+        "127.1",
+        "0x7f000001",
+        "localhost/evil.example",
+        "localhost:80@evil.example",
+        "localhost, evil.example",
+        "localhost:99999",
+        "evil.example#.localhost",
+        ".",
+        ":80",
+        "a" * 300,
         "localhost@evil.example",
         "0x7f000001.example",
         "127.0.0.1:80:80",

@@ -46,6 +46,17 @@ async def test_expecting_clients_are_told_to_continue() -> None:
         (b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
         (b"GET / HTTP/1.1\r\nHost: a\r\nx: " + b"y" * 200_000 + b"\r\n\r\n", 431),
         (b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET ?x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET path HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET http://[::1/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET http://%5B::1/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: " + b"a" * 300 + b"\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a..b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: [127.0.0.1]evil.com\r\n\r\n", 400),
+        (b"POST ?x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12345", 400),
     ],
 )
 async def test_what_is_no_http_is_answered_with_a_problem(sent: bytes, status: int) -> None:
@@ -57,6 +68,14 @@ async def test_what_is_no_http_is_answered_with_a_problem(sent: bytes, status: i
         assert answer.headers["x-request-id"].startswith("req_")
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
         assert await client.read_to_end() == b""
+
+
+@pytest.mark.parametrize("target", [b"/", b"http://a/", b"HTTP://A?x", b"//b/", b"/%", b"/%ff", b"/[::1"])
+async def test_every_form_of_a_target_is_understood(target: bytes) -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.send(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        found = (await client.receive_response()).status
+        assert found == (200 if target.lower() in (b"/", b"http://a/", b"http://a?x") else 404)
 
 
 async def test_broken_chunks_end_the_request() -> None:
