@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.grammar.limits import parser_limits
+from greenroom.engine.grammar.schema_budget import SchemaBudget
 from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError, invalid
@@ -29,6 +30,7 @@ class ConstrainedTool:
     parameters: Any
     param: str
     enforced: bool
+    _checked: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
     @property
     def plain_name(self) -> str:
@@ -50,7 +52,11 @@ class ConstrainedTool:
         Raises:
             ProblemError: 400 that names what cannot be honoured.
         """
-        return check_schema(self.parameters, self.param, base) if self.enforced else ANY_OBJECT
+        if not self.enforced:
+            return ANY_OBJECT
+        if base not in self._checked:
+            self._checked[base] = check_schema(self.parameters, self.param, base)
+        return self._checked[base]
 
 
 def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[ConstrainedTool, ...]:
@@ -65,8 +71,9 @@ def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[Cons
         ProblemError: 400 for a strict tool whose schema cannot be honoured, or if none may be called.
     """
     may_be_called = choice.callable(tools)
+    budget = SchemaBudget()
     chosen = [
-        _constrained_tool(tool, f"tools[{index}].function.parameters")
+        _constrained_tool(tool, f"tools[{index}].function.parameters", budget)
         for index, tool in enumerate(tools)
         if tool in may_be_called
     ]
@@ -75,22 +82,25 @@ def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[Cons
     return tuple(chosen)
 
 
-def _constrained_tool(tool: Tool, param: str) -> ConstrainedTool:
+def _constrained_tool(tool: Tool, param: str, budget: SchemaBudget) -> ConstrainedTool:
     parameters = dict(tool.parameters)
     if parameters.setdefault("type", "object") != "object":
         if tool.strict:
             raise invalid(f"{param} must describe an object", param)
         return ConstrainedTool(tool.name, ANY_OBJECT, param, enforced=False)
-    exact = tool.strict or _is_supported(parameters, param)
-    return ConstrainedTool(tool.name, parameters, param, exact)
+    try:
+        schema = check_schema(parameters, param, budget=budget)
+    except ProblemError:
+        if tool.strict:
+            raise
+        return ConstrainedTool(tool.name, ANY_OBJECT, param, enforced=False)
+    exact = tool.strict or _is_supported(schema)
+    return ConstrainedTool(tool.name, parameters, param, exact, {"#": schema})
 
 
-def _is_supported(parameters: Any, param: str) -> bool:
+def _is_supported(schema: Any) -> bool:
     from llguidance import LLMatcher
 
-    try:
-        grammar = json.dumps({"grammars": [{"json_schema": check_schema(parameters, param)}]})
-    except ProblemError:
-        return False
+    grammar = json.dumps({"grammars": [{"json_schema": schema}]})
     failed, _ = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
     return not failed

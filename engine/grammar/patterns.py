@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from greenroom.engine.grammar.limits import MAX_PATTERN
+from greenroom.engine.grammar.place import shown
 from greenroom.schemas.problems import invalid
 
 _NARROW = {"d": "0-9", "w": "A-Za-z0-9_", "s": r" \t\n\r\f\v"}
@@ -55,7 +56,8 @@ class _PatternRewriter:
         return {".": _ANY, "}": r"\}", "]": r"\]", "#": r"\#", "/": r"\/"}.get(char, char)
 
     def _refuse(self, what: str) -> Exception:
-        return invalid(f"{what} cannot be honoured in a regular expression: {self._pattern!r}", self._param)
+        detail = f"{what} cannot be honoured in a regular expression: {shown(self._pattern)!r}"
+        return invalid(detail, self._param)
 
     def _after_repeat(self) -> str:
         """Drop laziness, which changes no set of strings, and refuse possessive repeats."""
@@ -164,3 +166,8 @@ def portable_pattern(pattern: str, param: str) -> str:
     if len(pattern) > MAX_PATTERN:
         raise invalid(f"A regular expression may have {MAX_PATTERN} characters", param)
     return _PatternRewriter(pattern, param).rewrite()
+
+
+def count_classes(pattern: str) -> int:
+    """Return at least how many branches a derivative of the expression has: its classes, and one."""
+    return 1 + pattern.count("[") + pattern.count("\\p") + pattern.count("\\P")

@@ -2,240 +2,174 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 import attrs
 
 from greenroom.engine.grammar import limits, schema_keywords
+from greenroom.engine.grammar.keyword_values import KEYWORD_CHECKS, check_number, check_text, refusal
 from greenroom.engine.grammar.patterns import portable_pattern
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.engine.grammar.place import Place, shown
+from greenroom.engine.grammar.schema_budget import SchemaBudget
+from greenroom.engine.grammar.schema_references import check_references
+from greenroom.engine.grammar.schema_work import count_work
+from greenroom.schemas.problems import ProblemError
 
 MAX_INTEGER = 9 * 10**18
 """Integers without bounds stay below it, so that every client can read them (exact as a float)."""
-
-_CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]|[\ud800-\udfff]")
 
 
 @attrs.define
 class _Walk:
     """One schema on its way through the check."""
 
-    param: str
+    root: Place
     base: str
-    nodes: int = 0
-    values: int = 0
-    schemas: dict[str, Any] = attrs.field(factory=dict)
-    """Checked subschemas by JSON pointer."""
+    budget: SchemaBudget
+    references: list[tuple[Place, str]] = attrs.field(factory=list)
+    """Place of each `$ref`, and what it says."""
 
-    refs: list[tuple[str, str]] = attrs.field(factory=list)
-    """Path of each `$ref`, and the pointer that it names."""
+    def count(self, place: Place, text: str) -> str:
+        """Return a name or value that llguidance will be given, checked and counted."""
+        self.budget.take("characters", len(text), self.root)
+        return check_text(text, place)
 
 
-def check_schema(schema: Any, param: str, base: str = "#") -> Any:
+def check_schema(schema: Any, param: str, base: str = "#", budget: SchemaBudget | None = None) -> Any:
     """Return the schema, checked and normalized for llguidance.
 
     Args:
         schema: A decoded JSON Schema.
         param: Where the request holds it, e.g. `response_format.json_schema.schema`.
         base: JSON pointer at which the result will stand inside a larger schema.
+        budget: What it may cost, with others of the same request; its own if not given.
 
     Raises:
         ProblemError: 400 that names the path of a keyword that cannot be honoured, of a value that is no
-            schema, or of a reference that leads nowhere or outside.
+            schema, or of a reference that leads nowhere or outside; or the schema if it is too large.
     """
-    walk = _Walk(param, base)
-    checked = _schema(walk, schema, param, "", 0)
-    for path, pointer in walk.refs:
-        if pointer not in walk.schemas:
-            raise invalid(f"{path} refers to '#{pointer}', where no schema stands", path)
+    root = Place(param)
+    walk = _Walk(root, base, budget or SchemaBudget())
+    checked = _schema(walk, schema, root, 0)
+    references = check_references(checked, walk.references, root)
+    count_work(checked, {base + said[1:]: target for said, target in references.items()}, root, walk.budget)
     return checked
 
 
-def _schema(walk: _Walk, schema: Any, path: str, pointer: str, depth: int) -> Any:
-    walk.nodes += 1
-    if walk.nodes > limits.MAX_NODES:
-        raise invalid(f"The schema has more than {limits.MAX_NODES} subschemas", walk.param)
+def _schema(walk: _Walk, schema: Any, place: Place, depth: int) -> Any:
+    walk.budget.take("subschemas", 1, walk.root)
     if depth > limits.MAX_DEPTH:
-        raise invalid(f"The schema is nested more than {limits.MAX_DEPTH} levels deep", path)
-    if not isinstance(schema, bool | Mapping):
-        raise invalid(f"{path} must be a JSON Schema: an object or a boolean", path)
-    checked: Any = schema
-    if isinstance(schema, Mapping):
-        checked = {}
-        for keyword, value in schema.items():
-            _keyword(walk, checked, keyword, value, path, pointer, depth)
-        if pointer and "$id" in schema and "$ref" in _all_names(schema):
-            raise invalid(f"{path}.$id changes what its '$ref' mean, which cannot be honoured", f"{path}.$id")
-        _normalize(checked, path)
-    walk.schemas[pointer] = checked
+        raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
+    if isinstance(schema, bool):
+        return schema
+    if not isinstance(schema, Mapping):
+        raise refusal(place, "must be a JSON Schema: an object or a boolean")
+    checked: dict[str, Any] = {}
+    references = len(walk.references)
+    for keyword, value in schema.items():
+        _keyword(walk, checked, keyword, value, place, depth)
+    if depth and "$id" in schema and len(walk.references) > references:
+        raise refusal(place.key("$id"), "changes what its '$ref' mean, which cannot be honoured")
+    _normalize(checked, place)
     return checked
 
 
 def _keyword(
-    walk: _Walk, checked: dict[str, Any], keyword: str, value: Any, path: str, pointer: str, depth: int
+    walk: _Walk, checked: dict[str, Any], keyword: str, value: Any, place: Place, depth: int
 ) -> None:
-    here, point = f"{path}.{keyword}", f"{pointer}/{keyword}"
     if keyword in schema_keywords.ANNOTATIONS or keyword.startswith("x-"):
         return
+    here = place.key(keyword)
     if keyword in schema_keywords.SCHEMA_MAPS:
-        checked[keyword] = _map(walk, keyword, value, here, point, depth)
+        checked[keyword] = _map(walk, keyword, value, here, depth)
     elif keyword in schema_keywords.SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
-        checked[keyword] = _list(walk, keyword, value, here, point, depth)
+        checked[keyword] = _list(walk, keyword, value, here, depth)
     elif keyword in schema_keywords.SINGLE_SCHEMAS or keyword == "items":
-        checked[keyword] = _schema(walk, value, here, point, depth + 1)
+        checked[keyword] = _schema(walk, value, here, depth + 1)
     elif keyword == "$ref":
         checked[keyword] = _reference(walk, value, here)
     elif keyword in ("enum", "const"):
-        _values(walk, value, here, as_list=keyword == "enum")
+        _values(walk, keyword, value, here)
         checked[keyword] = value
-    elif keyword in _SIMPLE:
-        checked[keyword] = _SIMPLE[keyword](value, here)
+    elif keyword in KEYWORD_CHECKS:
+        checked[keyword] = _checked(walk, keyword, value, here)
     elif not (keyword == "uniqueItems" and value is False):
         raise _unsupported(keyword, here)
 
 
-def _unsupported(keyword: str, path: str) -> ProblemError:
-    detail = (
-        f"The JSON Schema keyword '{keyword}' at {path} cannot be honoured; remove it. "
-        f"Honoured are: {', '.join(sorted(schema_keywords.SUPPORTED))}."
-    )
-    return invalid(detail, path, "unsupported_schema")
+def _unsupported(keyword: str, place: Place) -> ProblemError:
+    honoured = ", ".join(sorted(schema_keywords.SUPPORTED))
+    why = f"is the JSON Schema keyword '{shown(keyword)}', which cannot be honoured; remove it."
+    return refusal(place, f"{why} Honoured are: {honoured}.", "unsupported_schema")
 
 
-def _map(walk: _Walk, keyword: str, value: Any, path: str, pointer: str, depth: int) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise invalid(f"{path} must be an object", path)
-    if len(value) > limits.MAX_PROPERTIES and keyword in ("properties", "patternProperties"):
-        raise invalid(f"{path} has more than {limits.MAX_PROPERTIES} entries", path)
-    checked = {}
-    for name, schema in value.items():
-        _text(name, path)
-        is_pattern = keyword == "patternProperties"
-        narrow = portable_pattern(name, f"{path}.{name}") if is_pattern else name
-        escaped = name.replace("~", "~0").replace("/", "~1")
-        checked[narrow] = _schema(walk, schema, f"{path}.{name}", f"{pointer}/{escaped}", depth + 1)
+def _checked(walk: _Walk, keyword: str, value: Any, place: Place) -> Any:
+    checked = KEYWORD_CHECKS[keyword](value, place)
+    if keyword in ("pattern", "required"):
+        walk.budget.take("characters", sum(map(len, checked)), walk.root)
     return checked
 
 
-def _list(walk: _Walk, keyword: str, value: Any, path: str, pointer: str, depth: int) -> list[Any]:
+def _map(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refusal(place, "must be an object")
+    most = {"properties": limits.MAX_PROPERTIES, "patternProperties": limits.MAX_PATTERN_PROPERTIES}
+    if len(value) > most.get(keyword, limits.MAX_NODES):
+        raise refusal(place, f"has more than {most.get(keyword, limits.MAX_NODES)} entries")
+    checked = {}
+    for name, schema in value.items():
+        walk.count(place, name)
+        here = place.key(name)
+        written = portable_pattern(name, str(here)) if keyword == "patternProperties" else name
+        checked[written] = _schema(walk, schema, here, depth + 1)
+    return checked
+
+
+def _list(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> list[Any]:
     if not isinstance(value, list) or (not value and keyword != "prefixItems"):
-        raise invalid(f"{path} must be a list of schemas", path)
-    return [
-        _schema(walk, schema, f"{path}[{index}]", f"{pointer}/{index}", depth + 1)
-        for index, schema in enumerate(value)
-    ]
+        raise refusal(place, "must be a list of schemas")
+    return [_schema(walk, schema, place.item(index), depth + 1) for index, schema in enumerate(value)]
 
 
-def _reference(walk: _Walk, value: Any, path: str) -> str:
+def _reference(walk: _Walk, value: Any, place: Place) -> str:
     if not isinstance(value, str):
-        raise invalid(f"{path} must be a string", path)
+        raise refusal(place, "must be a string")
     if value != "#" and not value.startswith("#/"):
-        raise invalid(f"{path} is '{value}'; only references inside the schema ('#/…') work here", path)
-    pointer = unquote(value[1:])
-    walk.refs.append((path, pointer))
+        raise refusal(place, f"is '{shown(value)}'; only references inside the schema ('#/…') work here")
+    walk.count(place, value)
+    walk.references.append((place, value))
     return walk.base + value[1:]
 
 
-def _values(walk: _Walk, value: Any, path: str, *, as_list: bool) -> None:
-    if as_list and (not isinstance(value, list) or not value):
-        raise invalid(f"{path} must be a list with at least one value", path)
-    walk.values += not as_list
-    if walk.values > limits.MAX_VALUES:
-        raise invalid(f"The schema lists more than {limits.MAX_VALUES} values", walk.param)
+def _values(walk: _Walk, keyword: str, value: Any, place: Place) -> None:
+    if keyword == "const":
+        _value(walk, value, place, 0)
+    elif not isinstance(value, list) or not value:
+        raise refusal(place, "must be a list with at least one value")
+    else:
+        for index, item in enumerate(value):
+            _value(walk, item, place.item(index), 0)
+
+
+def _value(walk: _Walk, value: Any, place: Place, depth: int) -> None:
+    walk.budget.take("listed values", 1, walk.root)
+    if depth > limits.MAX_DEPTH:
+        raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
     if isinstance(value, list):
         for index, item in enumerate(value):
-            _values(walk, item, f"{path}[{index}]", as_list=False)
+            _value(walk, item, place.item(index), depth + 1)
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            _text(name, path)
-            _values(walk, item, f"{path}.{name}", as_list=False)
+            walk.count(place, name)
+            _value(walk, item, place.key(name), depth + 1)
     elif isinstance(value, str):
-        _text(value, path)
+        walk.count(place, value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        _number(value, path)
+        check_number(value, place)
 
 
-def _number(value: Any, path: str) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise invalid(f"{path} must be a number", path)
-    if abs(value) > limits.MAX_EXACT_INTEGER:
-        raise invalid(f"{path} is {value}; numbers beyond 2**53 cannot be honoured exactly", path)
-    return value
-
-
-def _multiple(value: Any, path: str) -> int | float:
-    if _number(value, path) <= 0:
-        raise invalid(f"{path} must be above 0", path)
-    return _number(value, path)
-
-
-def _count(value: Any, path: str) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise invalid(f"{path} must be a whole number from 0", path)
-    if value > limits.MAX_COUNT:
-        raise invalid(f"{path} is {value}; at most {limits.MAX_COUNT} can be honoured", path)
-    return value
-
-
-def _type(value: Any, path: str) -> Any:
-    names = value if isinstance(value, list) else [value]
-    if not names or any(name not in schema_keywords.TYPES for name in names):
-        raise invalid(f"{path} must be one or more of {', '.join(schema_keywords.TYPES)}", path)
-    return value
-
-
-def _required(value: Any, path: str) -> Any:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise invalid(f"{path} must be a list of property names", path)
-    return [_text(name, path) for name in value]
-
-
-def _pattern(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise invalid(f"{path} must be a string", path)
-    return portable_pattern(value, path)
-
-
-def _format(value: Any, path: str) -> str:
-    if value not in schema_keywords.FORMATS:
-        supported = ", ".join(schema_keywords.FORMATS)
-        raise invalid(f"{path} is {value!r}; honoured are: {supported}", path, "unsupported_schema")
-    return str(value)
-
-
-def _text(value: str, path: str) -> str:
-    """Refuse control characters that JSON has no short escape for: `\\u` would give keys two spellings."""
-    if _CONTROL.search(value):
-        detail = f"{path} holds a control character, which cannot be honoured"
-        raise invalid(detail, path, "unsupported_schema")
-    return value
-
-
-_SIMPLE: Mapping[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(schema_keywords.COUNTS, _count),
-    **dict.fromkeys(schema_keywords.NUMBERS, _number),
-    "multipleOf": _multiple,
-    "type": _type,
-    "required": _required,
-    "pattern": _pattern,
-    "format": _format,
-}
-
-
-def _all_names(schema: Any) -> set[str]:
-    """Return every keyword and property name in a schema, at any depth."""
-    if isinstance(schema, Mapping):
-        return set(schema).union(*map(_all_names, schema.values()))
-    return set().union(*map(_all_names, schema)) if isinstance(schema, list) else set()
-
-
-def _normalize(checked: dict[str, Any], path: str) -> None:
+def _normalize(checked: dict[str, Any], place: Place) -> None:
     """Replace what llguidance enforces too loosely, and refuse what it cannot enforce at all."""
     exact = schema_keywords.FORMAT_PATTERNS.get(checked.get("format", ""))
     if exact is not None:
@@ -250,12 +184,8 @@ def _normalize(checked: dict[str, Any], path: str) -> None:
     # Keys that a schema does not name may repeat, and then count once.
     highest_minimum = len(set(checked.get("required", ()))) + 1
     if checked.get("minProperties", 0) > highest_minimum:
-        raise invalid(
-            f"{path}.minProperties is {checked['minProperties']}; more than the required properties and "
-            f"one cannot be honoured",
-            f"{path}.minProperties",
-            "unsupported_schema",
-        )
+        why = f"is {checked['minProperties']}; more than the required properties and one cannot be honoured"
+        raise refusal(place.key("minProperties"), why, "unsupported_schema")
 
 
 def _bound_integers(checked: dict[str, Any]) -> None:

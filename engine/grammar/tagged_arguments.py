@@ -150,18 +150,35 @@ def _resolved(value: Any, root: Any) -> Any:
 
 def _types(value: Any, root: Any) -> set[str]:
     """Return the types that a value may have; every type if it cannot be told."""
-    value = _resolved(value, root)
-    if not isinstance(value, Mapping):
+    types: set[str] = set()
+    waiting, seen = [value], set[int]()
+    while waiting:
+        schema = _resolved(waiting.pop(), root)
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        branches = _branches(schema)
+        waiting += branches
+        types |= set() if branches else _named_types(schema)
+    return types
+
+
+def _branches(schema: Any) -> list[Any]:
+    """Return the branches on which alone the type depends."""
+    if not isinstance(schema, Mapping) or {"type", "enum", "const"} & schema.keys():
+        return []
+    return list(schema.get("anyOf") or schema.get("oneOf") or ())
+
+
+def _named_types(schema: Any) -> set[str]:
+    if not isinstance(schema, Mapping):
         return set(schema_keywords.TYPES)
-    named = value.get("type")
+    named = schema.get("type")
     if named is not None:
         return {named} if isinstance(named, str) else set(named)
-    values = value.get("enum", [value["const"]] if "const" in value else None)
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if values is not None:
         return {"string" if isinstance(item, str) else "object" for item in values}
-    branches = value.get("anyOf") or value.get("oneOf")
-    if branches:
-        return set().union(*(_types(branch, root) for branch in branches))
     return set(schema_keywords.TYPES)
 
 
