@@ -26,6 +26,10 @@ from greenroom.schemas.settings import Settings
 log = structlog.get_logger(actor="http")
 
 MAX_HEAD_BYTES = 64 * 1024
+DRAIN_INTERVAL = 0.1
+"""Seconds between two looks at what a shutdown still waits for."""
+DRAIN_LINGER = 0.3
+"""Seconds that clients of a server that has nothing more to answer have to see so."""
 
 
 class AcceptLoop:
@@ -51,6 +55,7 @@ class AcceptLoop:
         self._settings = settings
         self._send_timeout = send_timeout
         self._all_closed = trio.Event()
+        """Set once there is no connection left; nobody looks while more may come."""
 
     @property
     def connections(self) -> int:
@@ -86,16 +91,24 @@ class AcceptLoop:
                 connected.cancel_scope.cancel("the server stops")
 
     async def _wait_until_closed(self) -> None:
+        """Wait for answers that are under way, then a moment for what is left: no stalled reader holds it."""
         await self._context.terminated.set()
+        for connection in tuple(self._connections):
+            connection.drain()
         # The pool fails what still runs when a quarter of the time, or 5 s, is left; then the last chunks of
         # those streams need a moment.
         reserve = min(5.0, self._settings.shutdown_timeout * 0.25)
-        with trio.move_on_after(self._settings.shutdown_timeout - 0.9 * reserve) as scope:
-            while self._connections:
-                self._all_closed = trio.Event()
-                await self._all_closed.wait()
-        if scope.cancelled_caught:
+        with trio.move_on_after(self._settings.shutdown_timeout - 0.9 * reserve):
+            while any(connection.is_answering for connection in self._connections):
+                await self._wait_for_all_closed(DRAIN_INTERVAL)
+            await self._wait_for_all_closed(DRAIN_LINGER)
+        if self._connections:
             log.warning("connections aborted", connections=self.connections)
+
+    async def _wait_for_all_closed(self, seconds: float) -> None:
+        if self._connections:
+            with trio.move_on_after(seconds):
+                await self._all_closed.wait()
 
     async def _serve_connection(self, accepted: trio.SocketStream) -> None:
         stream = SocketStream(accepted, self._send_timeout)
@@ -113,7 +126,7 @@ class AcceptLoop:
             log.exception("connection crashed")
         finally:
             self._connections.discard(connection)
-            if not self._connections:
+            if not self._connections and self._context.terminated.is_set():
                 self._all_closed.set()
 
     async def _refuse_connection(self, stream: SocketStream) -> None:
@@ -121,11 +134,10 @@ class AcceptLoop:
             503, "too_many_connections", "Too many connections are open; try again shortly.", retry_after=1
         )
         log.warning("connection refused", connections=self.connections)
-        headers, body = closing_response(problem, self._config.error_members)
-        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        response = closing_response(problem, self._config.error_members)
         try:
             with trio.move_on_after(LINGER):
-                await stream.send_all(f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n".encode() + body)
+                await stream.send_all(response)
                 stream.send_eof()
                 while await stream.receive_some():
                     pass

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from email.utils import formatdate
+from http import HTTPStatus
+
 from greenroom.http.answering.problem_documents import ErrorMembers, problem_document, problem_headers
 from greenroom.http.transport.request_id import new_request_id
 from greenroom.schemas.problems import Problem
 
 
-def closing_response(problem: Problem, error_members: ErrorMembers) -> tuple[dict[str, str], bytes]:
-    """Return headers and body of a response after which the connection closes.
+def closing_response(problem: Problem, error_members: ErrorMembers, with_body: bool = True) -> bytes:
+    """Return a whole response after which the connection closes.
 
     Args:
         error_members: What a protocol adds to the document.
+        with_body: False for a HEAD request, whose response ends with its head.
     """
     request_id = new_request_id()
     body = problem_document(problem, request_id, error_members)
@@ -19,6 +23,9 @@ def closing_response(problem: Problem, error_members: ErrorMembers) -> tuple[dic
         **problem_headers(problem),
         "x-request-id": request_id,
         "content-length": str(len(body)),
+        "date": formatdate(usegmt=True),
         "connection": "close",
     }
-    return headers, body
+    phrase = HTTPStatus(problem.status).phrase
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {problem.status} {phrase}\r\n{head}\r\n".encode() + (body if with_body else b"")

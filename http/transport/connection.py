@@ -11,6 +11,7 @@ from hypercorn.utils import parse_socket_addr
 
 from greenroom.http.transport.http11 import Http11, ServerConfig
 from greenroom.http.transport.socket_stream import SocketStream
+from greenroom.schemas.problems import draining
 
 READ_BYTES = 64 * 1024
 LINGER = 2.0
@@ -20,9 +21,9 @@ LINGER = 2.0
 class Connection:
     """One client: its requests, one after the other, until either side closes.
 
-    The idle timer ends with the connection, reading goes on for a moment after a last response, and the end
-    of a request wakes the reader that waits behind it. Whoever runs it closes the socket, as
-    `trio.serve_listeners` does.
+    The socket is read all the time, also while a request is answered: the end of what the client sends means
+    that it has left (RFC 9112, section 9.5), and everything begun for it is cancelled. Reading goes on for a
+    moment after a last response. Whoever runs it closes the socket.
     """
 
     def __init__(
@@ -34,10 +35,8 @@ class Connection:
         self._stream = stream
         self._idle_timer = TrioSingleTask()
         self._tasks = TaskGroup()
-        self._sending_ended = False
-        self._reading_ended = False
-        self._read_scope = trio.CancelScope()
-        self._request_scope = trio.CancelScope()
+        self._serving = trio.CancelScope()
+        self._ended = False
         self._protocol: Http11
 
     async def run(self) -> None:
@@ -45,36 +44,54 @@ class Connection:
         socket = self._stream.socket
         client = parse_socket_addr(socket.family, socket.getpeername())
         server = parse_socket_addr(socket.family, socket.getsockname())
-        async with self._tasks:
-            self._protocol = Http11(
-                self._app,
-                self._config,
-                self._context,
-                self._tasks,
-                ConnectionState({}),
-                False,
-                client,
-                server,
-                self._on_protocol_event,
-            )
-            await self._idle_timer.restart(self._tasks, self._close_when_idle)
-            await self._read()
+        with self._serving:
+            async with self._tasks:
+                self._protocol = Http11(
+                    self._app,
+                    self._config,
+                    self._context,
+                    self._tasks,
+                    ConnectionState({}),
+                    False,
+                    client,
+                    server,
+                    self._on_protocol_event,
+                    read_ahead=self._read_ahead,
+                )
+                await self._idle_timer.restart(self._tasks, self._close_when_idle)
+                while data := await self._receive():
+                    await self._protocol.handle(RawData(data))
+                await self._hang_up()
+        with trio.move_on_after(LINGER):
+            while await self._receive():
+                pass
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether something is under way that a shutdown should wait for: not if the client takes nothing."""
+        return not self._ended and not self._stream.is_stalled
 
     def abort(self) -> None:
         """Close the socket now; whoever sends or reads is woken up."""
         self._stream.close()
+
+    def drain(self) -> None:
+        """Take no more: a request whose body is still arriving is refused, one that is whole is answered."""
+        if self._protocol.is_uploading:
+            self._tasks.spawn(self._protocol.refuse, draining())
 
     async def _on_protocol_event(self, event: Event) -> None:
         match event:
             case RawData(data):
                 await self._send(data)
             case Closed():
-                self._end_sending()
-            case Updated(idle):
-                if self._reading_ended or not idle:
-                    await self._idle_timer.stop()
-                else:
-                    await self._idle_timer.restart(self._tasks, self._close_when_idle)
+                self._ended = True
+                self._stream.send_eof()
+                self._serving.cancel("the last response is sent")
+            case Updated(idle=True):
+                await self._idle_timer.restart(self._tasks, self._close_when_idle)
+            case Updated():
+                await self._idle_timer.stop()
 
     async def _send(self, data: bytes) -> None:
         try:
@@ -84,26 +101,21 @@ class Connection:
                 with trio.CancelScope(shield=True):
                     await self._stream.send_all(rest)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self._read_scope.cancel()
-            await self._protocol.handle(Closed())
+            await self._hang_up()
 
-    def _end_sending(self) -> None:
-        self._sending_ended = True
-        self._stream.send_eof()
-        self._request_scope.cancel()
-        self._read_scope.deadline = trio.current_time() + LINGER
-
-    async def _read(self) -> None:
-        with self._read_scope:
-            while data := await self._receive():
-                if not self._sending_ended:
-                    with trio.CancelScope() as self._request_scope:
-                        await self._protocol.handle(RawData(data))
-            if not self._sending_ended:
-                await self._protocol.handle(RawData(b""))
-        self._reading_ended = True
-        await self._idle_timer.stop()
+    async def _hang_up(self) -> None:
+        """Cancel everything: the client is gone. Nothing here waits, for it may be called while cancelled."""
+        self._ended = True
+        self._stream.close()
+        self._serving.cancel("the client is gone")
         await self._protocol.handle(Closed())
+
+    async def _read_ahead(self) -> None:
+        """Keep what the client sends behind a request that is being answered, until this is cancelled."""
+        while data := await self._receive():
+            self._protocol.keep(data)
+        await self._hang_up()
+        await trio.sleep_forever()
 
     async def _receive(self) -> bytes:
         try:

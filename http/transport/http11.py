@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import chain
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import h11
+import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData
 from hypercorn.protocol.events import Body, Event, Request
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
-from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
+from hypercorn.typing import ResponseSummary
 
 from greenroom.http.answering.problem_documents import ErrorMembers
 from greenroom.http.transport.closing_response import closing_response
 from greenroom.http.transport.request_head import is_well_formed
 from greenroom.schemas.problems import Problem
+
+MAX_AHEAD = 256 * 1024
+"""Bytes that a client may send behind a request before that is answered; with more, no other one follows."""
 
 
 class ServerConfig(Config):
@@ -26,12 +32,37 @@ class ServerConfig(Config):
 
 
 class Http11(H11Protocol):
-    """HTTP/1.1 and nothing else: neither HTTP/2 nor WebSocket."""
+    """HTTP/1.1 and nothing else: neither HTTP/2 nor WebSocket.
+
+    A request's end is not announced to its app as a disconnect: Quart-Trio would cancel the request while it
+    still finishes. Who hangs up is the connection's affair, which cancels all its tasks.
+
+    Args:
+        read_ahead: Reads the socket while a request is answered, and passes it to `keep`.
+    """
 
     stream: HTTPStream | None
     connection: h11.Connection
     config: ServerConfig
     _chunked = False
+    _refused = False
+    _overrun = False
+    _method = b""
+
+    def __init__(self, *args: Any, read_ahead: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(*args)
+        self.can_read: Pause = Pause(read_ahead)
+
+    @property
+    def is_uploading(self) -> bool:
+        """Whether a request has begun whose body is not complete, and its answer has not."""
+        return self.connection.their_state is h11.SEND_BODY and self.connection.our_state is h11.SEND_RESPONSE
+
+    def keep(self, data: bytes) -> None:
+        """Keep what came behind a request for when that is answered, as far as there is room."""
+        self._overrun = self._overrun or len(self.connection.trailing_data[0]) + len(data) > MAX_AHEAD
+        if not self._overrun:
+            self.connection.receive_data(data)
 
     async def stream_send(self, event: Event) -> None:
         """Send a part of a response."""
@@ -42,6 +73,8 @@ class Http11(H11Protocol):
         await super().stream_send(event)
 
     async def _send_h11_event(self, event: Any) -> None:
+        if self._refused:
+            return
         if isinstance(event, h11.Response):
             has_length = any(name == b"content-length" for name, _ in event.headers)
             self._chunked = not has_length and self.connection.their_http_version == b"1.1"
@@ -51,9 +84,9 @@ class Http11(H11Protocol):
         """Ignore upgrades, as a server may."""
 
     async def _create_stream(self, request: h11.Request) -> None:
+        self._method = request.method
         if not is_well_formed(request):
             await self._send_error_response(400, "The request's target or its Host is malformed.")
-            await self.send(Closed())
             return
         self.stream = HTTPStream(
             self.app,
@@ -81,10 +114,64 @@ class Http11(H11Protocol):
         self, status_code: int, detail: str = "The request is not valid HTTP/1.1."
     ) -> None:
         """Answer what is no HTTP at all with a problem document too."""
-        problem = Problem(status_code, "bad_request", detail)
-        headers, body = closing_response(problem, self.config.error_members)
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        all_headers = list(chain(encoded, self.config.response_headers("h11")))
-        await self._send_h11_event(h11.Response(status_code=status_code, headers=all_headers))
-        await self._send_h11_event(h11.Data(data=body))
-        await self._send_h11_event(h11.EndOfMessage())
+        await self.refuse(Problem(status_code, "bad_request", detail))
+
+    async def refuse(self, problem: Problem) -> None:
+        """Answer in the app's stead, which may no longer; the connection ends with it."""
+        if self._refused or self.connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        self._refused = True
+        await self.send(
+            RawData(closing_response(problem, self.config.error_members, self._method != b"HEAD"))
+        )
+        if self.stream is not None:
+            await self._log_answer(self.stream, {"status": problem.status, "headers": []})
+        await self.send(Closed())
+
+    async def _maybe_recycle(self) -> None:
+        if self._overrun:
+            await self._close_stream()
+            await self.send(Closed())
+        else:
+            await super()._maybe_recycle()
+
+    async def _close_stream(self) -> None:
+        stream, self.stream = self.stream, None
+        if stream is not None and not stream.closed:
+            await self._log_answer(stream, None)
+
+    async def _log_answer(self, stream: HTTPStream, response: ResponseSummary | None) -> None:
+        stream.closed = True
+        if stream.state is not ASGIHTTPState.CLOSED:
+            stream.state = ASGIHTTPState.CLOSED
+            seconds = time.time() - stream.start_time
+            await self.config.log.access(stream.scope, response, seconds)  # type: ignore[arg-type]
+
+
+class Pause:
+    """Hypercorn's event for the end of a request behind which another waits: the socket is read meanwhile.
+
+    Args:
+        read_ahead: What reads it.
+    """
+
+    def __init__(self, read_ahead: Callable[[], Awaitable[None]]) -> None:
+        self._read_ahead = read_ahead
+        self._waiting = trio.CancelScope()
+
+    async def clear(self) -> None:
+        """Begin another pause."""
+        self._waiting = trio.CancelScope()
+
+    async def set(self) -> None:
+        """End it."""
+        self._waiting.cancel("the request before is answered")
+
+    def is_set(self) -> bool:
+        """Return whether it has ended."""
+        return self._waiting.cancel_called
+
+    async def wait(self) -> None:
+        """Read ahead until it ends."""
+        with self._waiting:
+            await self._read_ahead()

@@ -1,12 +1,10 @@
-"""Quart-Trio's request, mended: its end reaches Hypercorn, and its resources are released."""
+"""Quart-Trio's request, with resources that are released when it ends."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 
-import trio
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent
-from quart import Request
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 
@@ -18,21 +16,3 @@ class RequestConnection(TrioASGIHTTPConnection):
         with ExitStack() as resources:
             self.scope["state"]["resources"] = resources
             await super().__call__(receive, send)
-
-    async def handle_request(  # type: ignore[override]
-        self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
-    ) -> None:
-        """Answer, letting Hypercorn finish.
-
-        Quart-Trio cancels its request as soon as the last part is sent, while Hypercorn is still finishing
-        inside it: connections were neither closed nor reaped.
-        """
-
-        async def send_end_shielded(message: ASGISendEvent) -> None:
-            if message["type"] != "http.response.body" or message.get("more_body", False):
-                await send(message)
-                return
-            with trio.CancelScope(shield=True):
-                await send(message)
-
-        await super().handle_request(nursery, request, send_end_shielded)

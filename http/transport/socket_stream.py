@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 
@@ -10,6 +11,8 @@ import trio
 
 SEND_TIMEOUT = 60.0
 """Seconds without a single byte taken after which a connection is closed."""
+STALL_TIME = 1.0
+"""Seconds without a single byte taken after which a shutdown waits for a client no longer."""
 
 
 class SocketStream:
@@ -28,6 +31,12 @@ class SocketStream:
         self._stream = stream
         self._send_timeout = send_timeout
         self._send_lock = trio.Lock()
+        self._blocked_at = math.inf
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client has left what was sent to it lying for a while."""
+        return trio.current_time() - self._blocked_at > STALL_TIME
 
     def send_now(self, data: bytes) -> bytes:
         """Send what the socket takes at once, which is nearly always everything: one system call.
@@ -80,8 +89,12 @@ class SocketStream:
     async def _wait_writable(self) -> None:
         if self.socket.fileno() < 0:
             raise trio.ClosedResourceError
-        with trio.move_on_after(self._send_timeout) as scope:
-            await trio.lowlevel.wait_writable(self.socket.fileno())
+        self._blocked_at = trio.current_time()
+        try:
+            with trio.move_on_after(self._send_timeout) as scope:
+                await trio.lowlevel.wait_writable(self.socket.fileno())
+        finally:
+            self._blocked_at = math.inf
         if scope.cancelled_caught:
             self.close()
             raise trio.BrokenResourceError(f"the client took nothing for {self._send_timeout} s")

@@ -28,8 +28,8 @@ async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:
 
 
 async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
-    # Neither the connection's idle time nor the stalled reader's timeout would end it in time.
-    settings = Settings(shutdown_timeout=1.0, idle_connection=600)
+    # Neither the connection's idle time, nor the stalled reader's, nor the shutdown's would end it in time.
+    settings = Settings(shutdown_timeout=600, idle_connection=600)
     async with running(make_app(), settings, send_timeout=600) as server, connected(server) as idle:
         await idle.request("GET", "/")
         await idle.receive_response()
@@ -39,6 +39,31 @@ async def test_draining_waits_for_no_idle_and_no_stalled_reader() -> None:
             server.drain.set()
             assert await idle.read_to_end() == b""
             await server.stopped.wait()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"POST /length HTTP/1.1\r\n",
+        b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n12",
+        b"POST /length HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n12",
+        b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n12",
+    ],
+    ids=["nothing", "head", "body", "chunked body", "answered"],
+)
+async def test_draining_waits_for_no_client_that_has_not_asked(begun: bytes) -> None:
+    settings = Settings(shutdown_timeout=600, idle_connection=600)
+    async with running(make_app(), settings) as server, connected(server, 30) as client:
+        await client.send(begun)
+        await trio.testing.wait_all_tasks_blocked()
+        server.drain.set()
+        # The client stays.
+        await server.stopped.wait()
+        answer = await client.read_to_end()
+        if b"/length" in begun and b"\r\n\r\n" in begun:
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b'"code":"draining"' in answer.replace(b" ", b"")
 
 
 async def test_draining_lets_a_stream_end() -> None:

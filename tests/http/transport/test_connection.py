@@ -84,6 +84,31 @@ async def test_hanging_up_is_seen_behind_a_pipelined_request() -> None:
         await wait_until_closed(server)
 
 
+async def test_hanging_up_is_seen_behind_more_than_is_kept() -> None:
+    ended = trio.Event()
+    async with running(make_app(ended), Settings()) as server:
+        async with connected(server) as client:
+            await client.request("GET", "/wait")
+            await client.send(b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n")
+            for _ in range(100):
+                await client.send(LARGE)
+        with trio.fail_after(60):
+            await ended.wait()
+        await wait_until_closed(server)
+
+
+async def test_no_request_follows_one_behind_which_too_much_was_sent() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        await client.request("GET", "/stream/50/10")
+        await client.read_until(b"xx")
+        await client.send(b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n" + 9 * LARGE)
+        rest = await client.read_to_end()
+        assert rest.count(b"x") == 498
+        assert rest.endswith(b"0\r\n\r\n")
+        await client.stream.aclose()
+        await wait_until_closed(server)
+
+
 @pytest.mark.parametrize("path", ["/wait", "/stream/1000000/10"])
 @pytest.mark.parametrize("leave", ["close", "reset", "half-close"])
 async def test_hanging_up_ends_the_request(path: str, leave: str) -> None:
