@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-_MAX_SEGMENT = 80
+from greenroom.schemas.problems import LONGEST_PARAM
+
 _MAX_VALUE = 80
 
 
@@ -31,9 +32,9 @@ class Place:
         segments: list[str] = []
         place: Place | None = self
         while place is not None:
-            segments.append(_shortened(place.segment, _MAX_SEGMENT))
+            segments.append(_shortened(place.segment, _MAX_VALUE))
             place = place.parent
-        return _printable("".join(reversed(segments)))
+        return _printable(_shortened("".join(reversed(segments)), LONGEST_PARAM))
 
 
 def shown(value: object) -> str:
@@ -50,4 +51,4 @@ def _printable(text: str) -> str:
 
 
 def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 20]}…{text[-19:]}"
+    return text if len(text) <= length else f"{text[: length // 2]}…{text[1 - (length - length // 2) :]}"

@@ -203,5 +203,5 @@ def test_long_names_are_written_once_and_short_in_errors() -> None:
         check_schema(schema, "s")
     param = refused.value.problem.param
     assert param is not None
-    assert param.endswith(".not")
-    assert len(param) < 8_000
+    assert param.startswith("s.properties.xxx")
+    assert param.endswith("xxx.not")
