@@ -12,7 +12,7 @@ SECONDS := 1800
 BIN := $(VENV)/bin
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR)
 
-.PHONY: run test test-all soak attack lint types clean
+.PHONY: run test test-all soak attack batching-table lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -38,6 +38,10 @@ soak: $(VENV)/developing-$(ACCELERATOR)
 # A real server of tiny models under attack for half an hour: make attack SECONDS=60 ARGS="--seed 7".
 attack: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.attack --seconds $(SECONDS) $(ARGS)
+
+# What rows may be computed together, proved anew for every architecture of the installed mlx-lm.
+batching-table: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.batching_table
 
 lint: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import mlx.core as mx
 
 from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.batching import restrict
 from greenroom.engine.kv_cache.quantization import quantize_kv
+from greenroom.engine.loading.batching.decide import decide_batching
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.weight_files import check_weight_files
@@ -48,12 +51,14 @@ def load_model(
         LoadAbandonedError: `is_abandoned` returned True.
     """
     use_device(settings)
+    began = time.perf_counter()
     try:
         model = _load_lazily(folder, settings)
         reserve_memory(_weight_bytes(model))
         _read_weights(model, report_progress, is_abandoned)
         _warm_up(model)
         patch_for_batching(model)
+        restrict(model, decide_batching(model, folder, settings, time.perf_counter() - began))
         return quantize_kv(model, settings.kv_bits)
     except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
         raise

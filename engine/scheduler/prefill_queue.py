@@ -9,7 +9,6 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
-from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
@@ -183,7 +182,7 @@ class PrefillQueue:
             return [first]
         self._prefix_reuse.start(first, self._requests)
         to_the_end = first.until_checkpoint == first.remaining
-        if first.cache is None or not caches.can_batch(first.cache) or not to_the_end:
+        if first.cache is None or not self._runner.can_cobatch(first.cache) or not to_the_end:
             return [first]
         whole = [request for request in whole if not self._prefix_reuse.should_wait(request)]
         remaining = [request.remaining for request in whole]

@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.batching import prefills_alone
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
@@ -30,6 +31,10 @@ class PrefillRunner:
         self._prefix_cache = prefix_cache
         self._memory = memory
         self._in_flight: list[Cache] = []
+
+    def can_cobatch(self, cache: Cache) -> bool:
+        """Return whether prompts with such caches can be computed in one pass."""
+        return not prefills_alone(self._model) and caches.can_batch(cache)
 
     def compute(self, request: PrefillRequest, tokens: int) -> PrefilledSequences | None:
         """Launch the next so many tokens of a prompt; return its sequence if that is all of it."""

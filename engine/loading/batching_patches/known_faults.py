@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.loading.batching_patches.batching_trial import disable_batching
 from greenroom.engine.loading.batching_patches.convolved_keys import ConvolvedKeys
 from greenroom.engine.loading.batching_patches.grouped_heads_mask import GroupedHeadsMask
 from greenroom.engine.loading.batching_patches.ngram_context import NgramContext
@@ -79,7 +78,6 @@ KNOWN_FAULTS: Mapping[str, KnownFault] = {
     "jamba": KnownFault("f0d5e5551127179b", _replace("mamba", RaggedRows)),
     "longcat_flash_ngram": KnownFault("1bafd3f7672944ba", _mend_ngrams),
     "mamba": KnownFault("a7cd1376163cabd0", _replace("mixer", RaggedRows)),
-    "minimax_m3_vl": KnownFault("268ee376d6783fc6", disable_batching),
     "nemotron_h": KnownFault("c6d657b2abef8308", _replace_recurrent("mixer", "NemotronHMamba2Mixer")),
     "olmo_hybrid": KnownFault("c4c7e8ed1c15bf25", _replace("linear_attn", RaggedRows)),
     "recurrent_gemma": KnownFault("ba0375d5bb3a80e0", _mend_recurrent_gemma),
@@ -87,6 +85,6 @@ KNOWN_FAULTS: Mapping[str, KnownFault] = {
 }
 """By the name of the file; falcon_mamba's is mamba.
 
-The sparse attention of minimax_m3_vl cuts blocks where the padded cache has them; to cut them by row would be
-to write it anew.
+Not mended is minimax_m3_vl, whose rows decode alone: its sparse attention cuts blocks where the padded cache
+has them, and to cut them by row would be to write it anew.
 """

@@ -11,9 +11,8 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.loading.batching_patches import patch_for_batching
 from greenroom.engine.loading.batching_patches.known_faults import KNOWN_FAULTS, KnownFault
-from greenroom.engine.loading.batching_patches.patch_for_batching import mend_known_faults
+from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.tests.support.schedules import soak_only
 
 TinyModel = Callable[..., Path]
@@ -104,7 +103,7 @@ def together(model: Any, rows: Sequence[Row]) -> mx.array:
 def test_padded_rows_are_computed_as_each_alone(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     reference, model = unpatched(folder), unpatched(folder)
-    assert mend_known_faults(model)
+    assert patch_for_batching(model)
     for name, rows in BATCHES.items():
         wanted = mx.stack([alone(reference, row) for row in rows])
         difference = mx.max(mx.abs(together(model, rows) - wanted)) / mx.std(wanted)
@@ -118,10 +117,4 @@ def test_a_file_that_is_another_than_the_known_one_is_left_alone(
         raise AssertionError
 
     monkeypatch.setitem(KNOWN_FAULTS, "mamba", KnownFault("0123456789abcdef", mend))
-    assert not mend_known_faults(unpatched(tiny_model("mamba")))
-
-
-def test_what_cannot_be_mended_shares_no_batch(tiny_model: TinyModel) -> None:
-    model = unpatched(tiny_model("minimax_m3"))
-    patch_for_batching.patch_for_batching(model)
-    assert not caches.can_batch(caches.new_cache(model))
+    assert not patch_for_batching(unpatched(tiny_model("mamba")))

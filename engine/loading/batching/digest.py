@@ -1,0 +1,75 @@
+"""A hash of the code that computes a model, so that a proof about it holds for that code alone."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_MODELS = "mlx_lm.models"
+_ALWAYS = ("base", "cache")
+"""What every model is computed with, whether it imports it or not."""
+
+_IMPORT = re.compile(rf"^\s*from (?:{re.escape(_MODELS)})?\.?(\w*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+_PATCHES = "batching_patches*"
+_LOADING = Path(__file__).parents[1]
+
+
+def code_digest(model: Any) -> str | None:
+    """Return 32 hexadecimal digits for the code of a model, with our patches; None if it is not mlx-lm's.
+
+    Args:
+        model: Its architecture's file counts, what that imports from mlx-lm's models, and our patches to any.
+    """
+    package, _, name = type(model).__module__.rpartition(".")
+    return digest_of(name) if package == _MODELS else None
+
+
+@cache
+def digest_of(name: str) -> str:
+    """Return the digest of the architecture in that file of mlx-lm's models."""
+    return _hash([*sources_of(name), *_patches()])
+
+
+def patches_digest() -> str:
+    """Return the digest of our patches alone."""
+    return _hash(_patches())
+
+
+def sources_of(name: str) -> list[Path]:
+    """Return the file of an architecture and those that it imports, and so on."""
+    folder = Path(importlib.import_module(_MODELS).__path__[0])
+    found: set[str] = set()
+    pending = {name, *_ALWAYS}
+    while pending:
+        found |= pending
+        texts = [(folder / f"{stem}.py").read_text(encoding="utf-8") for stem in pending]
+        pending = {stem for text in texts for stem in _imported(text) if (folder / f"{stem}.py").exists()}
+        pending -= found
+    return [folder / f"{stem}.py" for stem in sorted(found)]
+
+
+def _hash(paths: Iterable[Path]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _patches() -> list[Path]:
+    """Return the files of our patches."""
+    found = [path for pattern in (f"{_PATCHES}.py", f"{_PATCHES}/*.py") for path in _LOADING.glob(pattern)]
+    return sorted(found)
+
+
+def _imported(text: str) -> set[str]:
+    """Return the names that may be files among those that some code imports."""
+    names: set[str] = set()
+    for module, members in _IMPORT.findall(text):
+        names |= {module} if module else set(re.findall(r"\w+", members))
+    return names

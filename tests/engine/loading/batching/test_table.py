@@ -1,0 +1,35 @@
+"""The table that ships is of the installed mlx-lm, with our patches; `make batching-table` makes it anew."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+
+from greenroom.engine.loading.batching.digest import digest_of
+from greenroom.engine.loading.batching.known import TABLE, entry_of
+from greenroom.tests.support.architectures import names
+from greenroom.tests.support.batching_table import prove_architecture
+from greenroom.tests.support.schedules import soak_only
+
+ENTRIES = json.loads(TABLE.read_text(encoding="utf-8"))["architectures"]
+
+FEW = ("llama", "mamba")
+"""Plain, and mended; the long run has all."""
+
+
+def test_it_has_every_architecture_with_its_code_as_it_is_installed() -> None:
+    assert sorted(ENTRIES) == names()
+    for name, entry in ENTRIES.items():
+        module = importlib.import_module(f"mlx_lm.models.{name}").Model.__module__
+        digest = digest_of(module.rpartition(".")[2])
+        assert entry["digest"] == digest, f"{name} has changed: run make batching-table"
+
+
+@pytest.mark.parametrize("name", [*FEW, *soak_only(*(name for name in ENTRIES if name not in FEW))])
+def test_it_says_what_a_proof_says(name: str) -> None:
+    digest, batching = prove_architecture(name)
+    proved = entry_of(batching)
+    known = {key: ENTRIES[name][key] for key in ("prefill", "decode")}
+    assert (digest, {key: proved[key] for key in known}) == (ENTRIES[name]["digest"], known)
