@@ -317,7 +317,7 @@ FURTHER: Mapping[str, Mapping[str, Any]] = {
         "mamba_chunk_size": 16,
     },
     "kimi_linear": {
-        **_LATENT,
+        **{name: value for name, value in _LATENT.items() if name != "rope_scaling"},
         "model_type": "kimi_linear",
         "linear_attn_config": {
             "kda_layers": [1, 3],
