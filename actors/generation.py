@@ -79,7 +79,9 @@ class Generation:
             return
         try:
             if not self._sent:
-                await self._pool.stream(Acquire(self.key, self.request.id), self._replies)
+                await self._pool.stream(
+                    Acquire(self.key, self.request.id, self.request.choices), self._replies
+                )
                 self._sent = True
         except ActorStopped:
             self._replies.sender.fail(draining())

@@ -61,6 +61,7 @@ def open_text_engine(
             close_timeout=settings.shutdown_timeout / 4,
             speculation=speculation,
             share=share,
+            max_rows=settings.max_batch,
         )
     except BaseException:
         share.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,7 @@ class TextEngine:
         close_timeout: Seconds that `close` may take to write cached prefixes to disk.
         speculation: Drafts tokens for a request that is alone; None drafts none.
         share: Of the memory account; None is unlimited.
+        max_rows: Sequences that are computed at once at most; further choices begin as others end.
 
     Attributes:
         admission: Who computes and who waits.
@@ -57,6 +59,7 @@ class TextEngine:
         close_timeout: float = 10.0,
         speculation: Speculation | None = None,
         share: Share | None = None,
+        max_rows: int = sys.maxsize,
     ) -> None:
         self._close_timeout = close_timeout
         self._adapter = adapter
@@ -65,7 +68,7 @@ class TextEngine:
         self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache)
         self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory)
         self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation)
-        self.admission = Admission(self._memory, self._prefill, self._batches)
+        self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
         self._speculation = speculation
         self._steps = 0
@@ -161,7 +164,7 @@ class TextEngine:
         progress, chunks = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
         self._batches.timer.on_prefill_launched(chunks)
         for sequence, event in progress:
-            if not sequence.preempted:
+            if not (sequence.preempted or sequence.index):
                 self._outputs.emit(sequence, [event])
         self._steps += 1
         if self._steps % _CLEAR_CACHE_STEPS == 0:

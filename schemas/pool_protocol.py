@@ -18,6 +18,7 @@ class ModelStatus:
 
     Args:
         running: Requests it generates for.
+        slots: Answers that these may have under way.
         waiting: Requests that wait for a slot.
         problem: Why it is in ERROR.
         load_progress: Fraction of the weights that are loaded, 0 to 1.
@@ -29,6 +30,7 @@ class ModelStatus:
     key: ModelKey
     state: ModelState
     running: int = 0
+    slots: int = 0
     waiting: int = 0
     problem: str | None = None
     load_progress: float = 0.0
@@ -44,13 +46,17 @@ class ModelStatus:
 
 @attrs.frozen
 class Acquire:
-    """Ask for a slot in a model that is ready, loading it if need be.
+    """Ask for slots in a model that is ready, loading it if need be.
 
     Reply: Found, then QueueStatus any number of times, then Granted; or Failed at any point.
+
+    Args:
+        choices: Answers that are wanted: each takes a slot, as far as the model has so many.
     """
 
     key: ModelKey
     request_id: str = ""
+    choices: int = 1
 
 
 @attrs.frozen

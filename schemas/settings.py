@@ -83,7 +83,9 @@ class Settings:
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
     max_loaded_models: int = _setting(2, "Models kept loaded at once.", low=1)
-    max_batch: int = _setting(32, "Requests that one model generates for at once.", low=1)
+    max_batch: int = _setting(
+        32, "Answers that one model generates at once; a request with `n` takes so many.", low=1
+    )
     max_queue: int = _setting(256, "Requests that may wait for one model before the next is refused.", low=0)
     max_stall: float = _setting(
         2.0,

@@ -14,18 +14,24 @@ from greenroom.schemas.model_protocol import ModelMessage
 
 
 class Lease:
-    """One slot in a model that is ready; while it is open the model is not unloaded.
+    """Slots in a model that is ready; while it is open the model is not unloaded.
 
     It closes synchronously, so it can be released in the middle of a cancellation.
+
+    Args:
+        slots: How many.
     """
 
-    def __init__(self, key: ModelKey, model: Ref[ModelMessage], release: Callable[[Lease], None]) -> None:
+    def __init__(
+        self, key: ModelKey, model: Ref[ModelMessage], slots: int, release: Callable[[Lease], None]
+    ) -> None:
         self.key = key
         self.model = model
+        self.slots = slots
         self._release: Callable[[Lease], None] | None = release
 
     def close(self) -> None:
-        """Release the slot; closing twice does nothing."""
+        """Release the slots; closing twice does nothing."""
         release, self._release = self._release, None
         if release is not None:
             release(self)
@@ -58,5 +64,5 @@ class Granted(Grant):
     lease: Lease
 
     def close(self) -> None:
-        """Release the slot."""
+        """Release the slots."""
         self.lease.close()

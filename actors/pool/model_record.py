@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import attrs
@@ -12,7 +14,7 @@ from greenroom.actors.model.model import Model
 from greenroom.actors.pool.eviction_policy import MAX_TIME_SLICE, ModelUse, Room
 from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.restart_intensity import RestartIntensity
-from greenroom.actors.pool.tickets import TicketQueue
+from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime
 from greenroom.schemas.events import QueueStatus
 from greenroom.schemas.lifecycle import ModelState
@@ -37,7 +39,7 @@ class ModelRecord:
     """One model: who holds it, who waits for it, and what it reported last. Times are `time.monotonic()`.
 
     Args:
-        slots: Requests that it generates for at once.
+        slots: Answers that it generates at once.
         model: The actor that answers for it, while there is one.
         remnant: An actor that has crashed and whose worker still has memory: that keeps the room.
         room: What the pool has decided: the model's own account of that is its state.
@@ -153,14 +155,18 @@ class ModelRecord:
         return self.room is Room.GRANTED and self.state is ModelState.READY
 
     @property
-    def has_free_slot(self) -> bool:
-        """Whether a lease can be granted now."""
-        return self.ready and not self.paused and len(self.leases) < self.slots
+    def used_slots(self) -> int:
+        """Slots that its leases hold."""
+        return sum(lease.slots for lease in self.leases)
 
     @property
     def free_slots(self) -> int:
         """Slots that those who wait will get as soon as the model is ready for them."""
-        return max(0, self.slots - len(self.leases))
+        return self.slots - self.used_slots
+
+    def next_ticket(self) -> Ticket | None:
+        """Remove and return the waiting request that can have a lease now."""
+        return self.tickets.next(self.free_slots) if self.ready and not self.paused else None
 
     def refusal(self, now: float) -> Problem | None:
         """Return why no request can be taken at all, if so."""
@@ -187,10 +193,15 @@ class ModelRecord:
             hung=self.hung,
         )
 
-    def queue_status(self, position: int, now: float) -> QueueStatus:
-        """Return what the waiting request at `position` is told."""
+    def queue_statuses(self, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
+        """Yield what each waiting request is told."""
+        wanted = accumulate(ticket.slots for ticket in self.tickets)
+        for position, (ticket, slots) in enumerate(zip(self.tickets, wanted, strict=True)):
+            yield ticket, self._queue_status(position, slots, now)
+
+    def _queue_status(self, position: int, slots: int, now: float) -> QueueStatus:
         if self.ready and not self.paused:
-            return QueueStatus("queued", position, self.key.model, self.waiting_time.for_slot(position))
+            return QueueStatus("queued", position, self.key.model, self.waiting_time.for_slots(slots))
         if self.room is Room.GRANTED and not self.ready:
             eta = self.waiting_time.for_load(now - self.changed, self.progress)
             return QueueStatus("loading", position, self.key.model, eta)
@@ -207,6 +218,7 @@ class ModelRecord:
             self.key,
             self.state,
             running=len(self.leases),
+            slots=self.used_slots,
             waiting=len(self.tickets),
             problem=None if problem is None else problem.detail,
             load_progress=self.progress,

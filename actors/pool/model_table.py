@@ -70,8 +70,8 @@ class ModelTable:
         """
         return tuple(record.status(hung_threads.get(str(key), 0)) for key, record in self._records.items())
 
-    def admit(self, key: ModelKey, request_id: str, reply: Reply) -> None:
-        """Let a request wait for its model, or refuse it."""
+    def admit(self, key: ModelKey, request_id: str, reply: Reply, choices: int = 1) -> None:
+        """Let a request for so many choices wait for its model, or refuse it."""
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = ModelRecord(key, self._slots)
@@ -83,7 +83,8 @@ class ModelTable:
             and no_room_will_come(self._uses(), self._max_loaded_models)
         ):
             refusal = self._no_room(key)
-        if refusal is None and len(record.tickets) >= self._max_queue + record.free_slots:
+        slots = min(choices, self._slots)
+        if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > self._max_queue:
             refusal = queue_full(record.key.model, len(record.tickets))
         if refusal is not None:
             reply.fail(refusal)
@@ -91,7 +92,7 @@ class ModelTable:
         if reply.closed:
             return
         reply.send(Found(record.key, self._started(record).ref))
-        ticket = Ticket(reply, request_id)
+        ticket = Ticket(reply, request_id, slots)
         if not record.tickets:
             record.waiting_since = now
         record.tickets.add(ticket)
@@ -103,7 +104,7 @@ class ModelTable:
             ticket.log_cancelled(record.log)
 
     def close_lease(self, record: ModelRecord, lease: Lease) -> None:
-        """Free the slot of a lease."""
+        """Free the slots of a lease."""
         granted = record.leases.pop(lease, None)
         if granted is not None:
             record.waiting_time.observe(time.monotonic() - granted)
@@ -119,8 +120,7 @@ class ModelTable:
         """Tell those who wait what has changed for them."""
         now = time.monotonic()
         for record in self._records.values():
-            for position, ticket in enumerate(record.tickets):
-                status = record.queue_status(position, now)
+            for ticket, status in record.queue_statuses(now):
                 if status != ticket.status:
                     ticket.status = status
                     ticket.reply.send(status)
@@ -182,11 +182,9 @@ class ModelTable:
         return record.model
 
     def _grant(self, record: ModelRecord, now: float) -> None:
-        while record.has_free_slot and record.model is not None:
-            ticket = record.tickets.next()
-            if ticket is None:
-                return
-            lease = Lease(record.key, record.model.ref, partial(self._on_lease_closed, record))
+        while record.model is not None and (ticket := record.next_ticket()) is not None:
+            release = partial(self._on_lease_closed, record)
+            lease = Lease(record.key, record.model.ref, ticket.slots, release)
             record.leases[lease] = record.last_used = now
             ticket.reply.send(Granted(lease))
 
@@ -216,7 +214,9 @@ class ModelTable:
     def _greet_newcomers(self, now: float) -> None:
         """Send their first status to those who have none."""
         for record in self._records.values():
-            for position, ticket in enumerate(record.tickets):
+            if all(ticket.status is not None for ticket in record.tickets):
+                continue
+            for ticket, status in record.queue_statuses(now):
                 if ticket.status is None:
-                    ticket.status = record.queue_status(position, now)
-                    ticket.reply.send(ticket.status)
+                    ticket.status = status
+                    ticket.reply.send(status)

@@ -188,7 +188,7 @@ class Pool:
         if isinstance(found, Problem):
             reply.fail(found)
         else:
-            self._models.admit(found, message.request_id, reply)
+            self._models.admit(found, message.request_id, reply, message.choices)
 
     async def _look_up(self, message: Acquire, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import attrs
@@ -18,12 +19,14 @@ class Ticket:
     """One waiting request.
 
     Args:
+        slots: Those of the model that it will take.
         status: The last status that its owner was sent.
         since: When it began to wait, by `time.monotonic()`.
     """
 
     reply: Reply
     request_id: str
+    slots: int = 1
     status: QueueStatus | None = None
     since: float = attrs.field(factory=time.monotonic)
 
@@ -43,7 +46,11 @@ class Ticket:
 
 
 class TicketQueue:
-    """First come, first served; a waiter has left when its reply has no receiver."""
+    """First come, first served; a waiter has left when its reply has no receiver.
+
+    Whoever is first waits until there are slots enough for it, and nobody overtakes it: many small requests
+    would keep a large one waiting for ever.
+    """
 
     def __init__(self) -> None:
         self._tickets: list[Ticket] = []
@@ -65,13 +72,21 @@ class TicketQueue:
             self._tickets.remove(ticket)
         return waited
 
-    def next(self) -> Ticket | None:
-        """Remove and return the first whose owner is still there."""
+    def next(self, free_slots: int) -> Ticket | None:
+        """Remove and return the first whose owner is still there, if so many slots do for it."""
         for ticket in self._tickets:
             if not ticket.reply.closed:
+                if ticket.slots > free_slots:
+                    return None
                 self._tickets.remove(ticket)
                 return ticket
         return None
+
+    def length_beyond(self, free_slots: int, slots: int) -> int:
+        """Return how many will wait when so many free slots are taken, with one more that takes `slots`."""
+        sizes = [*(ticket.slots for ticket in self._tickets), slots]
+        served = sum(taken <= free_slots for taken in accumulate(sizes))
+        return len(sizes) - served
 
     def clear(self) -> list[Ticket]:
         """Remove and return all."""

@@ -10,7 +10,7 @@ class WaitingTime:
     """Estimates for one model.
 
     Args:
-        slots: Requests that are served side by side.
+        slots: Answers that are generated side by side.
     """
 
     def __init__(self, slots: int) -> None:
@@ -22,11 +22,11 @@ class WaitingTime:
         mean = seconds if self._mean is None else self._mean
         self._mean = mean + _WEIGHT * (seconds - mean)
 
-    def for_slot(self, position: int) -> int | None:
-        """Return the milliseconds until the request at `position` (0 is next) gets a slot, if known."""
+    def for_slots(self, wanted: int) -> int | None:
+        """Return the milliseconds until so many slots have come free, if known."""
         if self._mean is None:
             return None
-        return round(1000 * self._mean * (position + 1) / self._slots)
+        return round(1000 * self._mean * wanted / self._slots)
 
     @staticmethod
     def for_load(elapsed: float, progress: float) -> int | None:

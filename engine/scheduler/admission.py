@@ -7,6 +7,7 @@ that does not fit even alone ends.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -40,14 +41,18 @@ class Admission:
 
     Args:
         memory: What this model's caches take.
+        max_rows: Sequences that are computed at once at most.
 
     Attributes:
         max_reserved_tokens: Tokens of an answer for which memory is reserved at most.
     """
 
-    def __init__(self, memory: KvMemory, prefill: PrefillQueue, batches: RunningBatches) -> None:
+    def __init__(
+        self, memory: KvMemory, prefill: PrefillQueue, batches: RunningBatches, max_rows: int = sys.maxsize
+    ) -> None:
         self._serial = self._preempted = self._resumed = self._cut = 0
         self.max_reserved_tokens = MAX_RESERVED_TOKENS
+        self._max_rows = max_rows
         self._memory = memory
         self._prefill = prefill
         self._batches = batches
@@ -62,29 +67,26 @@ class Admission:
         return AdmissionStatistics(self._preempted, self._resumed, self._cut)
 
     def add(self, sequence: Sequence, embeddings: Any, client: str, conversation: str) -> None:
-        """Add a request to those that wait.
+        """Add a request to those that wait; choices that cannot begin with the first wait by themselves.
 
         Raises:
             ProblemError: 400: its prompt does not fit into the account even alone.
         """
-        if not self._fits_alone(sequence):
+        if not _fits_alone(sequence, self._memory):
             raise ProblemError(self.prompt_too_long(sequence))
-        for choice in (sequence, *sequence.parallel_samples):
+        choices = (sequence, *sequence.parallel_samples)
+        for choice in choices:
             choice.serial = self._serial = self._serial + 1
         tokens = len(sequence.prompt) + min(sequence.max_tokens, self.max_reserved_tokens)
-        self._waiting.add(
-            QueueEntry(sequence, embeddings, client, conversation, tokens, 1 + len(sequence.parallel_samples))
-        )
+        together = min(len(choices), self._max_rows)
+        self._waiting.add(QueueEntry(sequence, embeddings, client, conversation, tokens, together))
+        for choice in choices[together:]:
+            choice.on_its_own = True
+            self._waiting.add(QueueEntry(choice, embeddings, client, conversation, tokens))
 
     def prompt_too_long(self, sequence: Sequence) -> Problem:
         """Return the problem of a prompt that can never be computed."""
-        megabytes = (self._memory.share.capacity() or 0) >> 20
-        detail = (
-            f"The prompt has {len(sequence.prompt)} tokens, more than fit into the memory for running "
-            f"requests ({megabytes} MB; kv_cache_bytes, memory_bytes). "
-            "Please reduce the length of the messages."
-        )
-        return Problem(400, "context_length_exceeded", detail, "messages")
+        return _prompt_too_long(sequence, self._memory.share.capacity() or 0)
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence that has ended, wherever it stands, and release its memory."""
@@ -96,17 +98,22 @@ class Admission:
                 self._memory.share.cancel_reservation()
 
     def admit_waiting(self) -> list[Sequence]:
-        """Move waiting requests into prefill as far as memory allows; return what never fits."""
+        """Move waiting requests into prefill as far as rows and memory allow; return what never fits."""
         if not len(self._waiting):
             return []
         impossible: list[Sequence] = []
         reserved = sum(map(self._bytes_of, self._admitted.values()))
-        scarce = not self._fits(reserved + sum(map(self._bytes_of, self._waiting)))
+        rows = sum(entry.choices for entry in self._admitted.values())
+        wanted_rows = rows + sum(entry.choices for entry in self._waiting)
+        fits = self._fits(reserved + sum(map(self._bytes_of, self._waiting)))
+        scarce = wanted_rows > self._max_rows or not fits
         while (entry := self._waiting.peek(fair=scarce)) is not None:
+            if rows + entry.choices > self._max_rows:
+                break
             wanted = reserved + self._bytes_of(entry)
             if self._admit(entry, wanted):
-                reserved = wanted
-            elif not self._admitted and not self._fits_alone(entry.sequence):
+                reserved, rows = wanted, rows + entry.choices
+            elif not self._admitted and not _fits_alone(entry.sequence, self._memory):
                 self._waiting.remove(entry.sequence)
                 impossible.append(entry.sequence)
             else:
@@ -227,11 +234,20 @@ class Admission:
         )
         self._waiting.add(entry)
 
-    def _fits_alone(self, sequence: Sequence) -> bool:
-        capacity = self._memory.share.capacity()
-        if capacity is None:
-            return True
-        size_model = self._memory.size_model
-        tokens = len(sequence.prefill_tokens) + 1
-        nbytes = size_model.nbytes(1, tokens, min(tokens, MAX_CHUNK_TOKENS))
-        return nbytes * (1 + size_model.largest_layer_share) <= capacity
+
+def _prompt_too_long(sequence: Sequence, capacity: int) -> Problem:
+    detail = (
+        f"The prompt has {len(sequence.prompt)} tokens, more than fit into the memory for running "
+        f"requests ({capacity >> 20} MB; kv_cache_bytes, memory_bytes). "
+        "Please reduce the length of the messages."
+    )
+    return Problem(400, "context_length_exceeded", detail, "messages")
+
+
+def _fits_alone(sequence: Sequence, memory: KvMemory) -> bool:
+    capacity, size_model = memory.share.capacity(), memory.size_model
+    if capacity is None:
+        return True
+    tokens = len(sequence.prefill_tokens) + 1
+    nbytes = size_model.nbytes(1, tokens, min(tokens, MAX_CHUNK_TOKENS))
+    return nbytes * (1 + size_model.largest_layer_share) <= capacity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -142,6 +143,7 @@ class Driver:
         kv_bits: int | None = None,
         speculation: Speculation | None = None,
         account: MemoryAccount | None = None,
+        max_rows: int = sys.maxsize,
     ) -> None:
         _, adapter = loaded(folder)
         model = quantized(folder, kv_bits)
@@ -156,6 +158,7 @@ class Driver:
             prefix_cache,
             speculation=speculation,
             share=share,
+            max_rows=max_rows,
         )
         self.events: dict[str, list[InferenceEvent]] = {}
 

@@ -53,6 +53,39 @@ async def test_requests_beyond_the_slots_wait_in_order_and_know_their_place(mode
             assert isinstance((await until(second, Finished))[-1], Finished)
 
 
+async def test_a_request_takes_a_slot_for_each_choice_and_is_not_overtaken_while_it_waits(
+    models: tuple[str, ...],
+) -> None:
+    settings = Settings(models=models, max_batch=4, shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        with (
+            generate(system.pool, "qwen3", "running", n=3, max_tokens=20_000) as running,
+            generate(system.pool, "qwen3", "large", n=2) as large,
+            generate(system.pool, "qwen3", "small") as small,
+        ):
+            await until(running, TextDelta)
+            assert await next_position(large) == 0
+            assert await next_position(small) == 1
+            described = await status(system.pool, "qwen3")
+            assert (described.running, described.slots, described.waiting) == (1, 3, 2)
+            running.close()
+            for waiting in (large, small):
+                assert isinstance((await until(waiting, Finished))[-1], Finished)
+
+
+async def test_of_more_choices_than_slots_all_are_answered(models: tuple[str, ...]) -> None:
+    async with open_system(Settings(models=models, max_batch=2, shutdown_timeout=60.0)) as system:
+        with (
+            generate(system.pool, "qwen3", "large", n=5, seed=1, temperature=1.0) as large,
+            generate(system.pool, "qwen3", "next") as after,
+        ):
+            ends = [event async for event in large if isinstance(event, Finished | Failed)]
+            assert sorted(end.index for end in ends if isinstance(end, Finished)) == [0, 1, 2, 3, 4]
+            assert isinstance((await until(after, Finished))[-1], Finished)
+        described = await status(system.pool, "qwen3")
+        assert (described.running, described.slots) == (0, 0)
+
+
 async def test_a_queue_of_none_still_lets_a_first_request_load_its_model(models: tuple[str, ...]) -> None:
     async with open_system(
         Settings(models=models, max_batch=1, max_queue=0, shutdown_timeout=60.0)

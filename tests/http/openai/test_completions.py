@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import openai
 import pytest
 
@@ -48,3 +49,25 @@ async def test_completions_continue_text_and_tokens(settings: Settings) -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(served, complete([[5], [10**9]]))
         assert (refused.value.param or "").startswith("prompt")
+
+
+async def test_several_prompts_with_more_choices_each_than_the_model_has_slots(settings: Settings) -> None:
+    async with serving(attrs.evolve(settings, max_batch=2)) as served:
+
+        def complete(**fields: Any) -> Any:
+            fields = {"model": "qwen3", "prompt": ["The sea", "A hill"], "max_tokens": 4, "seed": 3, **fields}
+            return lambda client: client.completions.create(**fields)
+
+        whole = await ask(served, complete(n=3))
+        assert [choice.index for choice in whole.choices] == list(range(6))
+        assert whole.usage.completion_tokens == 24
+        alone = await ask(served, complete(prompt="A hill", n=2))
+        assert [choice.text for choice in alone.choices] == [choice.text for choice in whole.choices[3:5]]
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        chunks = await ask(served, lambda client: list(complete(n=3, **options)(client)))
+        texts = [""] * 6
+        for chunk in chunks:
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+        assert texts == [choice.text for choice in whole.choices]
+        assert chunks[-1].usage == whole.usage
