@@ -162,7 +162,7 @@ class TextEngine:
         self._batches.record_memory()
         self._admit_waiting()
         progress, chunks = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
-        self._batches.timer.on_prefill_launched(chunks)
+        self._batches.timer.on_prefill_launched(chunks, self._prefill.restored_bytes)
         for sequence, event in progress:
             if not (sequence.preempted or sequence.index):
                 self._outputs.emit(sequence, [event])

@@ -11,6 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.kv_cache.growth import allocated_tokens
+
 Cache = list[Any]
 """One cache object per layer, mlx-lm's classes."""
 
@@ -46,12 +48,41 @@ def merge(caches: Sequence[Cache], *, layerwise: bool = False) -> Cache:
     merged: Cache = []
     for index in range(len(caches[0])):
         layers = [cache[index] for cache in caches]
-        merged.append(layers[0].merge(layers))
+        merged.append(_merge_layers(layers))
         if layerwise:
             _evaluate(merged[-1])
             for cache in caches:
                 cache[index] = None
     return merged
+
+
+def _merge_layers(layers: Sequence[Any]) -> Any:
+    """Return a layer of several sequences with room for more tokens.
+
+    mlx-lm's merge leaves none, so that the next step would copy all of it once more.
+    """
+    from mlx_lm.models.cache import BatchKVCache, KVCache
+
+    longest = max((layer.offset if type(layer) is KVCache else 0 for layer in layers), default=0)
+    if not longest or any(type(layer) is not KVCache for layer in layers):
+        return layers[0].merge(layers)
+    padding = [longest - layer.offset for layer in layers]
+    merged = BatchKVCache(padding)
+    merged.offset, merged._idx = merged.offset + longest, longest
+    merged.keys = _stack([layer.keys for layer in layers], padding, longest)
+    merged.values = _stack([layer.values for layer in layers], padding, longest)
+    return merged
+
+
+def _stack(tensors: Sequence[mx.array | None], padding: Sequence[int], longest: int) -> mx.array:
+    """Return rows under each other, each aligned right with the longest, with room behind."""
+    like = next(tensor for tensor in tensors if tensor is not None)
+    shape = (len(tensors), like.shape[1], allocated_tokens(longest + 1), like.shape[3])
+    stacked = mx.zeros(shape, dtype=like.dtype)
+    for row, (tensor, left) in enumerate(zip(tensors, padding, strict=True)):
+        if tensor is not None:
+            stacked[row : row + 1, :, left:longest] = tensor[:, :, : longest - left]
+    return stacked
 
 
 def extend(cache: Cache, other: Cache, *, layerwise: bool = False) -> None:

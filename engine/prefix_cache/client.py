@@ -8,8 +8,10 @@ from typing import Any
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.growth import allocated_tokens
 from greenroom.engine.prefix_cache.memory import kv_tensors
 from greenroom.engine.prefix_cache.prefix_cache import CachedPrefix, PrefixCache
+from greenroom.engine.prefix_cache.restoration import Restoration
 from greenroom.engine.sequences.sequence import Sequence
 
 _MIN_TOKENS = 32
@@ -17,6 +19,9 @@ _MIN_TOKENS = 32
 
 MIN_TOKENS_RUNNING = 256
 """New tokens of a prompt that are worth one before its answer ends, when all of it is inserted together."""
+
+_PART_BYTES = 16 * 1024 * 1024
+"""Bytes of a prompt that are worth a copy before it is done."""
 
 _CHECKPOINT_INTERVAL = 512
 """Tokens between two checkpoints within a prompt, but for the first and the last."""
@@ -47,12 +52,13 @@ class PrefixCacheClient:
             return CachedPrefix(0, 0)
         return self._cache.match(sequence.key, sequence.prefill_tokens, self._stateful)
 
-    def restore(self, sequence: Sequence) -> tuple[Cache, int]:
-        """Return a plain cache with the cached prefix of a sequence's prompt, and its length in tokens."""
+    def restore(self, sequence: Sequence) -> tuple[Cache, Restoration | None]:
+        """Return an empty plain cache, and what fills it with the cached prefix of a sequence's prompt."""
         cache = caches.new_cache(self._model)
         if self._cache is None or sequence.key is None:
-            return cache, 0
-        return cache, self._cache.restore(sequence.key, sequence.prefill_tokens, cache)
+            return cache, None
+        tokens = sequence.prefill_tokens
+        return cache, self._cache.restore(sequence.key, tokens, cache, allocated_tokens(len(tokens)))
 
     def is_cacheable(self, sequence: Sequence) -> bool:
         """Return whether what is computed of a sequence's prompt is inserted."""
@@ -90,6 +96,16 @@ class PrefixCacheClient:
         """Insert the first `length` tokens of a prompt, which are computed, while its sequence runs on."""
         min_tokens = _MIN_TOKENS if self._stateful else MIN_TOKENS_RUNNING
         self._insert(sequence, sequence.prefill_tokens[:length], cache, row, min_tokens)
+
+    def insert_part(self, sequence: Sequence, cache: Cache, length: int) -> None:
+        """Insert the first `length` tokens of a prompt of which more follows, if that is much to copy.
+
+        All of a long prompt at its end would hold up who decodes beside.
+        """
+        if self._cache is not None and sequence.key is not None:
+            min_tokens = max(_MIN_TOKENS, _PART_BYTES // max(1, kv_tensors.bytes_per_token(cache)))
+            tokens = sequence.prefill_tokens[:length]
+            self._cache.insert(sequence.key, tokens, cache, None, min_tokens, unfinished=True)
 
     def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
         """Insert a prompt with as much of its answer as was read, when its sequence is removed."""

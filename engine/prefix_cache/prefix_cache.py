@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import attrs
 
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.prefix_cache.disk.block import HostTensors
 from greenroom.engine.prefix_cache.disk.index import DiskMatch
 from greenroom.engine.prefix_cache.disk.offload import MIN_TOKENS
-from greenroom.engine.prefix_cache.disk.tier import DiskTier, to_arrays
+from greenroom.engine.prefix_cache.disk.tier import DiskTier
+from greenroom.engine.prefix_cache.disk_reads import insert_from_disk
 from greenroom.engine.prefix_cache.memory import kv_tensors
-from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors
 from greenroom.engine.prefix_cache.memory.tier import MemoryTier
-from greenroom.engine.prefix_cache.memory.tree import PrefixTree, pack
+from greenroom.engine.prefix_cache.memory.tree import pack
+from greenroom.engine.prefix_cache.restoration import Restoration, RestorationSteps
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.statistics import PrefixCacheStatistics
 
@@ -28,10 +27,12 @@ class CachedPrefix:
         usable: Tokens that `restore` would fill in.
         shared: Tokens that it has in common with an earlier one; more than `usable` if that left no
             checkpoint there.
+        on_disk: Whether files have to be read for that.
     """
 
     usable: int
     shared: int
+    on_disk: bool = False
 
 
 class PrefixCache:
@@ -65,34 +66,33 @@ class PrefixCache:
         match = self.memory.match(key, packed)
         usable = match.usable(stateful).length
         found = self._match_on_disk(key, packed, usable) or DiskMatch()
-        return CachedPrefix(max(usable, found.usable(stateful)), max(match.length, found.length))
+        more = found.usable(stateful)
+        return CachedPrefix(max(usable, more), max(match.length, found.length), more - usable >= MIN_TOKENS)
 
-    def restore(self, key: ModelKey, tokens: Sequence[int], cache: Cache) -> int:
-        """Fill an empty plain cache with the longest cached prefix; return its tokens."""
-        packed = pack(tokens[:-1])
-        stateful = kv_tensors.is_stateful(cache)
-        self._read_from_disk(key, packed, stateful)
-        found = self.memory.match(key, packed).usable(stateful)
-        if not found.length:
-            self._misses += 1
-            return 0
-        self._hits += 1
-        *before, last = found.path
-        self.memory.touch(found.path, last if stateful else None)
-        segments = [node.kv for node in before]
-        cut = found.length < last.end
-        segments.append(kv_tensors.view_kv(last.kv, found.length - last.start) if cut else last.kv)
-        kv_tensors.restore(cache, segments, (last.states if stateful else None) or (), found.length)
-        return found.length
+    def restore(self, key: ModelKey, tokens: Sequence[int], cache: Cache, room: int = 0) -> Restoration:
+        """Return what fills an empty plain cache with the longest cached prefix, a copy after the other.
+
+        Args:
+            room: Tokens for which the cache allocates memory at once, if it restores anything.
+        """
+        return Restoration(self._restore(key, pack(tokens[:-1]), cache, room))
 
     def insert(
-        self, key: ModelKey, tokens: Sequence[int], cache: Cache, row: int | None, min_tokens: int = 1
+        self,
+        key: ModelKey,
+        tokens: Sequence[int],
+        cache: Cache,
+        row: int | None,
+        min_tokens: int = 1,
+        *,
+        unfinished: bool = False,
     ) -> bool:
         """Copy what a cache holds after exactly these tokens, as far as that is not cached yet.
 
         Args:
             row: Row of a batched cache; None for a plain one.
             min_tokens: New tokens for which it is worth while.
+            unfinished: More of the same prompt will follow: it needs no states yet, and no file.
 
         Returns:
             Whether it is cached now.
@@ -103,15 +103,17 @@ class PrefixCache:
         tree = self.memory.tree(key)
         packed, length = pack(tokens), len(tokens)
         stateful = kv_tensors.is_stateful(cache)
-        if length - tree.match(packed).usable(stateful).length < min_tokens:
+        match = tree.match(packed)
+        cached = match.length if unfinished else match.usable(stateful).length
+        if length - cached < min_tokens:
             return False
         inserted = self.memory.insert(
             tree,
             packed,
-            lambda start: kv_tensors.copy_kv(cache, row, start, length, length),
-            (lambda: kv_tensors.copy_states(cache, row)) if stateful else None,
+            lambda start, stop: kv_tensors.copy_kv(cache, row, start, stop, length),
+            (lambda: kv_tensors.copy_states(cache, row)) if stateful and not unfinished else None,
         )
-        if inserted and self.disk is not None and key.adapter is None:
+        if inserted and self.disk is not None and key.adapter is None and not unfinished:
             self.disk.insert(tree, packed, stateful)
         return inserted
 
@@ -133,43 +135,32 @@ class PrefixCache:
             return None
         return self.disk.match(packed)
 
-    def _read_from_disk(self, key: ModelKey, packed: bytes, stateful: bool) -> None:
-        """Have in memory what is on disk of a prompt, where that is more."""
+    def _restore(self, key: ModelKey, packed: bytes, cache: Cache, room: int) -> RestorationSteps:
+        stateful = kv_tensors.is_stateful(cache)
         usable = self.memory.match(key, packed).usable(stateful).length
-        disk, found = self.disk, self._match_on_disk(key, packed, usable)
-        if disk is None or found is None:
-            return
-        if found.usable(stateful) - usable < MIN_TOKENS:
-            disk.misses += 1
-            return
-        tree = self.memory.tree(key)
-        if self._insert_from_disk(disk, tree, packed[: found.usable(stateful) * 4], found, stateful):
-            disk.record_use(found)
-
-    def _insert_from_disk(
-        self, disk: DiskTier, tree: PrefixTree, packed: bytes, found: DiskMatch, stateful: bool
-    ) -> bool:
-        """Insert all of these tokens from files; return whether there was room, and the files were good."""
-        length = len(packed) // 4
-        states = disk.read(found.states[-1]) if stateful else ()
-        if states is None:
-            return False
-        for block, end in zip(found.blocks, found.ends, strict=True):
-            stop = min(end, length)
-            if stop <= max(block.start, tree.match(packed).length):
-                continue
-            kv = disk.read(block)
-            if kv is None:
-                return False
-            copy_kv = partial(_part, kv, block.start, stop=stop)
-            if not self.memory.insert(tree, packed[: stop * 4], copy_kv, None):
-                return False
-        if not stateful:
-            return True
-        whole = tree.match(packed).length == length  # not if there was no room for all of it at once
-        return whole and self.memory.insert(tree, packed, lambda _: (), partial(to_arrays, states))
-
-
-def _part(kv: HostTensors, first: int, start: int, stop: int) -> LayerTensors:
-    """Return the arrays of some tokens of a prompt, from a file whose first token is `first`."""
-    return to_arrays(kv, start - first, stop - first)
+        disk, on_disk = self.disk, self._match_on_disk(key, packed, usable)
+        if disk is not None and on_disk is not None:
+            if on_disk.usable(stateful) - usable >= MIN_TOKENS:
+                prefix = packed[: on_disk.usable(stateful) * 4]
+                yield from insert_from_disk(
+                    disk, self.memory, self.memory.tree(key), prefix, on_disk, stateful
+                )
+            else:
+                disk.misses += 1
+        found = self.memory.match(key, packed).usable(stateful)
+        if not found.length:
+            self._misses += 1
+            return 0
+        self._hits += 1
+        *before, last = found.path
+        self.memory.touch(found.path, last if stateful else None)
+        segments = [node.kv for node in before]
+        cut = found.length < last.end
+        segments.append(kv_tensors.view_kv(last.kv, found.length - last.start) if cut else last.kv)
+        states = (last.states if stateful else None) or ()
+        held = self.memory.hold(found.path)
+        try:
+            yield from kv_tensors.restore(cache, segments, states, found.length, max(room, found.length))
+        finally:
+            self.memory.let_go(held)
+        return found.length

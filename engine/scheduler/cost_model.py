@@ -145,6 +145,10 @@ class StepCosts:
         """Return the milliseconds of copying so many bytes; 0 until a copy was timed."""
         return self.copy.predict((copied,)) if self.copy.samples else 0.0
 
+    def bytes_within(self, milliseconds: float) -> float:
+        """Return how many bytes are copied in so many milliseconds; a guess until a copy was timed."""
+        return milliseconds / max(self.copy.coefficients[0], 1e-12)
+
     def tokens_within(self, milliseconds: float, context: int) -> int:
         """Return how many tokens of one prompt, whose cache holds `context` tokens already, cost no more."""
         token, pair = self.prefill.coefficients

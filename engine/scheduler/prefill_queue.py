@@ -9,10 +9,12 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.batching_window import BatchingWindow
+from greenroom.engine.scheduler.cobatching import Cobatching
 from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
 from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
@@ -21,6 +23,9 @@ from greenroom.engine.scheduler.prefill_runner import PrefillRunner
 from greenroom.engine.scheduler.prefix_reuse import PrefixReuse
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import PromptProgress
+
+_DISK_POLL = 0.01
+"""Seconds for which a step waits for the disk when nothing else is to be computed."""
 
 
 class PrefillQueue:
@@ -48,8 +53,9 @@ class PrefillQueue:
         self._costs = costs or StepCosts()
         self._clock = clock
         self._fair_queue = FairQueue()
-        self._prefix_reuse = PrefixReuse(model, self.prefix_cache)
+        self._prefix_reuse = PrefixReuse(model, self.prefix_cache, self._costs, clock)
         self._runner = PrefillRunner(model, self.prefix_cache, memory)
+        self._cobatching = Cobatching(self._policy, self._prefix_reuse, self._runner)
         self._requests: list[PrefillRequest] = []
         self._prefilled: list[PrefilledSequences] = []
         self._window = BatchingWindow(self._policy)
@@ -64,6 +70,11 @@ class PrefillQueue:
     def prefilling(self) -> int:
         """Sequences whose prompts are not wholly computed."""
         return len(self._requests)
+
+    @property
+    def restored_bytes(self) -> int:
+        """Bytes that the last `advance` copied of cached prefixes."""
+        return self._prefix_reuse.copied
 
     @property
     def prefilled(self) -> int:
@@ -82,17 +93,17 @@ class PrefillQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a prompt, if it is here; a chunk of it that is under way is wasted."""
-        self._window.remove(sequence)
-        self._requests = [request for request in self._requests if request.sequence is not sequence]
+        self._drop([request for request in self._requests if request.sequence is sequence])
         remaining = (prefilled.without(sequence) for prefilled in self._prefilled)
         self._prefilled = [prefilled for prefilled in remaining if prefilled is not None]
-        self._prefix_reuse.remove(sequence)
 
     def preempt(self, sequence: Sequence) -> bool:
         """Remove a prompt and free its cache at once; return whether it was here."""
-        if all(request.sequence is not sequence for request in self._requests):
+        request = next((request for request in self._requests if request.sequence is sequence), None)
+        if request is None:
             return False
         self._runner.wait()
+        caches.evaluate(request.cache or [])
         self.remove(sequence)
         return True
 
@@ -117,10 +128,12 @@ class PrefillQueue:
         """
         idle = decode_ms == 0
         self._finish_chunk(idle)
+        self._prefix_reuse.allow(0.0)
         if not self._requests:
             self._mixed_steps = 0
             return [], []
-        window = not idle and self._window.covers(self._next())
+        following = self._next()
+        window = not idle and following is not None and self._window.covers(following)
         mixed_steps = 0 if idle or window else self._mixed_steps + 1
         if (mixed_steps == 0) != (self._mixed_steps == 0):
             self._last_chunk = 0
@@ -152,14 +165,22 @@ class PrefillQueue:
         """
         reached: list[PrefillRequest] = []
         chunks: list[PrefillChunk] = []
+        self._prefix_reuse.allow(budget)
         while self._requests:
             self._prefix_reuse.match(self._requests)
             first = self._next()
+            if first is None:
+                self._prefix_reuse.wait_for_disk(_DISK_POLL if idle and not chunks else 0.0)
+                break
+            ready = self._prefix_reuse.start(first, self._requests, timed=idle)
+            budget -= self._prefix_reuse.pop_cost()
+            if not ready:
+                break
             context, last = first.computed, self._last_chunk
             tokens = self._policy.chunk_tokens(self._costs, budget, context, last, idle=idle or window)
             if chunks and (budget <= 0 or tokens <= self._policy.min_chunk):
                 break
-            chosen = self._cobatched(first, tokens)
+            chosen = self._cobatching.choose(first, self._requests, tokens)
             launched = self._compute(chosen, tokens, idle)
             chunks += launched
             reached += chosen
@@ -170,38 +191,14 @@ class PrefillQueue:
                 break
         return reached, chunks
 
-    def _next(self) -> PrefillRequest:
+    def _next(self) -> PrefillRequest | None:
+        """Return the prompt that is computed next; None if all wait for the disk."""
         able = [request for request in self._requests if not self._prefix_reuse.should_wait(request)]
         waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
-        return able[self._fair_queue.choose(waiting)]
-
-    def _cobatched(self, first: PrefillRequest, tokens: int) -> list[PrefillRequest]:
-        """Return the prompts of the next chunk: several only if all are whole and can share a batch."""
-        whole = [request for request in self._requests if request.embeddings is None and request.remaining]
-        if first not in whole or len(whole) == 1 or first.remaining > tokens // 2:
-            return [first]
-        self._prefix_reuse.start(first, self._requests)
-        to_the_end = first.until_checkpoint == first.remaining
-        if first.cache is None or not self._runner.can_cobatch(first.cache) or not to_the_end:
-            return [first]
-        whole = [request for request in whole if not self._prefix_reuse.should_wait(request)]
-        remaining = [request.remaining for request in whole]
-        chosen = [whole[index] for index in self._policy.cobatched(remaining, whole.index(first), tokens)]
-        longest = 2 * len(first.sequence.prefill_tokens)
-        chosen = [
-            request
-            for request in chosen
-            if request is first or self._prefix_reuse.start_whole(request, self._requests, longest)
-        ]
-        return chosen if self._runner.reserve(chosen) else [first]
+        return able[self._fair_queue.choose(waiting)] if able else None
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, idle: bool) -> list[PrefillChunk]:
         """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""
-        now = time.perf_counter()
-        for request in chosen:
-            metrics = request.sequence.metrics
-            metrics.started_at = metrics.started_at or now
-            self._prefix_reuse.start(request, self._requests)
         first, context = chosen[0], chosen[0].computed
         if len(chosen) > 1:
             width = max(request.remaining for request in chosen)
@@ -216,10 +213,13 @@ class PrefillQueue:
     def _on_prefilled(
         self, prefilled: PrefilledSequences, requests: list[PrefillRequest], idle: bool
     ) -> None:
-        self._requests = [request for request in self._requests if request not in requests]
-        for request in requests:
-            self._window.remove(request.sequence)
-            self._prefix_reuse.remove(request.sequence)
+        self._drop(requests)
         if idle and not self._prefilled:
             self._window.open(prefilled, self._requests, self._clock())
         self._prefilled.append(prefilled)
+
+    def _drop(self, requests: list[PrefillRequest]) -> None:
+        self._requests = [request for request in self._requests if request not in requests]
+        for request in requests:
+            self._window.remove(request.sequence)
+            self._prefix_reuse.remove(request)

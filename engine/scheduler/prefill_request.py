@@ -8,6 +8,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.prefix_cache.restoration import Restoration
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import PromptProgress
 
@@ -20,20 +21,24 @@ class PrefillRequest:
         embeddings: Input embeddings `[prompt, hidden]` instead of those of the token ids. The last position
             is decoded from its token id.
         cache: Plain; made when the first chunk is due.
-        computed: Tokens that the cache holds, or will once the chunk under way is evaluated.
+        restoration: What still has to fill the cache with a prefix that was computed before.
+        computed: Tokens that the cache holds, or will once that is done and the chunk under way is evaluated.
         client: Who asks.
         conversation: Which of the client's conversations it belongs to.
         checkpoints: Where chunks have to end, in tokens.
+        on_disk: Whether files have to be read for what is cached.
         cache_version: Of the prefix cache when `computed` was matched, before the first chunk was due.
     """
 
     sequence: Sequence
     embeddings: mx.array | None = None
     cache: Cache | None = None
+    restoration: Restoration | None = None
     computed: int = 0
     client: str = ""
     conversation: str = ""
     checkpoints: tuple[int, ...] = ()
+    on_disk: bool = False
     cache_version: int = -1
 
     @property

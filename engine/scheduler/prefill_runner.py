@@ -53,6 +53,8 @@ class PrefillRunner:
         request.computed += tokens
         if request.remaining == 0 or request.computed in request.checkpoints:
             self._prefix_cache.insert_prompt(request.sequence, cache, None, request.computed)
+        elif tokens:
+            self._prefix_cache.insert_part(request.sequence, cache, request.computed)
         return None if request.remaining else PrefilledSequences((request.sequence,), cache)
 
     def compute_together(self, requests: Sequence[PrefillRequest]) -> PrefilledSequences:

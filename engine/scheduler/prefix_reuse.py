@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as GenericSequence
 from typing import Any
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
+from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefix_sharing import PrefixSharing
-from greenroom.engine.sequences.sequence import Sequence
 
 
 class PrefixReuse:
     """Gives requests their caches, filled with the longest prefix that was computed before.
 
+    What is copied for that is bounded at each step, as chunks of prompts are.
+
     Args:
         model: Whose caches they are.
         prefix_cache: What was computed before.
+        costs: Tells what copies take.
+        clock: Seconds, from any origin.
+
+    Attributes:
+        copied: Bytes that were copied since the last `allow`.
     """
 
-    def __init__(self, model: Any, prefix_cache: PrefixCacheClient) -> None:
+    def __init__(
+        self, model: Any, prefix_cache: PrefixCacheClient, costs: StepCosts, clock: Callable[[], float]
+    ) -> None:
         self._model = model
         self._prefix_cache = prefix_cache
+        self._costs = costs
+        self._allowed = 0.0
+        self._clock = clock
+        self.copied = self._charged = 0
+        self._reading: PrefillRequest | None = None
         self._sharing = PrefixSharing(prefix_cache.is_cacheable)
 
     def add(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
@@ -38,50 +53,107 @@ class PrefixReuse:
         version = self._prefix_cache.version
         for request in requests:
             if request.cache is None and request.cache_version != version and request.embeddings is None:
-                request.computed = self._prefix_cache.match(request.sequence).usable
+                found = self._prefix_cache.match(request.sequence)
+                request.computed, request.on_disk = found.usable, found.on_disk
                 request.cache_version = version
 
     def should_wait(self, request: PrefillRequest) -> bool:
-        """Return whether a request that has not started had better continue from one that is under way."""
-        return request.cache is None and self._sharing.should_wait(request.sequence, request.computed)
+        """Return whether a request has to wait for the disk, or had better for one that is under way."""
+        if request.restoration is not None:
+            return request.restoration.is_waiting()
+        if request.cache is not None:
+            return False
+        reading = request.on_disk and self._reading is not None  # what a file holds is read once for all
+        return reading or self._sharing.should_wait(request.sequence, request.computed)
 
-    def start(self, request: PrefillRequest, requests: GenericSequence[PrefillRequest]) -> None:
-        """Give a request its cache, if it has none.
+    def wait_for_disk(self, seconds: float) -> None:
+        """Wait for what is being read, but no longer than that."""
+        if self._reading is not None and self._reading.restoration is not None:
+            self._reading.restoration.is_waiting(seconds)
+
+    def allow(self, milliseconds: float) -> None:
+        """Let `start` copy for so long until the next call; one array it may copy however long that takes."""
+        self._allowed = self._costs.bytes_within(milliseconds)
+        self.copied = self._charged = 0
+
+    def pop_cost(self) -> float:
+        """Return the milliseconds of what was copied since the last call."""
+        added, self._charged = self.copied - self._charged, self.copied
+        return added / self._costs.bytes_within(1.0)
+
+    def start(
+        self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], *, timed: bool = False
+    ) -> bool:
+        """Give a request its cache, and go on to fill it; return whether it holds what there was.
 
         Args:
             requests: All that are not wholly computed.
+            timed: Wait for the copies, since nothing else is computed.
         """
-        if request.cache is not None:
-            return
+        if request.cache is None:
+            metrics = request.sequence.metrics
+            metrics.started_at = metrics.started_at or time.perf_counter()
+            self._make_cache(request)
+            if request.restoration is None:
+                self._on_filled(request, requests)
+        restoration = request.restoration
+        if restoration is None:
+            return True
+        began = self._clock()
+        copied = restoration.advance(self._allowed - self.copied, force=not self.copied)
+        self.copied += copied
+        if timed and copied:
+            caches.evaluate(request.cache or [])  # a slice in flight would hold up whoever comes next
+            self._costs.observe_copy(copied, (self._clock() - began) * 1e3)
+        if not restoration.is_done:
+            return False
+        request.computed, request.restoration = restoration.length, None
+        self._reading = None if self._reading is request else self._reading
+        self._on_filled(request, requests)
+        return True
+
+    def start_whole(
+        self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], max_length: int
+    ) -> bool:
+        """Start a request; return whether its rest can be computed at once beside others, now.
+
+        Args:
+            max_length: Tokens of a prompt whose cached prefix does not pad the others too much.
+        """
+        ready = self.start(request, requests)
+        return (
+            ready
+            and request.until_checkpoint == request.remaining
+            and (not request.computed or len(request.sequence.prefill_tokens) <= max_length)
+        )
+
+    def remove(self, request: PrefillRequest) -> None:
+        """Remove a request that is computed or cancelled."""
+        self._sharing.remove(request.sequence)
+        self._reading = None if self._reading is request else self._reading
+        if request.restoration is not None:
+            request.restoration.close()
+            request.restoration = None
+
+    def _make_cache(self, request: PrefillRequest) -> None:
         if request.embeddings is not None:
             request.cache = caches.new_cache(self._model)
             # The answer so far of a resumed sequence is tokens again.
             request.checkpoints = (len(request.embeddings) - 1,)
             return
+        request.cache, request.restoration = self._prefix_cache.restore(request.sequence)
+        if request.on_disk:
+            self._reading = request
+
+    def _on_filled(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
+        if request.embeddings is not None:
+            return
         sequence = request.sequence
         shared = self._prefix_cache.match(sequence).shared
-        request.cache, request.computed = self._prefix_cache.restore(sequence)
         waiting = (other.sequence for other in requests if other.cache is None and other.embeddings is None)
         self._add_checkpoints(request, {shared, *self._sharing.start(sequence, waiting)})
         if not sequence.preempted:
             sequence.metrics.cached_tokens = request.computed
-
-    def start_whole(
-        self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], max_length: int
-    ) -> bool:
-        """Start a request; return whether its rest can be computed at once beside others.
-
-        Args:
-            max_length: Tokens of a prompt whose cached prefix does not pad the others too much.
-        """
-        self.start(request, requests)
-        return request.until_checkpoint == request.remaining and (
-            not request.computed or len(request.sequence.prefill_tokens) <= max_length
-        )
-
-    def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence whose prompt is computed or cancelled."""
-        self._sharing.remove(sequence)
 
     def _add_checkpoints(self, request: PrefillRequest, shared: Iterable[int]) -> None:
         """End chunks where a prompt diverges from others, if its cache cannot be cut later."""

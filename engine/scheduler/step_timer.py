@@ -28,6 +28,7 @@ class StepTimer:
         self._running: tuple[list[Shape], int] = ([], 0)
         self._before: list[PrefillChunk] = []
         self._behind: list[PrefillChunk] = []
+        self._restored: tuple[int, int] = (0, 0)
         self._before_chunk_ms: float | None = None
         self._delay_ms: float | None = None
 
@@ -45,13 +46,27 @@ class StepTimer:
         elif copied or copying:
             self._before_chunk_ms = None
             self._observe_copy(shapes, (now - self._read_at) * 1e3, copied, copying)
+        elif any(self._restored):
+            self._before_chunk_ms = self._delay_ms = None
+            self._observe_restoring(shapes, (now - self._read_at) * 1e3)
         else:
             self._observe(shapes, (now - self._read_at) * 1e3)
         self._read_at = now if shapes else None
 
-    def on_prefill_launched(self, chunks: Sequence[PrefillChunk]) -> None:
-        """Record that a chunk, or none, was launched behind the step."""
+    def on_prefill_launched(self, chunks: Sequence[PrefillChunk], restored: int = 0) -> None:
+        """Record that a chunk, or none, was launched behind the step.
+
+        Args:
+            restored: Bytes of cached prefixes that were copied there too.
+        """
         self._before, self._behind = self._behind, list(chunks)
+        self._restored = (self._restored[1], restored)
+
+    def _observe_restoring(self, shapes: list[Shape], milliseconds: float) -> None:
+        """Time copies of cached prefixes, where one lies before the step and one behind it."""
+        delay = milliseconds - self._costs.decode_ms(shapes)
+        if all(self._restored) and not self._before and not self._behind and delay > 0:
+            self._costs.observe_copy(sum(self._restored) // 2, delay)
 
     def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
         """Time a copy: it lies in the interval in which its step was launched or in the next."""

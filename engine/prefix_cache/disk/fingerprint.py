@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.prefix_cache.disk.block_file import VERSION
+from greenroom.engine.prefix_cache.disk.block import VERSION
 from greenroom.schemas.settings import Settings
 
 _TEXT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")

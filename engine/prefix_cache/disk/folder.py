@@ -2,7 +2,7 @@
 
 Other processes may use the same folder: files appear whole (renamed from a temporary name), and one that has
 vanished is no error. Nothing is ever removed but regular files with names that only we give, in folders with
-names that only we give.
+names that only we give; what a killed process left half written is such a file.
 """
 
 from __future__ import annotations
@@ -14,29 +14,26 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk.block import NAME, CacheBlock, HostTensors
-from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_block, read_tensors, write_block
+from greenroom.engine.prefix_cache.disk.block import (
+    NAME,
+    BadFileError,
+    CacheBlock,
+    HostTensors,
+    read_block,
+    read_tensors,
+    write_block,
+)
 
 log = structlog.get_logger()
 
 FOLDER_NAME = "greenroom-prefixes"
 _MODEL = re.compile(r"^[0-9a-f]{32}$")
-_TEMPORARY = re.compile(r"^(kv|state)-[0-9a-f]{32}\.\d+\.tmp$")
-_ABANDONED = 600.0
-"""Seconds after which a temporary file is what a process left that was killed."""
+_OURS = re.compile(rf"{NAME.pattern}|^(kv|state)-[0-9a-f]{{32}}\.\d+\.tmp$")
 
 _SLACK = 16
-"""Other processes' files are counted again after a share of the limit of 1 / this was written."""
-
-
-@attrs.frozen(order=True)
-class _Entry:
-    modified: int
-    size: int
-    path: Path
+"""Files are listed when 1 / this of the limit was written, and evicted until as much can be written again."""
 
 
 class DiskFolder:
@@ -50,11 +47,12 @@ class DiskFolder:
 
     def __init__(self, root: Path, fingerprint: str, limit: int) -> None:
         self.nbytes = self.evictions = self.removed = 0
+        self.max_file = limit - limit // _SLACK
         self._fingerprint = fingerprint
         self._all = root / FOLDER_NAME
         self._home = self._all / fingerprint
         self._limit = limit
-        self._since_count = 0
+        self._unlisted = limit
 
     def scan(self) -> Iterator[CacheBlock]:
         """Yield everything of this model that can be used; remove what cannot.
@@ -64,14 +62,13 @@ class DiskFolder:
         """
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(0)
-        with os.scandir(self._home) as entries:
-            names = [entry.name for entry in entries if NAME.match(entry.name) and _is_file(entry)]
-        for name in names:
-            with contextlib.suppress(OSError):
-                try:
-                    yield read_block(self._home / name, self._fingerprint)
-                except BadFileError as error:
-                    self.discard(name, str(error))
+        for _, _, path in self._files():
+            if path.parent == self._home and NAME.match(path.name):
+                with contextlib.suppress(OSError):
+                    try:
+                        yield read_block(path, self._fingerprint)
+                    except BadFileError as error:
+                        self._discard(path, error)
 
     def read(self, name: str) -> HostTensors:
         """Return all that a file holds.
@@ -83,7 +80,7 @@ class DiskFolder:
         try:
             return read_tensors(self._home / name, self._fingerprint)
         except BadFileError as error:
-            self.discard(name, str(error))
+            self._discard(self._home / name, error)
             raise
 
     def write(self, block: CacheBlock, tensors: HostTensors) -> list[str]:
@@ -109,7 +106,6 @@ class DiskFolder:
                 temporary.unlink()
             raise
         self.nbytes += written
-        self._since_count += written
         return evicted
 
     def touch(self, names: list[str]) -> None:
@@ -119,53 +115,49 @@ class DiskFolder:
             with contextlib.suppress(OSError):
                 os.utime(self._home / name, ns=(now, now - 1000 * depth), follow_symlinks=False)
 
-    def discard(self, name: str, reason: str) -> None:
+    def _discard(self, path: Path, reason: Exception) -> None:
         """Remove a file that is of no use, and log why."""
         self.removed += 1
-        log.warning("cached prefix removed", actor="model", file=name, reason=reason)
+        log.warning("cached prefix removed", actor="model", file=path.name, reason=str(reason))
         with contextlib.suppress(OSError):
-            (self._home / name).unlink()
+            path.unlink()
 
     def _make_room(self, size: int) -> list[str]:
         """Evict the least recently used files of all models; return the names of this model's."""
-        if size and self.nbytes + size <= self._limit and self._since_count <= self._limit // _SLACK:
+        self._unlisted += size
+        if self._unlisted <= self._limit // _SLACK:
             return []
-        entries = sorted(self._entries())
-        self.nbytes, self._since_count = sum(entry.size for entry in entries), 0
+        files = sorted(self._files())
+        self.nbytes, self._unlisted = sum(nbytes for _, nbytes, _ in files), 0
         evicted: list[str] = []
-        for entry in entries:
-            if self.nbytes + size <= self._limit:
+        for _, nbytes, path in files:
+            if self.nbytes + size <= self.max_file:
                 break
             with contextlib.suppress(FileNotFoundError):
-                entry.path.unlink()
+                path.unlink()
                 self.evictions += 1
-            self.nbytes -= entry.size
-            if entry.path.parent == self._home:
-                evicted.append(entry.path.name)
+            self.nbytes -= nbytes
+            if path.parent == self._home:
+                evicted.append(path.name)
             else:
                 with contextlib.suppress(OSError):  # it is not empty yet
-                    entry.path.parent.rmdir()
+                    path.parent.rmdir()
         return evicted
 
-    def _entries(self) -> Iterator[_Entry]:
-        """Yield the files of all models; remove what a killed process left half written."""
-        old = time.time() - _ABANDONED
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._all) as models:
-            for model in models:
-                if not _MODEL.match(model.name) or not model.is_dir(follow_symlinks=False):
-                    continue
-                with contextlib.suppress(FileNotFoundError), os.scandir(model.path) as files:
-                    for file in files:
-                        ours, temporary = NAME.match(file.name), _TEMPORARY.match(file.name)
-                        if not (ours or temporary) or not _is_file(file):
-                            continue
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        """Yield when the files of all models were used, their bytes and paths."""
+        for model in _listed(self._all):
+            if _MODEL.match(model.name) and model.is_dir(follow_symlinks=False):
+                for file in _listed(model.path):
+                    if _OURS.match(file.name) and file.is_file(follow_symlinks=False):
                         with contextlib.suppress(FileNotFoundError):
                             status = file.stat(follow_symlinks=False)
-                            if temporary and status.st_mtime < old:
-                                os.unlink(file.path)
-                            elif ours:
-                                yield _Entry(status.st_mtime_ns, status.st_size, Path(file.path))
+                            yield status.st_mtime_ns, status.st_size, Path(file.path)
 
 
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file(follow_symlinks=False)
+def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []

@@ -1,29 +1,39 @@
-"""Hands what memory holds to the thread that writes it: no copy, and little of it at each step."""
+"""Writes what memory holds to disk, on another thread: no copy on the model's, and a file at a time."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 import attrs
+import numpy as np
+import structlog
 
-from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, prefix_hashes
-from greenroom.engine.prefix_cache.disk.index import DiskIndex, DiskMatch
-from greenroom.engine.prefix_cache.disk.writer import BlockWrite, DiskWriter
+from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, token_hash
+from greenroom.engine.prefix_cache.disk.disk_thread import DiskThread
+from greenroom.engine.prefix_cache.disk.folder import DiskFolder
+from greenroom.engine.prefix_cache.disk.index import DiskIndex
 from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors, nbytes_of
 from greenroom.engine.prefix_cache.memory.tree import Node, PrefixTree
+
+log = structlog.get_logger()
 
 MIN_TOKENS = 32
 """New tokens that are worth a file."""
 
 _FILE_BYTES = 32 * 1024 * 1024
-"""Of a file of KV tensors; more tokens are more files, so that what waits to be written is bounded."""
+"""Of a file of KV tensors; more tokens are more files, so that what waits for the disk is bounded."""
 
 _MAX_PENDING = 256
 """Prefixes that may wait; they cost no more than their tokens."""
 
 _EVALUATED_AFTER = 2
 """Steps after which a copy made on the device is done for certain, and looking at it waits for nothing."""
+
+_MAX_FAILURES = 3
+"""Writes that may fail one after another before no more are tried."""
 
 
 @attrs.frozen(eq=False)
@@ -39,21 +49,25 @@ class PendingWrite:
 class Offload:
     """Prefixes that were inserted in memory and are to be on disk too, in order; on the model's thread.
 
-    A prefix that memory evicts before its turn comes is not written.
+    A prefix that memory evicts before its turn comes is not written. Arrays are released by the thread that
+    made them: it keeps them until the file is written.
     """
 
-    def __init__(self, index: DiskIndex, writer: DiskWriter) -> None:
-        self.skipped = 0
+    def __init__(self, folder: DiskFolder, index: DiskIndex, thread: DiskThread) -> None:
+        self.skipped = self.written = 0
+        self._failures = 0
+        self._folder = folder
         self._index = index
-        self._writer = writer
-        self._pending: deque[PendingWrite] = deque()
+        self._thread = thread
+        self._pending: deque[PendingWrite] = deque(maxlen=_MAX_PENDING)
+        self._files: Iterator[tuple[CacheBlock, list[HostTensors], list[str]]] = iter(())
+        self._writing: tuple[Future[None], list[HostTensors]] | None = None
         self._step = 0
-        self._blocked = False
 
     @property
     def pending(self) -> bool:
         """Whether `advance` has something to do."""
-        return bool(self._pending) or self._writer.waiting_bytes > 0
+        return bool(self._pending) or self._writing is not None
 
     def add(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
         """Have a prefix written.
@@ -62,81 +76,121 @@ class Offload:
             tokens: Packed.
             stateful: Whether the model has recurrent or rotating layers.
         """
-        self._pending.append(PendingWrite(tree, tokens, stateful, self._step))
-        if len(self._pending) > _MAX_PENDING:
-            self._pending.popleft()
-            self.skipped += 1
+        failed = self._failures >= _MAX_FAILURES
+        self.skipped += failed or len(self._pending) == _MAX_PENDING
+        if not failed:
+            self._pending.append(PendingWrite(tree, tokens, stateful, self._step))
+
+    def give_up(self) -> None:
+        """Write nothing any more."""
+        self._failures = _MAX_FAILURES
 
     def advance(self, timeout: float = 0.0) -> None:
-        """Have written what the writer has room for, and release what it has written.
+        """Have the next files written, as far as those before them are.
 
         Args:
-            timeout: Seconds to wait at most for the disk, each time that nothing has been written meanwhile.
+            timeout: Seconds to wait at most for each of them.
         """
         self._step += 1
-        while self._pending and self._pending[0].step + _EVALUATED_AFTER <= self._step:
-            if self._blocked and not self._writer.release(timeout):
+        while self._wait(timeout):
+            file = next(self._files, None)
+            if file is not None:
+                block, pieces, path = file
+                self._writing = self._thread.submit(partial(self._write, block, pieces, path)), pieces
+            elif self._pending and self._pending[0].step + _EVALUATED_AFTER <= self._step:
+                self._files = self._missing_files(self._pending.popleft())
+            else:
                 return
-            self._blocked = not self._start_writing(self._pending[0])
-            if not self._blocked:
-                self._pending.popleft()
-        self._writer.release(timeout)
 
     def finish(self, seconds: float) -> None:
         """Have everything written that is left, unless the disk writes nothing for so long."""
         self._step += _EVALUATED_AFTER
         self.advance(seconds)
 
-    def _start_writing(self, write: PendingWrite) -> bool:
-        """Have written what is not on disk of a prefix; return False if there was no room for all of it."""
-        length = len(write.tokens) // 4
-        path = write.tree.match(write.tokens).path
-        if not path or path[-1].end < length:  # it was evicted
-            return True
-        found = self._index.match(write.tokens, announced=True)
-        names = found.names()
-        for block in _missing_blocks(write, path, found):
-            pieces = _pieces_of(block, path)
-            nbytes = sum(each.words.nbytes for piece in pieces for each in piece if each is not None)
-            if not self._writer.can_write(nbytes):
-                self.skipped += 1
-                continue
-            if not self._writer.has_room(nbytes):
+    def _wait(self, timeout: float) -> bool:
+        """Return whether nothing is being written."""
+        if self._writing is not None:
+            try:
+                self._writing[0].result(timeout)
+            except TimeoutError:
                 return False
-            names.append(block.name)
-            self._index.insert(block, written=False)
-            self._writer.add(BlockWrite(block, pieces, tuple(names), nbytes))
+            self._writing = None
         return True
 
+    def _missing_files(
+        self, write: PendingWrite
+    ) -> Iterator[tuple[CacheBlock, list[HostTensors], list[str]]]:
+        """Yield files that a prefix in memory lacks on disk, what goes into them, and those on its path."""
+        length, found = len(write.tokens) // 4, self._index.match(write.tokens)
+        lacks_states, at = write.stateful and found.usable(True) < length, found.length
+        if length - at < MIN_TOKENS and not lacks_states:
+            return
+        names = found.names()
+        while at < length or lacks_states:
+            path = write.tree.match(write.tokens).path
+            if not path or path[-1].end < length:  # it was evicted
+                return
+            last = path[-1]
+            if at < length:
+                per_token = max(1, nbytes_of(last.kv) // (last.end - last.start))
+                stop = at + max(MIN_TOKENS, _FILE_BYTES // per_token)
+                stop = length if length - stop < MIN_TOKENS else stop
+                tokens = write.tokens[at * 4 : stop * 4]
+                block = CacheBlock("kv", token_hash(write.tokens[: at * 4]), at, tokens)
+                pieces, at = _kv_pieces(path, at, stop), stop
+            else:
+                lacks_states = False
+                if last.end > length or last.states is None:
+                    return
+                block = CacheBlock("state", token_hash(write.tokens), length)
+                pieces = [_views(last.states)]
+            names = [*names, block.name]
+            if _nbytes(pieces) > self._folder.max_file:
+                self.skipped += 1
+                return
+            yield block, pieces, names
 
-def _missing_blocks(write: PendingWrite, path: Sequence[Node], found: DiskMatch) -> Iterator[CacheBlock]:
-    """Yield the files that a prefix in memory lacks on disk."""
-    length, at = len(write.tokens) // 4, found.length
-    lacks_states = write.stateful and found.usable(True) < length
-    if length - at < MIN_TOKENS and not lacks_states:
-        return
-    last = path[-1]
-    per_token = max(1, nbytes_of(last.kv) // (last.end - last.start))
-    while at < length:
-        stop = at + max(MIN_TOKENS, _FILE_BYTES // per_token)
-        stop = length if length - stop < MIN_TOKENS else stop
-        yield CacheBlock("kv", prefix_hashes(write.tokens, [at])[0], at, write.tokens[at * 4 : stop * 4])
-        at = stop
-    if lacks_states and last.end == length and last.states is not None:
-        yield CacheBlock("state", prefix_hashes(write.tokens, [length])[0], length)
+    def _write(self, block: CacheBlock, pieces: list[HostTensors], path: list[str]) -> None:
+        """Write a file; on the disk's thread."""
+        if self._failures >= _MAX_FAILURES:
+            return
+        try:
+            tensors = tuple(map(_concatenate, zip(*pieces, strict=True)))
+            for name in self._folder.write(block, tensors):
+                self._index.remove(name)
+        except OSError as error:
+            self._failures += 1
+            log.warning("prefix not written", actor="model", reason=str(error))
+            if self._failures == _MAX_FAILURES:
+                log.error("no more prefixes are written", actor="model", reason=str(error))
+            return
+        self._folder.touch(path)
+        self._index.insert(block)
+        self.written += 1
+        self._failures = 0
+        log.debug("prefix written", actor="model", file=block.name, bytes=_nbytes([tensors]))
 
 
-def _pieces_of(block: CacheBlock, path: Sequence[Node]) -> tuple[HostTensors, ...]:
-    """Return what belongs in a file, from the nodes that hold it."""
-    if block.kind == "state":
-        return (_views(path[-1].states or ()),)
-    pieces: list[HostTensors] = []
-    for node in path:
-        start, stop = max(block.start, node.start), min(block.end, node.end)
-        if start < stop:
-            pieces.append(_views(node.kv, start - node.start, stop - node.start))
-    return tuple(pieces)
+def _kv_pieces(path: Sequence[Node], start: int, stop: int) -> list[HostTensors]:
+    """Return what belongs in a file of these tokens, from the nodes that hold it."""
+    return [
+        _views(node.kv, max(start, node.start) - node.start, min(stop, node.end) - node.start)
+        for node in path
+        if max(start, node.start) < min(stop, node.end)
+    ]
 
 
 def _views(arrays: LayerTensors, start: int = 0, stop: int | None = None) -> HostTensors:
     return tuple(None if array is None else HostTensor.view(array).part(start, stop) for array in arrays)
+
+
+def _nbytes(pieces: Sequence[HostTensors]) -> int:
+    return sum(tensor.words.nbytes for piece in pieces for tensor in piece if tensor is not None)
+
+
+def _concatenate(pieces: HostTensors) -> HostTensor | None:
+    found = [piece.words for piece in pieces if piece is not None]
+    if pieces[0] is None:
+        return None
+    words = np.concatenate(found, axis=2) if len(found) > 1 else np.ascontiguousarray(found[0])
+    return HostTensor(pieces[0].dtype, words)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import structlog
 
-from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensors
-from greenroom.engine.prefix_cache.disk.block_file import BadFileError
+from greenroom.engine.prefix_cache.disk.block import BadFileError, CacheBlock, HostTensors
+from greenroom.engine.prefix_cache.disk.disk_thread import DiskThread
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.prefix_cache.disk.index import DiskIndex, DiskMatch
 from greenroom.engine.prefix_cache.disk.offload import Offload
-from greenroom.engine.prefix_cache.disk.writer import DiskWriter
-from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree
 from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger()
-
-_CAPACITY = 256 * 1024 * 1024
-"""Bytes that may wait for the disk."""
 
 _IDLE_TIMEOUT = 0.01
 """Seconds that a step waits for the disk when nothing else is to be computed."""
@@ -56,22 +53,22 @@ class DiskStatistics:
 
 
 class DiskTier:
-    """One model's files; on the model's thread, but for the writing.
+    """One model's files; on the model's thread, but for a thread that reads and one that writes.
 
     Args:
         root: The operator's folder; ours is made within.
         fingerprint: Of everything that a computed prefix depends on.
         limit: Bytes that the files of all models may take.
-        capacity: Bytes that may wait to be written.
     """
 
-    def __init__(self, root: Path, fingerprint: str, limit: int, capacity: int = _CAPACITY) -> None:
+    def __init__(self, root: Path, fingerprint: str, limit: int) -> None:
         self.hits = self.misses = 0
-        self._scan_timeout = _SCAN_TIMEOUT
         self._folder = DiskFolder(root, fingerprint, limit)
         self._index = DiskIndex()
-        self._writer = DiskWriter(self._folder, self._index, min(capacity, limit * 9 // 10))
-        self._offload = Offload(self._index, self._writer)
+        self._reader, self._writer = DiskThread("prefix-reader"), DiskThread("prefix-writer")
+        self._offload = Offload(self._folder, self._index, self._writer)
+        self._stuck: Future[HostTensors | None] | None = None
+        self._scan: Future[None] | None = self._writer.submit(self._read_folder)
 
     @property
     def pending(self) -> bool:
@@ -80,12 +77,12 @@ class DiskTier:
 
     def statistics(self) -> DiskStatistics:
         """Return figures for operators and tests."""
-        folder = self._folder
+        folder, offload = self._folder, self._offload
         return DiskStatistics(
             folder.nbytes,
             len(self._index),
-            self._writer.written,
-            self._offload.skipped,
+            offload.written,
+            offload.skipped,
             self.hits,
             self.misses,
             folder.evictions,
@@ -94,23 +91,29 @@ class DiskTier:
 
     def match(self, tokens: bytes) -> DiskMatch:
         """Return how far a packed prompt is on disk."""
-        if self._scan_timeout:
-            self._writer.wait_until_scanned(self._scan_timeout)
-            self._scan_timeout = 0.0
-        return self._index.match(tokens)
+        if self._scan is not None:
+            try:
+                self._scan.result(_SCAN_TIMEOUT)
+            except TimeoutError:
+                log.warning("prefix folder is slow", actor="model")
+            self._scan = None
+        return (
+            DiskMatch() if self._stuck is not None and not self._stuck.done() else self._index.match(tokens)
+        )
 
-    def read(self, block: CacheBlock) -> HostTensors | None:
-        """Return what a file holds; None if it turns out to be of no use."""
-        try:
-            return self._folder.read(block.name)
-        except (BadFileError, OSError):
-            self._index.remove(block.name)
-            return None
+    def read(self, block: CacheBlock) -> Future[HostTensors | None]:
+        """Have a file read, by the thread that reads; None if it turns out to be of no use."""
+        return self._reader.submit(partial(self._read, block))
+
+    def give_up(self, reading: Future[HostTensors | None]) -> None:
+        """Have nothing match any more until a reading is done that takes too long."""
+        self._stuck = reading
+        log.warning("prefix folder is slow", actor="model")
 
     def record_use(self, match: DiskMatch) -> None:
         """Record that files were read, so that they are not evicted soon."""
         self.hits += 1
-        self._writer.touch(match.names())
+        self._writer.submit(partial(self._folder.touch, match.names()))
         log.debug("prefix read", actor="model", tokens=match.length, files=len(match.blocks))
 
     def insert(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
@@ -128,14 +131,26 @@ class DiskTier:
         Args:
             seconds: That this may take, if the disk is slow.
         """
+        self._reader.close(0.0)
         self._offload.finish(seconds / 2)
         if not self._writer.close(seconds / 2):
             log.warning("prefixes not written in time", actor="model", seconds=seconds)
 
+    def _read_folder(self) -> None:
+        try:
+            for block in self._folder.scan():
+                self._index.insert(block)
+            log.info("prefixes found", actor="model", files=len(self._index), bytes=self._folder.nbytes)
+        except OSError as error:
+            self._offload.give_up()
+            log.error("prefix folder cannot be used", actor="model", reason=str(error))
 
-def to_arrays(tensors: HostTensors, start: int = 0, stop: int | None = None) -> LayerTensors:
-    """Return arrays of what was read, or of its tokens from `start` to `stop`."""
-    return tuple(None if tensor is None else tensor.part(start, stop).to_array() for tensor in tensors)
+    def _read(self, block: CacheBlock) -> HostTensors | None:
+        try:
+            return self._folder.read(block.name)
+        except (BadFileError, OSError):
+            self._index.remove(block.name)
+            return None
 
 
 def open_disk_tier(folder: Path, settings: Settings, model: Any) -> DiskTier | None:

@@ -7,7 +7,7 @@ for exactly the tokens that it has seen. A model with other classes is not cache
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -51,6 +51,17 @@ def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -
     return tuple(found)
 
 
+def bytes_per_token(cache: Cache) -> int:
+    """Return the bytes of the KV tensors of one token of a plain cache that holds some."""
+    layers = [layer for layer in flat_layers(cache) if _class_name(layer) in _PER_TOKEN]
+    return sum(
+        whole.nbytes // whole.shape[2]
+        for layer in layers
+        for whole in _kv_tensors(layer)
+        if whole is not None
+    )
+
+
 def slice_kv(kv: LayerTensors, start: int, stop: int) -> LayerTensors:
     """Return a part of what `copy_kv` returned, copied."""
     return tuple(None if whole is None else _copy(whole[:, :, start:stop]) for whole in kv)
@@ -76,19 +87,30 @@ def copy_states(cache: Cache, row: int | None) -> LayerTensors:
     return tuple(found)
 
 
-def restore(cache: Cache, segments: Sequence[LayerTensors], states: LayerTensors, length: int) -> None:
+def restore(
+    cache: Cache, segments: Sequence[LayerTensors], states: LayerTensors, length: int, room: int
+) -> Iterator[int]:
     """Fill an empty plain cache; what it is filled from is never written to.
 
     Args:
         segments: KV tensors that follow each other.
         states: As `copy_states` returned them after the last of these tokens.
         length: Tokens of all segments together.
+        room: Tokens for which memory is allocated: a cache that grows is copied again.
+
+    Yields:
+        The bytes of each copy, before it is made.
     """
     kv = iter(zip(*segments, strict=True))
     state = iter(states)
     for layer in flat_layers(cache):
         if _class_name(layer) in _PER_TOKEN:
-            tensors = [_concatenate(next(kv)) for _ in _kv_tensors(layer)]
+            tensors: list[mx.array | None] = []
+            for _ in _kv_tensors(layer):
+                parts = [part for part in next(kv) if part is not None]
+                if parts:
+                    yield parts[0][0, :, :1].nbytes * room
+                tensors.append(_concatenate(parts, room - length) if parts else None)
             if tensors[0] is not None:
                 _set_kv_tensors(layer, tensors, length)
         elif _class_name(layer) in _ROTATING:
@@ -133,11 +155,13 @@ def _ordered_window(layer: Any, whole: mx.array | None) -> mx.array | None:
     return _copy(layer._trim(max(0, ordered.shape[2] - layer.max_size), ordered))
 
 
-def _concatenate(segments: Sequence[mx.array | None]) -> mx.array | None:
-    arrays = [segment for segment in segments if segment is not None]
-    if len(arrays) < 2:
-        return _alias(arrays[0]) if arrays else None
-    return mx.concatenate(arrays, axis=2)
+def _concatenate(parts: Sequence[mx.array], added: int) -> mx.array:
+    """Return arrays that follow each other with room for more tokens behind, under way already."""
+    rows, heads, _, width = parts[0].shape
+    room = mx.zeros((rows, heads, added, width), dtype=parts[0].dtype)
+    whole = mx.concatenate([*parts, room], axis=2)
+    mx.async_eval(whole)
+    return whole
 
 
 def _alias(array: mx.array | None) -> mx.array | None:

@@ -11,6 +11,9 @@ from greenroom.engine.prefix_cache.memory import kv_tensors
 from greenroom.engine.prefix_cache.memory.tree import Match, Node, PrefixTree
 from greenroom.schemas.model_key import ModelKey
 
+_NODE_BYTES = 32 * 1024 * 1024
+"""Of a node, or nearly twice that: splitting one copies it."""
+
 
 class MemoryTier:
     """Evicts the least recently used, and of that only ends: what others continue stays longest.
@@ -32,6 +35,7 @@ class MemoryTier:
         self._trees: dict[ModelKey, PrefixTree] = {}
         self._clock = itertools.count(1)
         self._unmeasured: list[Node] = []
+        self._held: list[set[Node]] = []
 
     @property
     def nodes(self) -> int:
@@ -51,13 +55,13 @@ class MemoryTier:
         self,
         tree: PrefixTree,
         packed: bytes,
-        copy_kv: Callable[[int], kv_tensors.LayerTensors],
+        copy_kv: Callable[[int, int], kv_tensors.LayerTensors],
         copy_states: Callable[[], kv_tensors.LayerTensors] | None,
     ) -> bool:
         """Insert a prefix; return whether there is room for it.
 
         Args:
-            copy_kv: Returns KV tensors of the tokens from that one on, which are not cached yet.
+            copy_kv: Returns KV tensors of the tokens from that one to that one, which are not cached yet.
             copy_states: Returns states after the last token; None for a model without.
         """
         match = tree.match(packed)
@@ -67,10 +71,13 @@ class MemoryTier:
             if not self._try_reserve(self.nbytes + node.kv_bytes):  # both, until the copies are made
                 return False
             node = self._split(tree, node, match.length)
-        if match.length * 4 < len(packed):
-            node = tree.insert(node, packed[match.length * 4 :], copy_kv(match.length))
+        added, length = [node], len(packed) // 4
+        while node.end < length:
+            stop = _end_of_node(node.end, length, copy_kv)
+            node = tree.insert(node, packed[node.end * 4 : stop * 4], copy_kv(node.end, stop))
             self.nbytes += node.kv_bytes
             self.touch([node])
+            added.append(node)
         if copy_states is not None and node.states is None:
             node.states = copy_states()
             node.states_bytes = kv_tensors.nbytes_of(node.states)
@@ -79,10 +86,8 @@ class MemoryTier:
         # Before anything is copied: arrays know their size without that.
         self.evict_to(min(self.budget, self.reserve(self.nbytes)))
         self.version += 1
-        if not _is_in_tree(node):
-            return False
-        self._evaluate([node])
-        return True
+        self._evaluate([each for each in added if _is_in_tree(each)])
+        return _is_in_tree(node)
 
     def touch(self, path: Sequence[Node], states: Node | None = None) -> None:
         """Record that these are used now, and the states of that one."""
@@ -91,6 +96,16 @@ class MemoryTier:
         now = next(self._clock)
         for node in path:
             node.used_at = now
+
+    def hold(self, path: Sequence[Node]) -> set[Node]:
+        """Keep nodes from eviction while they are copied: before that is done their memory is not free."""
+        held = set(path)
+        self._held.append(held)
+        return held
+
+    def let_go(self, held: set[Node]) -> None:
+        """Let nodes be evicted again."""
+        self._held = [nodes for nodes in self._held if nodes is not held]
 
     def measure(self) -> None:
         """Correct the account by what the buffers of the latest copies really are."""
@@ -108,11 +123,13 @@ class MemoryTier:
     def evict_to(self, budget: int) -> None:
         """Evict until no more than `budget` bytes are held."""
         while self.nbytes > budget:
+            held = set[Node]().union(*self._held)
             candidates = [
                 (node.used_at if not node.children else node.states_used_at, id(node), node, tree)
                 for tree in self._trees.values()
                 for node in tree
-                if not node.children or (node.states is not None and len(node.children) == 1)
+                if node not in held
+                and (not node.children or (node.states is not None and len(node.children) == 1))
             ]
             if not candidates:
                 break
@@ -140,6 +157,8 @@ class MemoryTier:
         self.nbytes -= node.kv_bytes
         front = tree.split(node, length)
         self.nbytes += front.kv_bytes + node.kv_bytes
+        for held in self._held:
+            held.update({front} if node in held else ())
         self._evaluate([front, node])
         return front
 
@@ -154,6 +173,12 @@ class MemoryTier:
         for node in nodes:
             mx.async_eval([array for array in (*node.kv, *(node.states or ())) if array is not None])
         self._unmeasured += nodes
+
+
+def _end_of_node(start: int, end: int, copy_kv: Callable[[int, int], kv_tensors.LayerTensors]) -> int:
+    """Return where a new node ends; nothing is copied to know its bytes."""
+    tokens = max(1, _NODE_BYTES // max(1, kv_tensors.nbytes_of(copy_kv(start, start + 1))))
+    return end if end - start < 2 * tokens else start + tokens
 
 
 def _is_in_tree(node: Node) -> bool:

@@ -10,8 +10,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, prefix_hashes
-from greenroom.engine.prefix_cache.disk.block_file import BadFileError, read_block, read_tensors
+from greenroom.engine.prefix_cache.disk.block import (
+    BadFileError,
+    CacheBlock,
+    HostTensor,
+    read_block,
+    read_tensors,
+    token_hash,
+)
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.prefix_cache.disk.folder import FOLDER_NAME, DiskFolder
 from greenroom.engine.prefix_cache.memory.tree import pack
@@ -42,9 +48,9 @@ def test_every_byte_comes_back(tmp_path: Path, dtype: mx.Dtype) -> None:
 def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBlock]:
     """Return a file written by hand, of 40 tokens."""
     folder = DiskFolder(root, FINGERPRINT, limit)
-    block = CacheBlock("kv", prefix_hashes(b"", [0])[0], 0, pack(range(40)))
+    block = CacheBlock("kv", token_hash(b""), 0, pack(range(40)))
     words = np.random.default_rng(2).integers(0, 1 << 32, (1, 1, 40, 50), dtype=np.uint32)
-    folder.write(block, (HostTensor("float32", words), None))
+    folder.write(block, (HostTensor("mlx.core.float32", words), None))
     return folder, root / FOLDER_NAME / FINGERPRINT / block.name, block
 
 
@@ -87,8 +93,8 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "halves exchanged": lambda data: data[:-8000] + data[-4000:] + data[-8000:-4000],
     "words exchanged": lambda data: data[:-8000] + data[-7992:-7984] + data[-8000:-7992] + data[-7984:],
     "other shape": lambda data: data.replace(b"[1,1,40,50]", b"[1,1,50,40]"),
-    "other type": lambda data: data.replace(b"float32 none", b"int32 none  "),
-    "nothing first": lambda data: data.replace(b"float32 none", b"none float32"),
+    "other type": lambda data: data.replace(b"mlx.core.float32 none", b"mlx.core.int32 none  "),
+    "nothing first": lambda data: data.replace(b"mlx.core.float32 none", b"none mlx.core.float32"),
 }
 
 

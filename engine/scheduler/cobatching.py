@@ -1,0 +1,52 @@
+"""Prompts that are computed in one chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill_runner import PrefillRunner
+from greenroom.engine.scheduler.prefix_reuse import PrefixReuse
+
+
+class Cobatching:
+    """Chooses the prompts that share a chunk: several only if all are whole and can share a batch.
+
+    Args:
+        policy: How much padding a chunk may have.
+        prefix_reuse: Gives them their caches.
+        runner: Reserves the memory of their common one.
+    """
+
+    def __init__(self, policy: PrefillPolicy, prefix_reuse: PrefixReuse, runner: PrefillRunner) -> None:
+        self._policy = policy
+        self._prefix_reuse = prefix_reuse
+        self._runner = runner
+
+    def choose(
+        self, first: PrefillRequest, requests: Sequence[PrefillRequest], tokens: int
+    ) -> list[PrefillRequest]:
+        """Return the prompts of the next chunk.
+
+        Args:
+            first: Is among them; its cached prefix is restored.
+            requests: All that are not wholly computed.
+            tokens: Size of the chunk, padding included.
+        """
+        whole = [request for request in requests if request.embeddings is None and request.remaining]
+        if first not in whole or len(whole) == 1 or first.remaining > tokens // 2:
+            return [first]
+        to_the_end = first.until_checkpoint == first.remaining
+        if first.cache is None or not self._runner.can_cobatch(first.cache) or not to_the_end:
+            return [first]
+        whole = [request for request in whole if not self._prefix_reuse.should_wait(request)]
+        remaining = [request.remaining for request in whole]
+        chosen = [whole[index] for index in self._policy.cobatched(remaining, whole.index(first), tokens)]
+        longest = 2 * len(first.sequence.prefill_tokens)
+        chosen = [
+            request
+            for request in chosen
+            if request is first or self._prefix_reuse.start_whole(request, requests, longest)
+        ]
+        return chosen if self._runner.reserve(chosen) else [first]
