@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of
+from greenroom.engine.grammar.grammar_threads import grammar_threads
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.kv_memory import KvMemory
@@ -28,6 +29,9 @@ from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.statistics import TextEngineStatistics
+
+_POLL_SECONDS = 0.01
+"""Seconds between two looks at what was asked of the engine while all sequences wait for their grammars."""
 
 _CLEAR_CACHE_STEPS = 512
 """Steps after which MLX gives buffers back that it keeps for reuse, as mlx-lm does."""
@@ -147,11 +151,12 @@ class TextEngine:
         self._batches.maybe_rearrange()
         for sequence in self.admission.reserve_step():
             self._outputs.finish_at_length(sequence)
-        self._batches.launch(alone=not len(self._prefill))
+        progresses = self._batches.launch(alone=not len(self._prefill))
         self._batches.record_memory()
         for batch in self._batches:
             for sequence, token in batch.read():
                 self._outputs.append_token(batch, sequence, token)
+                progresses = True
         self._batches.timer.on_tokens_read()
         if self.prefix_cache is not None and self.prefix_cache.disk is not None:
             self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
@@ -166,6 +171,8 @@ class TextEngine:
         for sequence, event in progress:
             if not (sequence.preempted or sequence.index):
                 self._outputs.emit(sequence, [event])
+        if not progresses and len(self._batches) and not len(self._prefill):
+            grammar_threads().wait(_POLL_SECONDS)
         self._steps += 1
         if self._steps % _CLEAR_CACHE_STEPS == 0:
             mx.clear_cache()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as GenericSequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.batch.batch_cache import BatchCache
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.batch.decode_step import DecodeStep
-from greenroom.engine.batch.grammar_masks import GrammarFailures
+from greenroom.engine.batch.grammar_masks import GrammarFailures, common_slow_pace
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
@@ -18,6 +18,9 @@ from greenroom.engine.kv_cache.size_model import CacheSizeModel, CacheUsage
 from greenroom.engine.kv_cache.usage import CacheUsageTracker
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.pace import Pace
 
 
 class Batch:
@@ -75,6 +78,16 @@ class Batch:
         return not self._decode_step.has_pending and self._cache.active == 0
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether the step that was launched waits for a grammar; until then no rows may come, go or move."""
+        return self._decode_step.is_waiting
+
+    @property
+    def slow_pace(self) -> Pace | None:
+        """The pace of the slow grammar that all its sequences follow, so that no others wait for it."""
+        return common_slow_pace(sequence for sequence in self.sequences if sequence is not None)
+
+    @property
     def is_verifying(self) -> bool:
         """Whether the step that was launched is one over drafted tokens."""
         return self._decode_step.is_verifying
@@ -122,12 +135,13 @@ class Batch:
         other._invalidate()
         other._successors = [self]
 
-    def split(self, max_length: int) -> Batch:
-        """Move the sequences up to that length, some but not all, to a batch of their own, and return it."""
+    def split(self, sequences: GenericSequence[Sequence]) -> Batch:
+        """Move sequences, some but not all, to a batch of their own, and return it."""
         self.compact()
-        batch = Batch(self._model, self._cache.split_off(max_length))
+        batch = Batch(self._model, self._cache.split_off(sequences))
         self.compact()
-        self._successors = [batch]
+        self._decode_step.move(sequences)
+        self._successors.append(batch)
         return batch
 
     def remove(self, sequence: Sequence) -> None:
@@ -171,14 +185,19 @@ class Batch:
         if self._cache.compact(layerwise=layerwise):
             self._invalidate()
 
-    def launch(self, speculation: Speculation | None = None) -> None:
+    def launch(self, speculation: Speculation | None = None) -> int:
         """Start the forward pass for all rows; its input may still be in flight itself.
 
         Args:
             speculation: May add drafted tokens to the input of a sequence that is alone.
+
+        Returns:
+            Tokens that it adds to the cache of every row: none if the step before waits for a grammar.
         """
         self._finish_verification()
-        self._usage.advance(self._decode_step.launch(speculation))
+        added = self._decode_step.launch(speculation)
+        self._usage.advance(added)
+        return added
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
         """Yield the tokens that the last step sampled, with their sequences: the only wait of a step."""
@@ -190,7 +209,8 @@ class Batch:
         Returns:
             Sequences that cannot go on; their tokens must not be read.
         """
-        self._successors = []
+        if not self._decode_step.has_pending:
+            self._successors = []
         return self._decode_step.sample()
 
     def _finish_verification(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from collections.abc import Sequence as GenericSequence
 
 import mlx.core as mx
@@ -76,12 +77,12 @@ class BatchCache:
         self.sequences = [self.sequences[row] for row in rows]
         return True
 
-    def split_off(self, max_length: int) -> PrefilledSequences:
-        """Move the sequences up to that length to a cache of their own, and return them."""
+    def split_off(self, sequences: Container[Sequence]) -> PrefilledSequences:
+        """Move those sequences to a cache of their own, and return them."""
         moving = {
             row: sequence
             for row, sequence in enumerate(self.sequences)
-            if sequence is not None and sequence.length <= max_length
+            if sequence is not None and sequence in sequences
         }
         plain = [caches.extract(self.layers, row) for row in moving]
         cache = caches.merge(plain) if len(plain) > 1 else plain[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence as GenericSequence
 from typing import Any
 
 import mlx.core as mx
@@ -10,7 +11,7 @@ import mlx.core as mx
 from greenroom.engine.batch.batch_cache import BatchCache
 from greenroom.engine.batch.batch_sampling import BatchSampling, Sampled, needs_host
 from greenroom.engine.batch.drafting import Drafting
-from greenroom.engine.batch.grammar_masks import GrammarFailures
+from greenroom.engine.batch.grammar_masks import GrammarFailures, prepare_masks
 from greenroom.engine.batch.pending_tokens import PendingTokens
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.sequences.sequence import Sequence
@@ -36,12 +37,18 @@ class DecodeStep:
         self._logits: mx.array | None = None
         self._sampled: Sampled | None = None
         self._pending: PendingTokens | None = None
+        self._moved: tuple[Sequence, ...] = ()
         self._steps = 0
 
     @property
     def has_pending(self) -> bool:
         """Whether `read` will yield tokens."""
         return self._pending is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the step that was launched waits for a grammar; until then no rows may come, go or move."""
+        return self._logits is not None
 
     @property
     def is_verifying(self) -> bool:
@@ -64,19 +71,23 @@ class DecodeStep:
         """Make another sampler: rows were added or compacted."""
         self._sampling.invalidate()
 
+    def move(self, sequences: GenericSequence[Sequence]) -> None:
+        """Read the tokens in flight of sequences that go on elsewhere, but never wait for their grammars."""
+        self._moved = (*self._moved, *sequences)
+
     def discard_pending(self, sequence: Sequence) -> None:
         """Drop the token of a sequence that is preempted."""
         if self._pending is not None:
             self._pending.discard(sequence)
 
     def launch(self, speculation: Speculation | None) -> int:
-        """Start the forward pass for all rows; call `finish_verification` before.
+        """Start the forward pass for all rows, unless one waits; call `finish_verification` before.
 
         Returns:
             Tokens that it adds to the cache of every row.
         """
         cache = self._cache
-        if cache.active == 0 or self._has_sampled_last():
+        if self.is_waiting or cache.active == 0 or self._has_sampled_last():
             return 0
         inputs = cache.inputs[:, None]
         drafted = self._drafting.draft(speculation, self._pending)
@@ -96,11 +107,18 @@ class DecodeStep:
         return inputs.shape[1]
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
-        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step."""
-        pending, self._pending = self._pending, None
+        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step.
+
+        Yields nothing while a slow grammar reads one of them on another thread.
+        """
+        pending = self._pending
         if pending is None:
             return
         tokens = self._drafting.await_tokens(pending)
+        waited_for = [None if sequence in self._moved else sequence for sequence in pending.sequences]
+        if not prepare_masks(waited_for, tokens):
+            return
+        self._pending, self._moved = None, ()
         scores = pending.await_scores()
         for index, (sequence, token) in enumerate(zip(pending.sequences, tokens, strict=True)):
             if sequence is not None and not sequence.finished:
@@ -116,12 +134,16 @@ class DecodeStep:
     def sample(self) -> GrammarFailures:
         """Sample the next tokens from the logits of `launch`; a sequence is removed after its last one.
 
+        Does nothing while a slow grammar's mask is not there.
+
         Returns:
             Sequences that cannot go on; their tokens must not be read.
         """
+        cache = self._cache
+        if not (self._are_tokens_read() and prepare_masks(cache.sequences)):
+            return []
         logits, self._logits = self._logits, None
         sampled, self._sampled = self._sampled, None
-        cache = self._cache
         if logits is None:
             return []
         if self._drafting.is_verifying:
@@ -140,6 +162,13 @@ class DecodeStep:
                 if sequence.sampled >= sequence.max_tokens:
                     cache.remove(row)
         return failures
+
+    def _are_tokens_read(self) -> bool:
+        """Return whether every grammar knows the tokens that it has to."""
+        return not any(
+            sequence is not None and sequence.matcher is not None and sequence.generated < sequence.sampled
+            for sequence in self._cache.sequences
+        )
 
     def _has_sampled_last(self) -> bool:
         """Return whether the last token of the only sequence is sampled, but not read."""

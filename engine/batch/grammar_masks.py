@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as GenericSequence
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem
 
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.pace import Pace
+
 GrammarFailures = list[tuple[Sequence, Problem]]
 """Sequences whose grammar cannot go on, and why."""
+
+
+def common_slow_pace(sequences: Iterable[Sequence]) -> Pace | None:
+    """Return the pace of the slow grammar that all these sequences follow; None if there is no such."""
+    paces = {sequence.slow_pace for sequence in sequences}
+    return paces.pop() if len(paces) == 1 else None
+
+
+def prepare_masks(
+    sequences: GenericSequence[Sequence | None], tokens: GenericSequence[int] | None = None
+) -> bool:
+    """Have slow masks computed on other threads; return whether all are there.
+
+    Args:
+        tokens: Of each sequence, which its grammar has yet to accept; None if it has accepted all.
+    """
+    are_there = True
+    for index, sequence in enumerate(sequences):
+        if sequence is not None and sequence.matcher is not None and not sequence.finished:
+            are_there &= sequence.matcher.prepare(None if tokens is None else tokens[index])
+    return are_there
 
 
 def apply_grammars(

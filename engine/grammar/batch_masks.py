@@ -5,7 +5,8 @@ llguidance's own MLX kernel needs Metal; this runs everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -31,29 +32,57 @@ def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Prob
     Returns:
         By row: its mask, or why its grammar cannot go on. Rows that may say anything are missing.
     """
+    masks: dict[int, TokenMask | Problem] = {}
+    unknown: dict[int, Matcher] = {}
+    for row, matcher in matchers.items():
+        mask = matcher.fixed_mask() if matcher.grammar is None else matcher.known_mask
+        if mask is not None:
+            masks[row] = mask
+        elif matcher.grammar is not None:
+            unknown[row] = matcher
+    together = {row: matcher for row, matcher in unknown.items() if not matcher.pace.is_suspect}
+    for row, matcher in unknown.items():
+        if len(together) == 1 or row not in together:
+            masks[row] = _compute_timed(matcher)
+    if len(together) > 1:
+        masks |= _compute_together(together)
+    return masks
+
+
+def _compute_timed(matcher: Matcher) -> TokenMask | Problem:
+    began = time.thread_time()
+    mask = _compute([matcher])[0]
+    matcher.pace.record((time.thread_time() - began) * 1e3)
+    return mask
+
+
+def _compute_together(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
+    """Compute masks side by side. If that takes long, each is timed by itself next time."""
+    began = time.perf_counter()
+    masks = dict(zip(matchers, _compute([*matchers.values()]), strict=True))
+    milliseconds = (time.perf_counter() - began) * 1e3
+    for matcher in matchers.values():
+        matcher.pace.suspect(milliseconds)
+    return masks
+
+
+def _compute(matchers: Sequence[Matcher]) -> list[TokenMask | Problem]:
     import numpy as np
 
-    masks: dict[int, TokenMask | Problem] = {}
-    computed: list[tuple[int, Matcher]] = []
-    for row, matcher in matchers.items():
-        if matcher.grammar is not None:
-            computed.append((row, matcher))
-        elif (mask := matcher.fixed_mask()) is not None:
-            masks[row] = mask
-    if not computed:
-        return masks
-    words = np.zeros((len(computed), computed[0][1].mask_words), np.uint32)
-    if len(computed) == 1:
-        computed[0][1].grammar.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+    words = np.zeros((len(matchers), matchers[0].mask_words), np.uint32)
+    if len(matchers) == 1:
+        matchers[0].grammar.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
     else:
-        jobs = [(matcher.grammar, index) for index, (_, matcher) in enumerate(computed)]
-        _executor().unsafe_compute_mask_ptr(jobs, words.ctypes.data, words.shape[1] * 4, len(computed))
-    for (row, matcher), bits in zip(computed, words, strict=True):
+        jobs = [(matcher.grammar, index) for index, matcher in enumerate(matchers)]
+        _executor().unsafe_compute_mask_ptr(jobs, words.ctypes.data, words.shape[1] * 4, len(matchers))
+    masks: list[TokenMask | Problem] = []
+    for matcher, bits in zip(matchers, words, strict=True):
         try:
             check_grammar(matcher.grammar)
-            masks[row] = TokenMask(bits)
+            masks.append(TokenMask(bits))
         except ProblemError as error:
-            masks[row] = error.problem
+            masks.append(error.problem)
+        matcher.keep_mask(masks[-1])
     return masks
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.pace import Pace
 from greenroom.engine.grammar.token_mask import TokenMask, allow_only
 from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
 from greenroom.schemas.response_format import ThoughtConstraint
@@ -14,7 +15,9 @@ from greenroom.schemas.response_format import ThoughtConstraint
 
 @attrs.frozen(eq=False)
 class CompiledConstraint:
-    """What an answer goes through: a thought, free text, calls, and text that follows a grammar. Immutable.
+    """What an answer goes through: a thought, free text, calls, and text that follows a grammar.
+
+    Immutable but for its pace.
 
     Args:
         answer: llguidance matcher at the beginning of the constrained answer; None if the text is free.
@@ -24,6 +27,7 @@ class CompiledConstraint:
         call_trigger: Finds the beginning of a call in free text.
         thought_end: Finds the end of a thought.
         closing: Tokens that end a thought whose budget is spent.
+        pace: Whether its masks are slow.
     """
 
     tokenizer: GrammarTokenizer
@@ -35,6 +39,7 @@ class CompiledConstraint:
     call_trigger: TriggerMatcher | None = None
     thought_end: TriggerMatcher | None = None
     closing: tuple[int, ...] = ()
+    pace: Pace = attrs.field(factory=Pace)
     stop_mask: TokenMask = attrs.field(init=False)
 
     @stop_mask.default

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterable
 from functools import cached_property
@@ -30,13 +29,11 @@ class GrammarTokenizer:
         backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if not hasattr(backend, "to_str"):
             raise _unsupported("it has no fast form")
-        backend = copy.copy(backend)
-        backend.no_padding()
-        backend.no_truncation()
         size = backend.get_vocab_size(with_added_tokens=True)
         self.stop_token_ids = tuple(sorted(ident for ident in set(stop_token_ids) if 0 <= ident < size))
         try:
-            self.inner = llguidance.LLTokenizer(backend.to_str(), eos_token=list(self.stop_token_ids) or None)
+            written = _write_without_limits(backend)
+            self.inner = llguidance.LLTokenizer(written, eos_token=list(self.stop_token_ids) or None)
         except Exception as error:  # Rust reports a foreign tokenizer in many ways
             raise _unsupported(str(error)) from error
         self.size: int = self.inner.vocab_size
@@ -67,6 +64,20 @@ class GrammarTokenizer:
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the tokens of the text, special ones included."""
         return tuple(self.inner.tokenize_str(text, parse_special=True))
+
+
+def _write_without_limits(backend: Any) -> str:
+    """Return a tokenizer as JSON, without padding and truncation; a copy would take half a second."""
+    padding, truncation = backend.padding, backend.truncation
+    backend.no_padding()
+    backend.no_truncation()
+    try:
+        return str(backend.to_str())
+    finally:
+        if padding is not None:
+            backend.enable_padding(**padding)
+        if truncation is not None:
+            backend.enable_truncation(**truncation)
 
 
 def _unsupported(why: str) -> ProblemError:

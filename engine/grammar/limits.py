@@ -65,7 +65,10 @@ SCHEMA_FUEL: Final = 1_000_000
 
 
 def parser_limits(lexer_fuel: int = SCHEMA_FUEL) -> Any:
-    """Return llguidance's own limits: they bound each mask to some 15 ms whatever the grammar."""
+    """Return llguidance's own limits: no mask takes longer than they let it, whatever the grammar.
+
+    That is milliseconds, or a quarter of a second where a grammar is ambiguous: see `pace`.
+    """
     from llguidance import LLParserLimits
 
     return LLParserLimits(

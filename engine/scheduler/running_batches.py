@@ -13,6 +13,7 @@ from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.cost_model import StepCosts
+from greenroom.engine.scheduler.placement import Arrivals, movable, open_to, place, separate_slow, take_turns
 from greenroom.engine.scheduler.step_timer import StepTimer
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import MAX_DRAFT
@@ -86,32 +87,29 @@ class RunningBatches:
 
     def add(self, arrivals: Iterable[PrefilledSequences]) -> None:
         """Add prefilled sequences to the batches where they fit, with one copy per batch."""
-        batches = [batch for batch in self._batches if batch.active and batch.batchable]
-        shapes = [batch.shape for batch in batches]
-        per_batch: list[list[PrefilledSequences]] = [[] for _ in batches]
+        per_batch: Arrivals = {}
         for prefilled in arrivals:
-            shape = (len(prefilled.sequences), max(sequence.length for sequence in prefilled.sequences))
-            index = self._policy.place(shapes, shape, self._costs.padding_per_pass)
-            if index is not None and prefilled.batchable:
-                per_batch[index].append(prefilled)
-                shapes[index] = (shapes[index][0] + shape[0], max(shapes[index][1], shape[1]))
-                continue
-            batch = Batch(self._model, prefilled)
-            self._batches.append(batch)
-            if batch.batchable:
-                batches.append(batch)
-                shapes.append(shape)
-                per_batch.append([])
-        for batch, added in zip(batches, per_batch, strict=True):
-            if added:
-                self._add_to(batch, added)
+            batch = place(
+                prefilled, movable(self._batches), per_batch, self._policy, self._costs.padding_per_pass
+            )
+            if batch is None:
+                batch = Batch(self._model, prefilled)
+                self._batches.append(batch)
+            else:
+                per_batch.setdefault(batch, []).append(prefilled)
+        for batch, added in per_batch.items():
+            self._add_to(batch, added)
 
     def maybe_rearrange(self) -> None:
-        """Move sequences to where they cost less, now and then, and compact batches."""
+        """Move sequences to where they cost less, now and then, and compact batches.
+
+        Those with slow grammars go to batches of their own at once.
+        """
         self._steps += 1
+        self._batches += separate_slow(movable(self._batches), self._memory.reserve_temporary)
         if self._steps % _STEPS_PER_REARRANGEMENT == 0:
             self._rearrange()
-        for batch in self._batches:
+        for batch in movable(self._batches):
             batch.maybe_compact(self._memory.reserve_temporary)
 
     def record_memory(self) -> None:
@@ -127,7 +125,7 @@ class RunningBatches:
     def growing(self) -> list[Batch]:
         """Return the batches whose caches the next step makes larger."""
         size_model, lookahead = self._memory.size_model, self.lookahead
-        return [batch for batch in self._batches if batch.grows_next_step(size_model, lookahead)]
+        return [batch for batch in movable(self._batches) if batch.grows_next_step(size_model, lookahead)]
 
     def release_drafts(self) -> bool:
         """Release the caches of a model that drafts; return whether there were any."""
@@ -149,7 +147,7 @@ class RunningBatches:
     def compact(self) -> bool:
         """Compact a batch to free memory; return whether that was possible."""
         memory = self._memory
-        for batch in self._batches:
+        for batch in movable(self._batches):
             if 0 < batch.active < len(batch.sequences) and memory.reserve_temporary(memory.headroom):
                 batch.compact(layerwise=True)
                 self.record_memory()
@@ -163,8 +161,8 @@ class RunningBatches:
                 batch.discard_pending(sequence)
         self.remove_finished()
 
-    def launch(self, alone: bool = False) -> None:
-        """Launch the forward pass of every batch.
+    def launch(self, alone: bool = False) -> bool:
+        """Launch the forward pass of the batches whose turn it is; return whether there were any.
 
         Args:
             alone: Nothing else is computed beside.
@@ -173,11 +171,11 @@ class RunningBatches:
         if speculation is not None and not (alone and self._is_single_sequence):
             speculation.pause()
             speculation = None
-        for batch in self._batches:
-            batch.launch(speculation)
+        launched = [batch for batch in take_turns(self._batches) if batch.launch(speculation)]
         self._copied = sum(batch.pop_copied_bytes() for batch in self._batches)
         verifies = any(batch.is_verifying for batch in self._batches)
-        self.timer.on_launched([] if verifies else self.shapes, self._copied)
+        self.timer.on_launched([] if verifies else [batch.shape for batch in launched], self._copied)
+        return bool(launched)
 
     def remove_finished(self) -> None:
         """Remove the batches in which nothing is left to compute or to read."""
@@ -192,13 +190,14 @@ class RunningBatches:
 
     def _rearrange(self) -> None:
         """Split a batch, or merge two, where that makes steps cheaper."""
-        batches = [batch for batch in self._batches if batch.active and batch.batchable]
+        batches = open_to(None, self._batches)
         per_pass = self._costs.padding_per_pass
         for batch in batches:
             lengths = [sequence.length for sequence in batch.sequences if sequence is not None]
             longest = self._policy.split(lengths, per_pass)
             if longest is not None and self._memory.reserve_temporary(2 * batch.nbytes):
-                self._batches.append(batch.split(longest))
+                moving = [sequence for sequence in batch.sequences if sequence and sequence.length <= longest]
+                self._batches.append(batch.split(moving))
                 return
         pair = self._policy.merge([batch.shape for batch in batches], per_pass)
         if pair is not None:

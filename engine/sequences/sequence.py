@@ -18,6 +18,7 @@ from greenroom.schemas.model_key import ModelKey
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matcher import Matcher
+    from greenroom.engine.grammar.pace import Pace
 
 
 @attrs.define(eq=False)
@@ -94,6 +95,12 @@ class Sequence:
     def length(self) -> int:
         """Tokens that the cache holds for this sequence once its next step is done."""
         return len(self.prompt) + self.sampled
+
+    @property
+    def slow_pace(self) -> Pace | None:
+        """The pace of its grammar if that is so slow that only sequences under the same one wait for it."""
+        matcher = self.matcher
+        return matcher.pace if matcher is not None and matcher.pace.is_slow else None
 
     def preempt(self) -> None:
         """Stop for now; a token that was sampled but not read is sampled again, and is the same."""

@@ -12,6 +12,7 @@ import pytest
 from greenroom.engine.batch.batch import Batch
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.text_engine import TextEngine
 from greenroom.tests.support.schedules import (
     OVERLAPPING,
@@ -40,9 +41,9 @@ class BatchOperations:
         """Count from now on, until the patch is undone."""
         split, merge, compact = Batch.split, Batch.merge, Batch.compact
 
-        def counted_split(self_: Batch, max_length: int) -> Batch:
+        def counted_split(self_: Batch, sequences: GenericSequence[Sequence]) -> Batch:
             self.splits += 1
-            return split(self_, max_length)
+            return split(self_, sequences)
 
         def counted_merge(self_: Batch, other: Batch) -> None:
             self.merges += 1

@@ -1,0 +1,93 @@
+"""Which batch sequences join, which leave one because their grammar is slow, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from greenroom.engine.batch.batch import Batch
+from greenroom.engine.batch.grammar_masks import common_slow_pace
+from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.batch.shape import Shape
+from greenroom.engine.scheduler.batch_policy import BatchPolicy
+from greenroom.engine.sequences.sequence import Sequence
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.pace import Pace
+
+Arrivals = dict[Batch, list[PrefilledSequences]]
+"""Sequences that are about to join a batch, by that."""
+
+
+def movable(batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batches whose rows may come, go and move: those that wait for no grammar in a step."""
+    return [batch for batch in batches if not batch.is_waiting]
+
+
+def open_to(pace: Pace | None, batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batches that sequences with a grammar of that pace may join; None: none is slow."""
+    return [
+        batch for batch in movable(batches) if batch.active and batch.batchable and batch.slow_pace is pace
+    ]
+
+
+def take_turns(batches: list[Batch]) -> list[Batch]:
+    """Return the batches to launch: one at most whose grammar is slow, which goes to the end of them all."""
+    slow = [batch for batch in movable(batches) if batch.active and batch.slow_pace is not None]
+    if slow:
+        batches.remove(slow[0])
+        batches.append(slow[0])
+    return [batch for batch in batches if batch not in slow[1:]]
+
+
+def place(
+    prefilled: PrefilledSequences,
+    batches: Iterable[Batch],
+    arrivals: Arrivals,
+    policy: BatchPolicy,
+    padding_per_pass: float,
+) -> Batch | None:
+    """Return the batch that sequences join; None if they had better have one of their own.
+
+    Those with a slow grammar share one with those under the same, and with no others.
+
+    Args:
+        arrivals: What joins them already.
+        padding_per_pass: Padded tokens that cost as much as a pass.
+    """
+    if not prefilled.batchable:
+        return None
+    pace = common_slow_pace(prefilled.sequences)
+    candidates = open_to(pace, batches)
+    shapes = [_shape(batch, arrivals.get(batch, [])) for batch in candidates]
+    longest = max(sequence.length for sequence in prefilled.sequences)
+    index = policy.place(shapes, (len(prefilled.sequences), longest), padding_per_pass)
+    return None if index is None else candidates[index]
+
+
+def separate_slow(batches: Iterable[Batch], reserve: Callable[[int], bool]) -> list[Batch]:
+    """Move sequences with slow grammars out of batches where others would wait for them.
+
+    Args:
+        reserve: Reserves bytes for the copies; returns whether they are there.
+
+    Returns:
+        Their new batches, one for each slow grammar.
+    """
+    made: list[Batch] = []
+    for batch in batches:
+        by_pace: dict[Pace | None, list[Sequence]] = {}
+        for sequence in batch.sequences:
+            if sequence is not None:
+                by_pace.setdefault(sequence.slow_pace, []).append(sequence)
+        stays = None if None in by_pace else next(iter(by_pace), None)
+        for pace, sequences in by_pace.items():
+            if pace is not stays and reserve(2 * batch.nbytes):
+                made.append(batch.split(sequences))
+    return made
+
+
+def _shape(batch: Batch, joining: Iterable[PrefilledSequences]) -> Shape:
+    rows, longest = batch.shape
+    lengths = [sequence.length for prefilled in joining for sequence in prefilled.sequences]
+    return rows + len(lengths), max([longest, *lengths])
