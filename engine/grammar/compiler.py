@@ -128,7 +128,8 @@ class GrammarCompiler:
 
         text = GrammarBuilder(self._tokenizer)
         grammar = text.build(rule(text))
-        matcher = LLMatcher(self._tokenizer.inner, grammar, log_level=0, limits=parser_limits())
+        allowed = parser_limits(text.lexer_fuel)
+        matcher = LLMatcher(self._tokenizer.inner, grammar, log_level=0, limits=allowed)
         probe = matcher.deep_copy()
         if not probe.is_error():
             self._try_to_begin(probe)

@@ -7,6 +7,7 @@ from typing import Any
 
 from greenroom.engine.grammar import limits
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.lark_check import check_lark
 from greenroom.engine.grammar.patterns import portable_pattern
 from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.problems import invalid
@@ -36,6 +37,7 @@ class GrammarBuilder:
 
     def __init__(self, tokenizer: GrammarTokenizer) -> None:
         self.tokenizer = tokenizer
+        self.lexer_fuel = limits.SCHEMA_FUEL
         self._parts: list[dict[str, Any]] = []
         self._rules: list[str] = []
 
@@ -56,7 +58,8 @@ class GrammarBuilder:
         return self._part({"json_schema": _with_options(schema)})
 
     def lark(self, grammar: str) -> str:
-        """Return a reference to a whole Lark grammar."""
+        """Return a reference to a whole Lark grammar, which a client wrote."""
+        self.lexer_fuel = limits.GRAMMAR_FUEL
         return self._part({"lark_grammar": grammar})
 
     def fixed_text(self, text: str) -> str:
@@ -111,12 +114,14 @@ def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) 
         case RegexFormat(pattern):
             return text.terminal(f"/{anchored_pattern(pattern, response_format.param)}/")
         case ChoiceFormat(choices):
-            _check_size("".join(choices), response_format.param)
+            if sum(map(len, choices)) > limits.MAX_GRAMMAR:
+                detail = f"All choices together may have {limits.MAX_GRAMMAR:,} characters"
+                raise invalid(detail, response_format.param)
             if not choices or not all(choices):
                 raise invalid("At least one choice is needed, and none may be empty", response_format.param)
-            return "(" + " | ".join(literal(choice) for choice in choices) + ")"
+            return text.terminal(" | ".join(literal(choice) for choice in choices))
         case LarkFormat(grammar):
-            _check_size(grammar, response_format.param)
+            check_lark(grammar, response_format.param)
             return text.lark(grammar)
 
 
@@ -126,8 +131,3 @@ def anchored_pattern(pattern: str, param: str) -> str:
     if inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2:
         inner = inner[:-1]
     return f"(?:{portable_pattern(inner, param)})"
-
-
-def _check_size(text: str, param: str) -> None:
-    if len(text) > limits.MAX_GRAMMAR:
-        raise invalid(f"A grammar may have {limits.MAX_GRAMMAR} characters", param)

@@ -171,3 +171,19 @@ def portable_pattern(pattern: str, param: str) -> str:
 def count_classes(pattern: str) -> int:
     """Return at least how many branches a derivative of the expression has: its classes, and one."""
     return 1 + pattern.count("[") + pattern.count("\\p") + pattern.count("\\P")
+
+
+_UNICODE_CLASS = re.compile(r"\\[pPwWdDsS]")
+_IGNORES_CASE = re.compile(r"\(\?[a-zA-Z-]*i|/[a-z]*i[a-z]*$")
+_STEPS_OF_A_UNICODE_CLASS = 10
+_STEPS_WITHOUT_CASE = 100
+
+
+def steps_to_parse(pattern: str) -> int:
+    """Return how much work llguidance has to parse an expression, uncounted: Unicode's classes are large.
+
+    Args:
+        pattern: With slashes and flags, if it has any.
+    """
+    steps = _STEPS_WITHOUT_CASE if _IGNORES_CASE.search(pattern) else _STEPS_OF_A_UNICODE_CLASS
+    return steps * len(_UNICODE_CLASS.findall(pattern))

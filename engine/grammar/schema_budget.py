@@ -36,5 +36,5 @@ class SchemaBudget:
         self._left[resource] -= amount
         if self._left[resource] < 0:
             total = f"{_TOTALS[resource]:,} {resource}"
-            detail = f"{param} is too large: the schemas of a request may take {total} together"
+            detail = f"{param} is too large: the schemas and grammars of a request may take {total} together"
             raise invalid(detail, str(param), "schema_too_large")

@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.engine.grammar import limits, schema_keywords
 from greenroom.engine.grammar.keyword_values import KEYWORD_CHECKS, check_number, check_text, refusal
-from greenroom.engine.grammar.patterns import portable_pattern
+from greenroom.engine.grammar.patterns import portable_pattern, steps_to_parse
 from greenroom.engine.grammar.place import Place, shown
 from greenroom.engine.grammar.schema_budget import SchemaBudget
 from greenroom.engine.grammar.schema_references import check_references
@@ -108,6 +108,8 @@ def _checked(walk: _Walk, keyword: str, value: Any, place: Place) -> Any:
     checked = KEYWORD_CHECKS[keyword](value, place)
     if keyword in ("pattern", "required"):
         walk.budget.take("characters", sum(map(len, checked)), walk.root)
+    if keyword == "pattern":
+        walk.budget.take("steps of work", steps_to_parse(checked), walk.root)
     return checked
 
 
@@ -121,7 +123,10 @@ def _map(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> dic
     for name, schema in value.items():
         walk.count(place, name)
         here = place.key(name)
-        written = portable_pattern(name, str(here)) if keyword == "patternProperties" else name
+        written = name
+        if keyword == "patternProperties":
+            written = portable_pattern(name, str(here))
+            walk.budget.take("steps of work", steps_to_parse(written), walk.root)
         checked[written] = _schema(walk, schema, here, depth + 1)
     return checked
 

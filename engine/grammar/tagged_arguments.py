@@ -14,6 +14,7 @@ from greenroom.engine.grammar import schema_keywords
 from greenroom.engine.grammar.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder, literal
 from greenroom.engine.grammar.limits import MAX_DEPTH
+from greenroom.engine.grammar.terminal_probe import probe_terminals
 from greenroom.schemas.problems import invalid
 
 _STRING_KEYWORDS = {"type", "minLength", "maxLength", "pattern", "allOf", "enum", "const"}
@@ -88,7 +89,10 @@ class TaggedArguments:
             return f"{start} {self._choice(text, tool, name, plain)}"
         if "$ref" in value:  # the parser does not see that it is a string, and may take it for a number
             self._refuse(tool, f"the reference of '{name}' to a string")
-        return f"{start} {self._string(text, self._content(value))}"
+        content = self._content(value)
+        if _patterns(value):
+            probe_terminals("", [self._inside(content)], tool.param)
+        return f"{start} {self._string(text, content)}"
 
     def _json(self, text: GrammarBuilder, value: Any, root: Any) -> str:
         if isinstance(value, Mapping):
@@ -112,9 +116,7 @@ class TaggedArguments:
         """Return the terminal expression of a string's text."""
         shortest, longest = value.get("minLength", 0), value.get("maxLength", "")
         parts = [f"/(?s:.{{{shortest},{longest}}})/"]
-        patterns = [value["pattern"]] if "pattern" in value else []
-        patterns += [part["pattern"] for part in value.get("allOf", ()) if set(part) == {"pattern"}]
-        parts += [f"/{_searched(pattern)}/" for pattern in patterns]
+        parts += [f"/{_searched(pattern)}/" for pattern in _patterns(value)]
         if len(parts) > 1 or shortest or longest:
             # The parser drops white space around a value, which would change its length.
             parts.append(r"~/(?s:[ \n\r\t\f\v].*|.*[ \n\r\t\f\v])/")
@@ -123,17 +125,25 @@ class TaggedArguments:
     def _string(self, text: GrammarBuilder, content: str) -> str:
         """Return a string's text, up to the tag that closes it."""
         special = text.tokenizer.special(self.end)
-        closer = re.escape(self.end).replace("/", r"\/")
-        inside = f"({content} & ~/(?s:.*){closer}(?s:.*)/)"
+        inside = self._inside(content)
         if special is not None and not self.space:
             return f"{text.terminal(inside)} <[{special}]>"
         closing = text.fixed_text(self.space + self.end)
         return text.rule(text.terminal(f"{inside} {closing}"), "[lazy]")
 
+    def _inside(self, content: str) -> str:
+        closer = re.escape(self.end).replace("/", r"\/")
+        return f"({content} & ~/(?s:.*){closer}(?s:.*)/)"
+
     def _refuse(self, tool: ConstrainedTool, what: str) -> str:
         where = f"the strict tool '{tool.name}'"
         detail = f"In this model's format of calls, {what} of {where} cannot be honoured"
         raise invalid(detail, tool.param, "unsupported_schema")
+
+
+def _patterns(value: Mapping[str, Any]) -> list[str]:
+    own = [value["pattern"]] if "pattern" in value else []
+    return own + [part["pattern"] for part in value.get("allOf", ()) if set(part) == {"pattern"}]
 
 
 def _resolved(value: Any, root: Any) -> Any:
