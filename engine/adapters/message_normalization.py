@@ -75,14 +75,17 @@ def render_calls_as_text(
 
 def merge_repeated_roles(turns: Iterable[Message]) -> list[Message]:
     """Merge each run of user or of assistant turns into one; results of tools stay apart."""
-    merged: list[Message] = []
+    runs: list[list[Message]] = []
+    called = False
     for turn in turns:
-        same = bool(merged) and turn.role == merged[-1].role and turn.role in ("user", "assistant")
-        if same and not _has_text_after_call(merged[-1], turn):
-            merged[-1] = _merge_messages(merged[-1], turn)
+        same = bool(runs) and turn.role == runs[-1][0].role and turn.role in ("user", "assistant")
+        if same and not (called and turn.text):
+            runs[-1].append(turn)
+            called = called or bool(turn.tool_calls)
         else:
-            merged.append(turn)
-    return merged
+            runs.append([turn])
+            called = bool(turn.tool_calls) and turn.role == "assistant"
+    return [run[0] if len(run) == 1 else _merge_messages(*run) for run in runs]
 
 
 def split_text_from_calls(turns: Iterable[Message]) -> list[Message]:
@@ -99,22 +102,21 @@ def split_text_from_calls(turns: Iterable[Message]) -> list[Message]:
 def split_parallel_calls(turns: Sequence[Message]) -> list[Message]:
     """Give every call a turn of its own, followed by its result if that came at once."""
     single: list[Message] = []
-    results: list[Message] = []
+    placed: set[int] = set()
     for index, turn in enumerate(turns):
-        if turn in results:
-            results.remove(turn)
+        if index in placed:
             continue
-        first, *others = turn.tool_calls or (None,)
-        if first is None or not others:
+        if len(turn.tool_calls) < 2:
             single.append(turn)
             continue
-        results = list(itertools.takewhile(lambda then: then.role == "tool", turns[index + 1 :]))
+        results: dict[str | None, list[int]] = {}
+        for at in itertools.takewhile(lambda at: turns[at].role == "tool", range(index + 1, len(turns))):
+            results.setdefault(turns[at].tool_call_id, []).append(at)
         for number, call in enumerate(turn.tool_calls):
             bare = attrs.evolve(turn, content=(), reasoning=None) if number else turn
-            own = [result for result in results if result.tool_call_id == call.id]
-            single += [attrs.evolve(bare, tool_calls=(call,)), *own]
-        own_ids = {call.id for call in turn.tool_calls}
-        results = [result for result in results if result.tool_call_id in own_ids]
+            own = results.pop(call.id, [])
+            single += [attrs.evolve(bare, tool_calls=(call,)), *(turns[at] for at in own)]
+            placed.update(own)
     return single
 
 
@@ -170,13 +172,13 @@ def _render_turn_as_text(
     return attrs.evolve(turn, content=(TextPart(text),), tool_calls=remaining)
 
 
-def _merge_messages(first: Message, second: Message) -> Message:
+def _merge_messages(*messages: Message) -> Message:
     return attrs.evolve(
-        second,
-        content=(TextPart(join_paragraphs(first.text, second.text)),),
-        reasoning=join_paragraphs(first.reasoning or "", second.reasoning or "") or None,
-        tool_calls=(*first.tool_calls, *second.tool_calls),
-        name=second.name or first.name,
+        messages[-1],
+        content=(TextPart(join_paragraphs(*(message.text for message in messages))),),
+        reasoning=join_paragraphs(*(message.reasoning or "" for message in messages)) or None,
+        tool_calls=tuple(itertools.chain.from_iterable(message.tool_calls for message in messages)),
+        name=next((message.name for message in reversed(messages) if message.name), None),
     )
 
 

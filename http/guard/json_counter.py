@@ -39,6 +39,9 @@ class JsonCounter:
 
     Text that is no JSON is counted as if it were: up to its first fault, where a decoder stops, counts hold.
 
+    Args:
+        max_depth: Levels of arrays and objects.
+
     Attributes:
         size: Bytes so far.
         containers: Arrays and objects so far.
@@ -46,7 +49,8 @@ class JsonCounter:
         values: Items and members so far, but for the first of each array and object.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_depth: float = MAX_DEPTH) -> None:
+        self._max_depth = max_depth
         self.size = 0
         self.containers = 0
         self.members = 0
@@ -71,6 +75,10 @@ class JsonCounter:
         """
         for start in range(0, len(part), _SLICE):
             self._feed_slice(part[start : start + _SLICE])
+
+    def begin_document(self) -> None:
+        """Let the next part begin a text of its own, which is counted with those before."""
+        self._depth, self._in_string, self._open_escape, self._tail = 0, False, b"", b""
 
     def _feed_slice(self, part: bytes) -> None:
         self.size += len(part)
@@ -117,8 +125,8 @@ class JsonCounter:
         steps = array("b", outside.translate(_STEPS, _NO_BRACKETS))
         levels = list(accumulate(steps, initial=self._depth))
         self._depth = levels[-1]
-        if max(levels) > MAX_DEPTH:
-            raise complex_body(f"is nested more than {MAX_DEPTH} levels deep")
+        if max(levels) > self._max_depth:
+            raise complex_body(f"is nested more than {self._max_depth} levels deep")
 
     def _refuse_above(self, count: int, most: int, what: str) -> None:
         if count > most:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.response_format import parse_response_format
 from greenroom.http.openai.tool_choice import parse_tool_choice
@@ -31,6 +34,7 @@ def parse_chat_request(
     """
     if not wire.messages:
         raise invalid("`messages` must hold at least one message.", "messages")
+    _check_arguments(wire.messages)
     chat = ChatInput(
         messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages)),
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())),
@@ -122,6 +126,20 @@ def _tool_calls(message: MessageParam, field: str) -> tuple[ToolCall, ...]:
         ToolCall(call.id, call.function.name, call.function.arguments or "{}")
         for call in message.tool_calls or ()
     )
+
+
+def _check_arguments(messages: Sequence[MessageParam]) -> None:
+    """Refuse calls with more in their arguments than a body may hold: templates get them decoded."""
+    # What is too deep to decode stays text, as does other nonsense that a model has written.
+    counter = JsonCounter(max_depth=math.inf)
+    for i, message in enumerate(messages):
+        for j, call in enumerate(message.tool_calls or ()):
+            counter.begin_document()
+            try:
+                counter.feed(call.function.arguments.encode("utf-8", "surrogatepass"))
+            except ProblemError as error:
+                field = f"messages[{i}].tool_calls[{j}].function.arguments"
+                raise invalid(f"`{field}` is too much: {error.problem.detail}", field) from None
 
 
 def _tool(tool: ToolParam, field: str) -> Tool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from greenroom.http.guard.json_decoding import decode_json
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.response_format import (
@@ -97,9 +97,11 @@ def _structured_outputs(options: Any) -> list[tuple[str, ResponseFormat]]:
 def _schema(value: Any, field: str) -> ResponseFormat:
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise invalid(f"`{field}` is text that is not valid JSON.", field) from None
+            value = decode_json(value.encode("utf-8", "surrogatepass"))
+        except ProblemError as error:
+            raise invalid(
+                f"`{field}` is text that is not valid JSON. {error.problem.detail}", field
+            ) from None
     return JsonSchemaFormat(value, param=field)
 
 

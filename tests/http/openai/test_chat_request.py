@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from greenroom.http.answering.request_parameters import LONGEST_MODEL_NAME
+from greenroom.http.guard.json_counter import MAX_CONTAINERS
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.openai.chat import MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS, ChatRequest
@@ -214,3 +215,16 @@ def test_what_is_wrong_is_named(body: Any, param: str | None) -> None:
 
 def test_unknown_fields_are_ignored() -> None:
     assert conversation({**USER, "vendor": 1}, user="u", metadata={}, vendor=[1]).messages[0].text == "hi"
+
+
+def test_arguments_in_the_history_hold_no_more_than_a_body() -> None:
+    def called(arguments: str, times: int = 1) -> dict[str, Any]:
+        call = {"id": "1", "function": {"name": "f", "arguments": arguments}}
+        return {"role": "assistant", "tool_calls": [call] * times}
+
+    half = "[" + "[]," * (MAX_CONTAINERS // 2) + "[]]"
+    assert conversation(USER, called(half), called('{"unfinished": "' + "[" * 100))
+    with pytest.raises(ProblemError) as refused:
+        conversation(USER, called(half, times=2))
+    assert refused.value.problem.param == "messages[1].tool_calls[1].function.arguments"
+    assert refused.value.problem.status == 400
