@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,8 +11,8 @@ from greenroom.engine.adapters.cache_checkpoints import system_checkpoint, turn_
 from greenroom.engine.adapters.context_limits import (
     DEFAULT_RAW_MAX_TOKENS,
     check_logit_bias,
-    check_prompt_length,
     check_text_length,
+    collect_tokens,
     remaining_context,
 )
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
@@ -154,8 +154,7 @@ class Adapter:
         characters = sum(len(part.text) for message in chat.messages for part in message.content)
         check_text_length(characters, self.tokenizer, self.context_length)
         prompt = self._renderer.render(chat)
-        check_prompt_length(prompt.text, self.tokenizer, self.context_length)
-        tokens = self.tokenizer.encode_rendered(prompt.text)
+        tokens = self._collect(prompt.text, self.tokenizer.encode_rendered(prompt.text))
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
         prepared = self._prepare_tokens(tokens, parameters, self.context_length // 2, parse=True)
@@ -170,14 +169,17 @@ class Adapter:
         if not raw.prompt:
             raise invalid("`prompt` is empty: there is nothing to continue.", "prompt")
         if isinstance(raw.prompt, str):
-            check_prompt_length(raw.prompt, self.tokenizer, self.context_length)
-            return self.tokenizer.encode_prompt(raw.prompt)
+            return self._collect(raw.prompt, self.tokenizer.encode_prompt(raw.prompt))
         size = self.tokenizer.vocab_size
         for index, ident in enumerate(raw.prompt):
             if isinstance(ident, bool) or not isinstance(ident, int) or not 0 <= ident < size:
                 field = f"prompt[{index}]"
                 raise invalid(f"`{field}` is no token of this model: ids go from 0 to {size - 1}.", field)
         return list(raw.prompt)
+
+    def _collect(self, text: str, pieces: Iterable[list[int]]) -> list[int]:
+        check_text_length(len(text), self.tokenizer, self.context_length)
+        return collect_tokens(pieces, len(text), self.context_length)
 
     def _prepare_tokens(
         self, tokens: list[int], parameters: GenerationParameters, default_length: int, *, parse: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.requests import ChatInput
@@ -39,7 +40,7 @@ def system_checkpoint(
     ends = (word for word, token in tokenizer.added_tokens.items() if token in stop_token_ids)
     if any(word in between for word in ends):
         return None
-    before = tokenizer.encode_rendered(text[:end])
+    before = list(chain.from_iterable(tokenizer.encode_rendered(text[:end])))
     shared = next((i for i, (a, b) in enumerate(zip(before, tokens, strict=False)) if a != b), len(before))
     # The last token of a text may differ once another follows it.
     return max(0, min(shared, len(before) - 1, len(tokens) - 1)) or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
@@ -10,13 +10,8 @@ from greenroom.schemas.problems import ProblemError, context_length_exceeded, in
 DEFAULT_RAW_MAX_TOKENS = 16
 """What OpenAI's raw completions generate by default."""
 
-_ALWAYS_TOKENIZED = 1_000_000
+_ALWAYS_COUNTED = 1_000_000
 """Characters up to which a prompt is always counted exactly; takes about a quarter of a second."""
-
-_MAX_USUAL_CHARACTERS_PER_TOKEN = 16
-"""Characters per token that hardly any real text reaches; a text denser than this is counted in samples."""
-
-_SAMPLE = 65_536
 
 
 def check_text_length(characters: int, tokenizer: ChatTokenizer, context: int) -> None:
@@ -26,25 +21,31 @@ def check_text_length(characters: int, tokenizer: ChatTokenizer, context: int) -
         ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
     """
     least = characters // tokenizer.longest_token
-    if characters > _ALWAYS_TOKENIZED and least >= context:
+    if characters > _ALWAYS_COUNTED and least >= context:
         raise ProblemError(context_length_exceeded(least, context))
 
 
-def check_prompt_length(text: str, tokenizer: ChatTokenizer, context: int) -> None:
-    """Refuse a text that does not nearly fit, at the price of tokenising no more than what does.
+def collect_tokens(pieces: Iterable[list[int]], characters: int, context: int) -> list[int]:
+    """Return the tokens of a text, and stop tokenizing it once it is known not to fit.
+
+    Args:
+        pieces: Its tokens, piece by piece.
+        characters: Its length; a text that is not very long is counted to its end.
 
     Raises:
-        ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
+        ProblemError: 400 `context_length_exceeded`, with the number of tokens or a lower bound of it.
     """
-    check_text_length(len(text), tokenizer, context)
-    if len(text) <= max(_ALWAYS_TOKENIZED, context * _MAX_USUAL_CHARACTERS_PER_TOKEN):
-        return
+    tokens: list[int] = []
     counted = 0
-    for start in range(0, len(text), _SAMPLE):
-        counted += len(tokenizer.encode_rendered(text[start : start + _SAMPLE]))
-        # A cut may split a token in two, hence the eighth on top.
-        if counted > context + context // 8 + 16:
-            raise ProblemError(context_length_exceeded(counted, context))
+    for piece in pieces:
+        counted += len(piece)
+        if counted <= context:
+            tokens += piece
+        elif characters > _ALWAYS_COUNTED:
+            break
+    if counted > context:
+        raise ProblemError(context_length_exceeded(counted, context))
+    return tokens
 
 
 def check_logit_bias(biases: Sequence[tuple[int, float]], tokenizer: ChatTokenizer) -> None:

@@ -17,7 +17,8 @@ OPEN, CLOSE = "\U000f4e20", "\U000f4e21"
 """Private-use characters around a marked token; stripped from user text first, so none can be forged."""
 
 _DEEPEST = 64
-_STRAY = str.maketrans("", "", OPEN + CLOSE)
+_SLICE = 65_536
+"""Characters that one search goes through: it holds the GIL."""
 _ESCAPED = {
     spelling: mark
     for mark in (OPEN, CLOSE)
@@ -27,7 +28,6 @@ _ESCAPED = {
         repr(mark)[1:-1],
     )
 }
-_MARKED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}|[{OPEN}{CLOSE}]")
 
 
 class ControlTokenMarker:
@@ -36,12 +36,30 @@ class ControlTokenMarker:
     def __init__(self, control_tokens: Iterable[str]) -> None:
         longest_first = sorted(control_tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._longest = len(longest_first[0]) if longest_first else 0
 
     def text(self, text: str) -> str:
         """Return the text with its control tokens marked."""
-        if OPEN in text or CLOSE in text:
-            text = text.translate(_STRAY)
-        return self._pattern.sub(f"{OPEN}\\g<0>{CLOSE}", text) if self._pattern else text
+        text = unmark(text)
+        pieces, behind = [], 0
+        for match in self._find_tokens(text):
+            pieces += [text[behind : match.start()], OPEN, match.group(), CLOSE]
+            behind = match.end()
+        return "".join([*pieces, text[behind:]]) if pieces else text
+
+    def _find_tokens(self, text: str) -> Iterator[re.Match[str]]:
+        if self._pattern is None:
+            return
+        position = 0
+        while position < len(text):
+            end = position + _SLICE
+            # What begins before the end may reach beyond it; what begins behind it may be cut.
+            match = self._pattern.search(text, position, end + self._longest)
+            if match is not None and match.start() < end:
+                yield match
+                position = match.end()
+            else:
+                position = end
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """Return a JSON value with every string in it marked, keys included.
@@ -62,6 +80,8 @@ class ControlTokenMarker:
 
 def restore_marks(text: str) -> str:
     """Return rendered text with marks that were escaped on the way, as JSON or as Python's repr, put back."""
+    if "\\" not in text:
+        return text
     for spelling, mark in _ESCAPED.items():
         if spelling in text:
             text = text.replace(spelling, mark)
@@ -70,7 +90,7 @@ def restore_marks(text: str) -> str:
 
 def unmark(text: str) -> str:
     """Return marked text as people read it."""
-    return text.translate(_STRAY)
+    return text.replace(OPEN, "").replace(CLOSE, "") if OPEN in text or CLOSE in text else text
 
 
 def split_marked(text: str) -> Iterator[tuple[str, bool]]:
@@ -79,12 +99,14 @@ def split_marked(text: str) -> Iterator[tuple[str, bool]]:
     A template's string methods may part the marks of a token. A mark left alone vanishes, but still
     separates, so that the text on either side cannot join into a control token.
     """
-    position = 0
-    for match in _MARKED.finditer(text):
-        if match.start() > position:
-            yield text[position : match.start()], False
-        if match.group(1):
-            yield match.group(1), True
-        position = match.end()
-    if position < len(text):
-        yield text[position:], False
+    beginning, *marked = text.split(OPEN)
+    yield from _plain(beginning.split(CLOSE))
+    for behind in marked:
+        token, *rest = behind.split(CLOSE)
+        if token:
+            yield token, bool(rest)
+        yield from _plain(rest)
+
+
+def _plain(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    return ((piece, False) for piece in pieces if piece)

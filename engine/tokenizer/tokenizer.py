@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
+from greenroom.engine.tokenizer.text_encoder import TextEncoder
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _TAIL = 4
@@ -44,7 +45,7 @@ class ChatTokenizer:
         self.wrapped = wrapped
         self.eos_token_ids: frozenset[int] = frozenset(wrapped.eos_token_ids)
         self.vocab_size: int = len(wrapped)
-        self._backend = getattr(wrapped._tokenizer, "_tokenizer", None)
+        self._encoder = TextEncoder(wrapped)
         self._as_text: dict[str, list[int]] = {}
 
     @functools.cached_property
@@ -111,22 +112,20 @@ class ChatTokenizer:
         )
         return restore_marks(str(text))
 
-    def encode_prompt(self, text: str) -> list[int]:
-        """Return raw text as tokens, with the beginning that the model wants, once."""
+    def encode_prompt(self, text: str) -> Iterator[list[int]]:
+        """Yield the tokens of raw text, with the beginning that the model wants, once."""
         bos = self.bos_token
-        return self._encode(text, special=bos is None or not text.startswith(bos))
+        return self._encoder.pieces(text, special=bos is None or not text.startswith(bos))
 
-    def encode_rendered(self, text: str) -> list[int]:
-        """Return a rendered conversation as tokens; marked control tokens become ordinary text."""
-        tokens: list[int] = []
+    def encode_rendered(self, text: str) -> Iterator[list[int]]:
+        """Yield the tokens of a rendered conversation; marked control tokens become ordinary text."""
+        begun = False
         for piece, literal in split_marked(text):
             if literal:
-                tokens += self._encode_as_text(piece)
-            elif tokens:
-                tokens += self._encode_inside(piece)
+                yield self._encode_as_text(piece)
             else:
-                tokens += self._encode(piece)
-        return tokens
+                yield from self._encoder.pieces(piece, inside=begun)
+            begun = True
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, special ones included."""
@@ -145,23 +144,6 @@ class ChatTokenizer:
         _ = detokenizer.last_segment
         return detokenizer
 
-    def _encode(self, text: str, *, special: bool = False) -> list[int]:
-        if self._backend is None:
-            return list(self.wrapped.encode(text, add_special_tokens=special))
-        # The batch form is the one that lets other threads run: `encode` holds the GIL throughout.
-        batch = self._backend.encode_batch_fast([text], add_special_tokens=special)
-        return list(batch[0].ids)
-
-    @functools.cached_property
-    def _newline(self) -> list[int]:
-        return self._encode("\n")
-
-    def _encode_inside(self, text: str) -> list[int]:
-        """Return tokens of text inside a prompt, which SentencePiece would begin with a space."""
-        tokens = self._encode("\n" + text)
-        head = len(self._newline)
-        return tokens[head:] if tokens[:head] == self._newline else self._encode(text)
-
     def _encode_as_text(self, token: str) -> list[int]:
         tokens = self._as_text.get(token)
         if tokens is None:
@@ -172,11 +154,11 @@ class ChatTokenizer:
         """Return a control token's text, spelled with ordinary tokens."""
         if hasattr(self.wrapped._tokenizer, "_encode_without_added_tokens"):
             tokens = list(self.wrapped._tokenizer._encode_without_added_tokens("\n" + token))
-            head = len(self._newline)
-            tokens = tokens[head:] if tokens[:head] == self._newline else tokens
+            head = len(self._encoder.newline)
+            tokens = tokens[head:] if tokens[:head] == self._encoder.newline else tokens
             if self.added_tokens.get(token) not in tokens:
                 return tokens
-        return [ident for character in token for ident in self._encode_inside(character)]
+        return [ident for character in token for ident in self._encoder.inside(character)]
 
 
 def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = "") -> ChatTokenizer:
