@@ -128,6 +128,12 @@ def tokenizers_hung(model: str, threads: int) -> Problem:
     return Problem(503, "model_hung", detail, retry_after=30)
 
 
+def lookup_hung(seconds: float) -> Problem:
+    """Return the problem of a disk that does not say which models there are."""
+    detail = f"Looking for the model took longer than {seconds:g} seconds; the disk may not respond."
+    return Problem(503, "lookup_hung", detail, retry_after=30)
+
+
 def draining() -> Problem:
     """Return the problem of a server that is shutting down."""
     return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)

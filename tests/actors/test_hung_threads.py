@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.core.pulse import SILENT_TICKS
 from greenroom.actors.model.tokenizer_worker import MAX_HUNG
+from greenroom.actors.pool.catalog_lookups import LOOKUP_TIMEOUT
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.lifecycle import ModelState
@@ -248,3 +249,25 @@ async def test_an_actor_that_fails_makes_room_only_when_its_worker_has_ended(set
             faults.hang.clear()
             assert isinstance((await until(again, Finished))[-1], Finished)
         assert faults.loads == ["qwen3", "qwen3"]
+
+
+async def test_a_name_whose_lookup_hangs_or_panics_is_answered(settings: Settings, clock: MockClock) -> None:
+    faults = Faults(hang_find={"slow", "slower", "slowest"}, panic_find={"bad"})
+    async with faulty(settings, faults) as system:
+        await answer(system.pool, "llama")
+        assert (await problem_of(system, "bad", "panics")).code == "internal_error"
+        problems: list[Problem] = []
+
+        async def ask(name: str) -> None:
+            problems.append(await problem_of(system, name, name))
+
+        async with trio.open_nursery() as nursery:
+            for name in ("slow", "slower"):
+                nursery.start_soon(ask, name)
+                await trio.to_thread.run_sync(faults.hangs.wait)
+                faults.hangs.clear()
+            nursery.start_soon(ask, "slowest")  # there is no thread left for it
+            await wait_all_tasks_blocked()
+            clock.jump(2 * LOOKUP_TIMEOUT)
+        assert [(problem.status, problem.code) for problem in problems] == [(503, "lookup_hung")] * 3
+        assert isinstance((await answer(system.pool, "llama"))[1], Finished)

@@ -13,12 +13,14 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines import Engine, Engines, ModelFiles, OpenedModel, PromptAdapter
 from greenroom.actors.generation import Generation
+from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta, Usage
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.pool_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
 from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 
@@ -96,6 +98,8 @@ class Faults:
         hang_prompt: Ids of requests whose preparing blocks until `release` is set.
         panic_prompt: Ids of requests whose preparing raises what is no Exception.
         hang_open: Opening a model's files blocks until `release` is set.
+        hang_find: Looking these names up blocks until `release` is set.
+        panic_find: Looking these names up raises what is no Exception.
         load: Raised instead of loading, for models of these ids.
         hangs: Set when a step blocks.
         gate: While it is not set, loading does not begin.
@@ -109,6 +113,8 @@ class Faults:
     hang_prompt: set[str] = attrs.field(factory=set)
     panic_prompt: set[str] = attrs.field(factory=set)
     hang_open: bool = False
+    hang_find: set[str] = attrs.field(factory=set)
+    panic_find: set[str] = attrs.field(factory=set)
     load: dict[str, BaseException] = attrs.field(factory=dict)
     release: threading.Event = attrs.field(factory=threading.Event)
     hangs: threading.Event = attrs.field(factory=threading.Event)
@@ -127,6 +133,14 @@ class FaultyEngines(Engines):
     def __init__(self, settings: Settings, faults: Faults) -> None:
         super().__init__(settings)
         self._faults = faults
+
+    def find(self, name: str) -> CatalogEntry | Problem:
+        if name in self._faults.hang_find:
+            self._faults.hangs.set()
+            self._faults.release.wait()
+        if name in self._faults.panic_find:
+            raise Panic("planted")
+        return super().find(name)
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         if self._faults.hang_open:
