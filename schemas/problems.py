@@ -139,6 +139,12 @@ def draining() -> Problem:
     return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)
 
 
+def too_many_connections() -> Problem:
+    """Return the problem of a connection over the limit."""
+    detail = "Too many connections are open; try again shortly."
+    return Problem(503, "too_many_connections", detail, retry_after=1)
+
+
 def queue_full(model: str, waiting: int) -> Problem:
     """Return the problem of a request that would be one too many to wait for this model."""
     return Problem(503, "queue_full", f"{waiting} requests are already waiting for '{model}'.", retry_after=2)

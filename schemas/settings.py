@@ -168,7 +168,9 @@ class Settings:
     )
     allowed_origins: tuple[str, ...] = _setting((), "Web origins whose pages may call the server.")
     max_body_bytes: int = _setting(32 * MEGABYTE, "Largest request body, in bytes.", low=1)
-    max_connections: int = _setting(1024, "Connections open at once.", low=1)
+    max_connections: int = _setting(
+        1024, "Connections open at once, as far as the process may have descriptors for them.", low=1
+    )
     idle_connection: float = _setting(60.0, "Seconds after which an idle connection is closed.", above=0)
     temperature: float | None = _generation_default(
         "temperature", "Randomness of answers; 0 is greedy (default: the model's own)."

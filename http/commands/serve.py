@@ -57,6 +57,10 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
 
         import trio
 
+        from greenroom.http.process.descriptor_limit import raise_descriptor_limit
+        from greenroom.http.transport.descriptors import needed_descriptors
+
+        raise_descriptor_limit(needed_descriptors(settings.max_connections))
         import greenroom.http.server  # noqa: F401 (the rest of what serving needs)
 
     gc.freeze()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import structlog
@@ -15,17 +15,19 @@ from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
 from greenroom.http.answering.problem_documents import ErrorMembers, no_members
-from greenroom.http.transport.closing_response import closing_response
-from greenroom.http.transport.connection import LINGER, Connection
+from greenroom.http.transport.connection import Connection
+from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig
+from greenroom.http.transport.refusals import Refusals
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
-from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger(actor="http")
 
 MAX_HEAD_BYTES = 64 * 1024
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+"""Errors of a system that has no descriptor, or no memory, for another connection."""
 DRAIN_INTERVAL = 0.1
 """Seconds between two looks at what a shutdown still waits for."""
 DRAIN_LINGER = 0.3
@@ -73,22 +75,47 @@ class AcceptLoop:
         Args:
             task_status: Gets the addresses (`http://127.0.0.1:8000`).
         """
+        self._limit, at_once = connection_capacity(self._settings.max_connections)
+        self._refusals = Refusals(at_once, self._config.error_members)
         async with trio.open_nursery() as connected:
             try:
                 async with trio.open_nursery() as accepting:
-                    serve = partial(trio.serve_listeners, handler_nursery=connected)
-                    await accepting.start(serve, self._serve_connection, listeners)
+                    for listener in listeners:
+                        accepting.start_soon(self._accept, listener, connected)
                     task_status.started(tuple(map(_address, listeners)))
                     await drain.wait()
                     accepting.cancel_scope.cancel("the server drains")
-                for listener in listeners:
-                    listener.socket.close()
+                _close(listeners)
                 await self._wait_until_closed()
             finally:
+                _close(listeners)
                 # A send that waits for its reader is shielded: only the socket can end it.
                 for connection in self._connections:
                     connection.abort()
                 connected.cancel_scope.cancel("the server stops")
+                self._refusals.close()
+
+    async def _accept(self, listener: trio.SocketListener, connected: trio.Nursery) -> None:
+        while True:
+            try:
+                accepted = await listener.accept()
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                await self._refusals.refuse_next(listener)
+                continue
+            if self.connections >= self._limit:
+                connected.start_soon(self._refusals.refuse, accepted, "max_connections")
+                continue
+            self._refusals.on_accepted()
+            stream = SocketStream(accepted, self._send_timeout)
+            try:
+                connection = Connection(self._app, self._config, self._context, stream)
+            except OSError:  # The client has gone.
+                stream.close()
+                continue
+            self._connections.add(connection)
+            connected.start_soon(self._serve_connection, connection)
 
     async def _wait_until_closed(self) -> None:
         """Wait for answers that are under way, then a moment for what is left: no stalled reader holds it."""
@@ -110,41 +137,16 @@ class AcceptLoop:
             with trio.move_on_after(seconds):
                 await self._all_closed.wait()
 
-    async def _serve_connection(self, accepted: trio.SocketStream) -> None:
-        stream = SocketStream(accepted, self._send_timeout)
-        if self.connections >= self._settings.max_connections:
-            await self._refuse_connection(stream)
-            return
-        connection = Connection(self._app, self._config, self._context, stream)
-        self._connections.add(connection)
+    async def _serve_connection(self, connection: Connection) -> None:
         try:
             await connection.run()
-        except* OSError:
-            # The client had gone before its address was asked for.
-            pass
-        except* Exception:
+        except Exception:
             log.exception("connection crashed")
         finally:
+            connection.abort()
             self._connections.discard(connection)
             if not self._connections and self._context.terminated.is_set():
                 self._all_closed.set()
-
-    async def _refuse_connection(self, stream: SocketStream) -> None:
-        problem = Problem(
-            503, "too_many_connections", "Too many connections are open; try again shortly.", retry_after=1
-        )
-        log.warning("connection refused", connections=self.connections)
-        response = closing_response(problem, self._config.error_members)
-        try:
-            with trio.move_on_after(LINGER):
-                await stream.send_all(response)
-                stream.send_eof()
-                while await stream.receive_some():
-                    pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            stream.close()
 
 
 async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
@@ -164,6 +166,11 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
             await extra.aclose()
         del listeners[1:]
     return listeners
+
+
+def _close(listeners: Sequence[trio.SocketListener]) -> None:
+    for listener in listeners:
+        listener.socket.close()
 
 
 def _config(settings: Settings, error_members: ErrorMembers) -> ServerConfig:

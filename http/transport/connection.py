@@ -23,13 +23,15 @@ class Connection:
 
     The socket is read all the time, also while a request is answered: the end of what the client sends means
     that it has left (RFC 9112, section 9.5), and everything begun for it is cancelled. Reading goes on for a
-    moment after a last response. Whoever runs it closes the socket.
+    moment after a last response. Whoever runs it closes the socket (`abort`).
+
+    Raises:
+        OSError: The client has gone before it was asked for its address.
     """
 
     def __init__(
         self, app: AppWrapper, config: ServerConfig, context: WorkerContext, stream: SocketStream
     ) -> None:
-        self._app = app
         self._config = config
         self._context = context
         self._stream = stream
@@ -37,27 +39,24 @@ class Connection:
         self._tasks = TaskGroup()
         self._serving = trio.CancelScope()
         self._ended = False
-        self._protocol: Http11
+        socket = stream.socket
+        self._protocol = Http11(
+            app,
+            config,
+            context,
+            self._tasks,
+            ConnectionState({}),
+            False,
+            parse_socket_addr(socket.family, socket.getpeername()),
+            parse_socket_addr(socket.family, socket.getsockname()),
+            self._on_protocol_event,
+            read_ahead=self._read_ahead,
+        )
 
     async def run(self) -> None:
         """Serve the client, and return when everything begun for it has ended."""
-        socket = self._stream.socket
-        client = parse_socket_addr(socket.family, socket.getpeername())
-        server = parse_socket_addr(socket.family, socket.getsockname())
         with self._serving:
             async with self._tasks:
-                self._protocol = Http11(
-                    self._app,
-                    self._config,
-                    self._context,
-                    self._tasks,
-                    ConnectionState({}),
-                    False,
-                    client,
-                    server,
-                    self._on_protocol_event,
-                    read_ahead=self._read_ahead,
-                )
                 await self._idle_timer.restart(self._tasks, self._close_when_idle)
                 while data := await self._receive():
                     await self._protocol.handle(RawData(data))

@@ -43,8 +43,17 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[ServerProcess]:
+def serving(*arguments: str, descriptors: int | None = None) -> Iterator[ServerProcess]:
+    """Run a server, if need be with so few descriptors at most, and half of them at first."""
     command = [*GREENROOM, "serve", "--port", "0", "--log-format", "json", *arguments]
+    if descriptors is not None:
+        command = [
+            "sh",
+            "-c",
+            f'ulimit -Sn {descriptors // 2} && ulimit -Hn {descriptors} && exec "$@"',
+            "sh",
+            *command,
+        ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield ServerProcess(process)

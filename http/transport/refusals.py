@@ -1,0 +1,101 @@
+"""Connections over the limit: each is told to come back, and the log says so once until it is over."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import structlog
+import trio
+
+from greenroom.http.answering.problem_documents import ErrorMembers
+from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.connection import LINGER
+from greenroom.http.transport.descriptors import SpareDescriptor
+from greenroom.http.transport.socket_stream import SocketStream
+from greenroom.schemas.problems import too_many_connections
+
+log = structlog.get_logger(actor="http")
+
+SPARE_LINGER = 0.05
+"""Seconds for a client that was accepted on the spare descriptor: others wait behind it."""
+RETRY = 0.1
+"""Seconds until the next attempt where the system has not even room for a refusal."""
+CALM = 1.0
+"""Seconds without a refusal after which the limit is no longer exceeded."""
+
+
+class Refusals:
+    """What happens to connections that there is no room for.
+
+    Args:
+        at_once: How many may be open; the oldest is closed for another one.
+        error_members: What a protocol adds to the document.
+    """
+
+    def __init__(self, at_once: int, error_members: ErrorMembers) -> None:
+        self._at_once = at_once
+        self._error_members = error_members
+        self._lingering: deque[trio.CancelScope] = deque()
+        self._spare = SpareDescriptor()
+        self._spare_lock = trio.Lock()
+        self._refused = 0
+        self._last = 0.0
+
+    async def refuse(self, accepted: trio.SocketStream, reason: str, linger: float = LINGER) -> None:
+        """Tell a client to come back, and close its connection.
+
+        Args:
+            reason: What is exceeded, for the log.
+            linger: Seconds in which it may still send, so that it sees the response and no reset.
+        """
+        self._count(reason)
+        stream = SocketStream(accepted)
+        response = closing_response(too_many_connections(), self._error_members)
+        if len(self._lingering) >= self._at_once:
+            self._lingering[0].cancel("another one is refused")
+        scope = trio.CancelScope(relative_deadline=linger)
+        self._lingering.append(scope)
+        try:
+            with scope:
+                stream.send_now(response)  # a new socket takes it whole, without waiting
+                stream.send_eof()
+                while await stream.receive_some():
+                    pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self._lingering.remove(scope)
+            stream.close()
+
+    async def refuse_next(self, listener: trio.SocketListener) -> None:
+        """Wait for a client that no descriptor is left for, accept it on the spare one and refuse it.
+
+        The system fails to accept even where nobody waits, if there is no descriptor.
+        """
+        await trio.lowlevel.wait_readable(listener.socket)
+        async with self._spare_lock:
+            self._spare.give_up()
+            try:
+                with trio.move_on_after(RETRY):
+                    await self.refuse(await listener.accept(), "descriptors", SPARE_LINGER)
+            except OSError:
+                self._count("descriptors", clients=0)
+                await trio.sleep(RETRY)
+            finally:
+                self._spare.take_back()
+
+    def on_accepted(self) -> None:
+        """Say that it is over, if it is: there is room again, and has been for a while."""
+        if self._last and trio.current_time() - self._last > CALM:
+            log.info("connections accepted again", refused=self._refused)
+            self._refused, self._last = 0, 0.0
+
+    def close(self) -> None:
+        """Give the spare descriptor up for good."""
+        self._spare.give_up()
+
+    def _count(self, reason: str, clients: int = 1) -> None:
+        if not self._last:
+            log.warning("connections refused", reason=reason)
+        self._refused += clients
+        self._last = trio.current_time()

@@ -1,0 +1,37 @@
+"""The limit of descriptors is raised as far as is wanted and allowed, and never lowered."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+from greenroom.http.process.descriptor_limit import raise_descriptor_limit
+
+
+@pytest.fixture(autouse=True)
+def limits() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def soft_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def test_it_is_raised_to_what_is_wanted() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    assert raise_descriptor_limit(300) == soft_limit() == 300
+    assert raise_descriptor_limit(200) == soft_limit() == 300
+
+
+def test_the_hard_limit_stays() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY:
+        pytest.skip("this machine has no hard limit")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    assert raise_descriptor_limit(hard + 1) == soft_limit() == hard
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == hard
