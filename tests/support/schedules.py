@@ -182,6 +182,6 @@ OVERLAPPING = [
 ]
 
 
-def soak_only(*kinds: str) -> list[Any]:
+def soak_only(*kinds: object) -> list[Any]:
     """Return kinds that only the long run has."""
     return [pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]
