@@ -187,12 +187,12 @@ class Model:
                 self._change(ModelState.READY)
             case LoopEnded():
                 self._record_loop_end(report)
-            case PreparingFailed(problem, final):
+            case PreparingFailed(problem, final, given_up):
                 if self._opened is None:
                     self._fail(problem)
                     self._report(LoadFailed(problem))
                 else:
-                    self._report(PreparingChanged(problem))
+                    self._report(PreparingChanged(None if final and not given_up else problem))
                 if final:
                     self._requests.fail_unprepared(problem)
             case WorkerSilent():

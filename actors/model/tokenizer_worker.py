@@ -25,10 +25,12 @@ class PreparingFailed:
 
     Args:
         final: None will be started for those who wait.
+        given_up: None for later requests either, until one that hangs comes back.
     """
 
     problem: Problem
-    final: bool
+    final: bool = True
+    given_up: bool = False
 
 
 class TokenizerWorker:
@@ -50,7 +52,8 @@ class TokenizerWorker:
         """Borrow a thread and open the model's files on it, unless too many hang already."""
         hung = self._workers.hung("tokenizer")[str(self._key)]
         if hung >= MAX_HUNG:
-            self._control.send(PreparingFailed(tokenizers_hung(self._key.model, hung), final=True))
+            problem = tokenizers_hung(self._key.model, hung)
+            self._control.send(PreparingFailed(problem, given_up=True))
             return
         self._loop = loop = TokenizerLoop(self._key, self._engines, self._control.send_from_thread)
         self._workers.lend("tokenizer", loop.run, partial(self._on_report, loop), str(self._key))
@@ -78,12 +81,12 @@ class TokenizerWorker:
         match report:
             case TokenizerLoopEnded(problem):
                 if problem is not None:
-                    self._control.send(PreparingFailed(problem, final=True))
+                    self._control.send(PreparingFailed(problem))
             case JobCrashed():
                 self._replace(loop, internal_error())
             case WorkerSilent(seconds) if loop.in_hand is None:
                 detail = f"opening its files gave no sign of life for {seconds:g} seconds."
-                self._control.send(PreparingFailed(load_failed(self._key.model, detail), final=True))
+                self._control.send(PreparingFailed(load_failed(self._key.model, detail)))
             case WorkerSilent(seconds):
                 self._replace(loop, tokenizer_hung(self._key.model, seconds))
 

@@ -10,7 +10,6 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.core.pulse import SILENT_TICKS
 from greenroom.actors.model.tokenizer_worker import MAX_HUNG
 from greenroom.actors.pool.catalog_lookups import LOOKUP_TIMEOUT
 from greenroom.actors.system import System, open_system
@@ -20,17 +19,17 @@ from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import (
+    HANG_TIMEOUT,
     Faults,
     FaultyEngines,
     answer,
     eventually,
+    fall_silent,
     generate,
     state,
     status,
     until,
 )
-
-HANG_TIMEOUT = 1e6
 
 
 @pytest.fixture
@@ -47,15 +46,6 @@ async def faulty(settings: Settings, faults: Faults) -> AsyncIterator[System]:
             yield system
     finally:
         faults.release.set()
-
-
-async def fall_silent(clock: MockClock, faults: Faults) -> None:
-    """Wait for a thread to hang, and let it be looked at until it counts as silent; nothing else may work."""
-    await trio.to_thread.run_sync(faults.hangs.wait)
-    faults.hangs.clear()
-    for _ in range(SILENT_TICKS + 2):
-        clock.jump(HANG_TIMEOUT / SILENT_TICKS)
-        await wait_all_tasks_blocked()
 
 
 async def problem_of(system: System, model: str, request_id: str) -> Problem:

@@ -9,7 +9,9 @@ from typing import Any
 
 import attrs
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from greenroom.actors.core.pulse import SILENT_TICKS
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines import Engine, Engines, ModelFiles, OpenedModel, PromptAdapter
 from greenroom.actors.generation import Generation
@@ -85,6 +87,23 @@ async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 1
             await trio.sleep(0.01)
 
 
+HANG_TIMEOUT = 1e6
+"""Seconds of a clock that jumps; no thread takes so long by itself."""
+
+
+async def fall_silent(clock: MockClock, faults: Faults) -> None:
+    """Wait for a thread to hang, and let it be looked at until it counts as silent; nothing else may work.
+
+    Args:
+        clock: Of a system whose `hang_timeout` is `HANG_TIMEOUT`.
+    """
+    await trio.to_thread.run_sync(faults.hangs.wait)
+    faults.hangs.clear()
+    for _ in range(SILENT_TICKS + 2):
+        clock.jump(HANG_TIMEOUT / SILENT_TICKS)
+        await wait_all_tasks_blocked()
+
+
 @attrs.define
 class Faults:
     """What is to go wrong.
@@ -95,7 +114,7 @@ class Faults:
         hang: Ids of requests at whose second event, or the first after they are named here, the step blocks
             until `release` is set; of one that is garbled too, the worker blocks behind that step.
         panic: Ids of requests at whose second event the step raises what is no Exception.
-        hang_prompt: Ids of requests whose preparing blocks until `release` is set.
+        hang_prompt: Ids of requests, or texts in them, whose preparing blocks until `release` is set.
         panic_prompt: Ids of requests whose preparing raises what is no Exception.
         hang_open: Opening a model's files blocks until `release` is set.
         hang_find: Looking these names up blocks until `release` is set.
@@ -173,7 +192,11 @@ class FaultyAdapter:
     faults: Faults
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
-        if request.id in self.faults.hang_prompt:
+        conversation = request.input.messages if isinstance(request.input, ChatInput) else ()
+        texts = {
+            part.text for message in conversation for part in message.content if isinstance(part, TextPart)
+        }
+        if self.faults.hang_prompt & {request.id, *texts}:
             self.faults.hangs.set()
             self.faults.release.wait()
         if request.id in self.faults.panic_prompt:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+
+import pytest
+import trio
+from trio.testing import MockClock
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import Faults, FaultyEngines, eventually
-from greenroom.tests.support.http_servers import connected, fetch, serving
+from greenroom.tests.support.actor_systems import (
+    HANG_TIMEOUT,
+    Faults,
+    FaultyEngines,
+    eventually,
+    fall_silent,
+)
+from greenroom.tests.support.http_servers import RawResponse, connected, fetch, serving
 from greenroom.tests.support.tiny_models import TinyModel
 
 CHAT = "/v1/chat/completions"
@@ -41,3 +52,47 @@ async def test_a_server_with_a_hung_model_is_not_ready_until_it_answers_again(ti
 
         await eventually(ready)
         assert (await fetch(server, "POST", CHAT, {**body, "max_tokens": 2})).status == 200
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """Time that also jumps."""
+    return MockClock(rate=1.0)
+
+
+async def test_a_server_that_lost_a_thread_over_a_prompt_answers_and_says_so(
+    tiny_model: TinyModel, clock: MockClock
+) -> None:
+    settings = Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
+    faults = Faults(hang_prompt={"bad"})
+    engines = FaultyEngines(settings, faults)
+
+    def asking(text: str) -> dict[str, object]:
+        return {"model": "qwen3", "messages": [{"role": "user", "content": text}], "max_tokens": 2}
+
+    async with serving(settings, engines=engines, hang_timeout=HANG_TIMEOUT) as served:
+        try:
+            answers: list[RawResponse] = []
+
+            async def ask(text: str) -> None:
+                async with connected(served.server, math.inf) as client:
+                    await client.request("POST", CHAT, json.dumps(asking(text)).encode())
+                    answers.append(await client.receive_response())
+
+            await ask("warm")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, "bad")
+                await fall_silent(clock, faults)
+            await ask("next")
+            assert [answer.status for answer in answers] == [200, 500, 200]
+            assert answers[1].json()["error"]["code"] == "prompt_hung"
+            told = await fetch(served.server, "GET", "/readyz")
+            assert told.status == 200
+            assert told.json() == {"status": "degraded", "hung_threads": {"qwen3": 1}}
+        finally:
+            faults.release.set()
+
+        async def whole() -> bool:
+            return bool((await fetch(served.server, "GET", "/readyz")).json() == {"status": "ok"})
+
+        await eventually(whole)
