@@ -62,7 +62,7 @@ OWN: Mapping[str, Config] = {
     "cohere2": {"sliding_window_pattern": 2},
     "dbrx": {
         "d_model": 64,
-        "ffn_config": {**_EXPERTS, "moe_normalize_expert_weights": 1},
+        "ffn_config": {**_EXPERTS, "moe_normalize_expert_weights": 1.0},
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
     },
     "deepseek_v2": {
@@ -81,7 +81,7 @@ OWN: Mapping[str, Config] = {
     },
     "dots1": {"num_key_value_heads": 2},
     "ernie4_5_moe": {"moe_num_shared_experts": 1},
-    "exaone4": {"rope_scaling": None, "sliding_window_pattern": "LG"},
+    "exaone4": {"rope_scaling": None, "sliding_window_pattern": "LG", "layer_types": _PATTERN},
     "exaone_moe": {"layer_types": _PATTERN, "is_moe_layer": [False, True, True, True]},
     "falcon_h1": {"mamba_d_ssm": 128, "mamba_chunk_size": 8},
     "falcon_mamba": {"time_step_rank": 8, "intermediate_size": 128},

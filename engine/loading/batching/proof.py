@@ -46,13 +46,15 @@ class _Row:
 
 
 class _Passes:
-    """Calls a model while there is time: each pass is assumed to take as long as the longest before it."""
+    """Calls a model while there is time: what a pass will take is known from shorter ones before it."""
 
     def __init__(self, model: Any, seconds: float, clock: Callable[[], float]) -> None:
         self._model = model
         self._clock = clock
         self._end = clock() + seconds
-        self._longest = 0.0
+        self._shortest = 0.0
+        self._per_token = 0.0
+        self._most_tokens = 1
 
     def new_cache(self) -> Cache:
         return caches.new_cache(self._model)
@@ -63,12 +65,16 @@ class _Passes:
         Raises:
             OutOfTimeError: There is no time for it.
         """
-        began = self._clock()
-        if began + self._longest > self._end:
+        began, count = self._clock(), len(tokens) * len(tokens[0])
+        if began + self._shortest + self._per_token * count > self._end:
             raise OutOfTimeError
         logits: mx.array = self._model(mx.array(tokens), cache=cache)[:, -1].astype(mx.float32)
         mx.eval(logits, caches.state(cache))
-        self._longest = max(self._longest, self._clock() - began)
+        seconds = self._clock() - began
+        if count > self._most_tokens:
+            self._per_token = max(0.0, seconds - self._shortest) / (count - 1)
+            self._most_tokens = count
+        self._shortest = min(self._shortest or seconds, seconds)
         return logits
 
 
@@ -107,6 +113,7 @@ def distance(logits: mx.array, wanted: mx.array) -> float:
 def _rows(passes: _Passes) -> list[_Row]:
     """Compute each row alone: one whose cache is empty, a short and a long one."""
     logits = passes.run([[_FIRST]], passes.new_cache())[0]
+    passes.run([[_FIRST, _FIRST]], passes.new_cache())  # shows what more tokens take
     rows = [_Row([_FIRST], passes.new_cache(), logits)]
     for length in _LENGTHS:
         prompt = [

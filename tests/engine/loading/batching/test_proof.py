@@ -71,7 +71,7 @@ class Ticking:
         return float(self.passes)
 
 
-@pytest.mark.parametrize(("seconds", "decode"), [(2.5, False), (6.5, True)])
+@pytest.mark.parametrize(("seconds", "decode"), [(2.5, False), (7.5, True)])
 def test_a_proof_ends_with_its_time_and_what_is_not_proved_is_alone(seconds: float, decode: bool) -> None:
     clock = Ticking()
     batching, complete = prove(make("llama"), seconds, clock)
@@ -90,3 +90,25 @@ def test_a_restricted_model_makes_caches_that_no_batch_takes(name: str) -> None:
     restrict(model, Batching(False, False))
     assert not can_batch(new_cache(model))
     assert [type(layer) for layer in new_cache(model)] == layers
+
+
+class TickingByTokens:
+    """A machine on which every token of a pass takes a second, and the clock that tells."""
+
+    def __init__(self, model: Any) -> None:
+        self.now = 0.0
+        self._model = model
+        self.make_cache = lambda: new_cache(model)
+
+    def __call__(self, tokens: mx.array, cache: Any) -> Any:
+        self.now += tokens.size
+        return self._model(tokens, cache=cache)
+
+
+@pytest.mark.parametrize("seconds", [10.0, 40.0, 100.0])
+def test_no_pass_begins_that_would_take_longer_than_there_is_time(seconds: float) -> None:
+    machine = TickingByTokens(make("llama"))
+    batching, complete = prove(machine, seconds, lambda: machine.now)
+    assert not complete
+    assert not batching.prefill
+    assert machine.now <= seconds
