@@ -1,0 +1,95 @@
+"""Every architecture of mlx-lm, made tiny, answers as `mlx_lm.generate` does, whoever runs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.engine.kv_cache import batching, caches
+from greenroom.engine.scheduler.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill_runner import PrefillRunner
+from greenroom.tests.support.architecture_fields import NOT_MADE
+from greenroom.tests.support.architectures import make_folder, names
+from greenroom.tests.support.schedules import EngineSetup, ScheduledRequest, run_and_check, soak_only
+from greenroom.tests.support.text_engines import Driver, expected, loaded
+from greenroom.tests.support.tiny_models import make_tokenizer
+
+FEW = ("nemotron_h", "afm7", "internlm3")
+"""Mended in its prompts, mended in its steps, and computed alone; the long run has all."""
+
+ARCHITECTURES = names()
+
+CHANGES: dict[str, dict[str, Any]] = {"gear": {"layer_types": ["sliding_attention", "full_attention"] * 2}}
+"""What a folder needs that a model in memory does not: transformers refuses Gear's `conv_mixer`."""
+
+DISTINCT = 6
+"""Tokens that a lone answer has at least, so that a fault of a cache would show."""
+
+TRANSFORMERS = (
+    "ignore:`rope_scaling` is deprecated:FutureWarning",
+    "ignore:.*rope.*:UserWarning",
+)
+"""Warnings of transformers about fields that mlx-lm's architectures need."""
+
+
+def prompt_of(length: int, seed: int) -> tuple[int, ...]:
+    return tuple(7 + (seed * 131 + at * at * 7 + at * 37) % 2040 for at in range(length))
+
+
+SCHEDULE = [
+    *(ScheduledRequest(0, prompt_of(length, length), 14, None) for length in (40, 36, 33, 31, 2)),
+    ScheduledRequest(3, prompt_of(1, 3), 18, None),
+    ScheduledRequest(5, prompt_of(23, 5), 16, 12),
+    ScheduledRequest(9, prompt_of(55, 8), 10, None),
+    ScheduledRequest(9, prompt_of(52, 9), 6, None),
+]
+"""Prompts of like length and unlike, of which some are one token or longer than any window; all but one end
+while others go on."""
+
+WHOLE_PROMPTS = EngineSetup(512, 1, 250.0, float("inf"), 1.0, 0.01, 5, 1 << 28)
+CHUNKS = EngineSetup(16, 1, 1.0, 0.3, 0.5, 1e-6, 3, 1 << 28)
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    home = tmp_path_factory.mktemp("architectures")
+    make_tokenizer(home)
+    return lambda name: make_folder(name, home / f"tiny-{name}", home, **CHANGES.get(name, {}))
+
+
+def test_what_is_not_made_is_no_more_than_what_cannot_be() -> None:
+    assert sorted(NOT_MADE) == ["bitnet", "muse_spark", "olmo", "phi3small", "prism_hadamard_qwen35"]
+    assert len(ARCHITECTURES) == 121
+
+
+@pytest.mark.filterwarnings(*TRANSFORMERS)
+@pytest.mark.parametrize("name", [*FEW, *soak_only(*(name for name in ARCHITECTURES if name not in FEW))])
+def test_answers_are_mlx_lms(
+    folder_of: Callable[[str], Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, in padded batches from the prompt on, beside requests that join and leave, after prefix hits."""
+    padded = 0
+    compute_together = PrefillRunner.compute_together
+
+    def counted(self: PrefillRunner, requests: Sequence[PrefillRequest]) -> Any:
+        nonlocal padded
+        padded += len({request.remaining for request in requests}) > 1
+        return compute_together(self, requests)
+
+    monkeypatch.setattr(PrefillRunner, "compute_together", counted)
+    folder = folder_of(name)
+    driver, prompt = Driver(folder), prompt_of(40, 1)
+    driver.submit(prompt, 40)
+    driver.run()
+    wanted = expected(folder, prompt, 40)
+    assert driver.tokens == [wanted]
+    assert len(set(wanted)) >= DISTINCT
+    ties = sum(run_and_check(folder, SCHEDULE, setup) for setup in (WHOLE_PROMPTS, CHUNKS))
+    model, _ = loaded(folder)
+    alone = batching.prefills_alone(model)
+    assert (padded > 0) != alone
+    assert caches.can_batch(caches.new_cache(model)) or alone
+    print(f"{name}: {padded} padded prefills, {ties} answers another way where logits tie")
