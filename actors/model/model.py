@@ -93,8 +93,7 @@ class Model:
                 nursery.cancel_scope.cancel("the model actor stops")
         except Exception:
             problem = model_crashed(self.key.model)
-            if self._lifecycle.state is not ModelState.ERROR:
-                self._fail(problem)
+            self._fail(problem)
             raise
         finally:
             self._end(problem)
@@ -222,7 +221,8 @@ class Model:
 
     def _fail(self, problem: Problem) -> None:
         self._problem = problem
-        self._move(ModelState.ERROR, problem=problem.code)
+        if self._lifecycle.state is not ModelState.ERROR:
+            self._move(ModelState.ERROR, problem=problem.code)
 
     def _move(self, state: ModelState, **fields: str) -> None:
         before = self._lifecycle.state

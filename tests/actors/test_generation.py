@@ -102,7 +102,8 @@ async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> 
         chance = random.Random(3)
 
         async def hang_up(number: int) -> None:
-            with generate(system.pool, "qwen3", f"r{number}", max_tokens=200) as generation:
+            choices = 1 + number % 6  # there are four slots
+            with generate(system.pool, "qwen3", f"r{number}", max_tokens=200, n=choices) as generation:
                 for _ in range(chance.randrange(8)):
                     await generation.receive()
 
@@ -198,7 +199,8 @@ async def test_no_lease_is_lost_to_askers_who_are_cancelled_anywhere(settings: S
 async def no_one_left(pool: Ref[PoolMessage]) -> None:
     described = await pool.ask(DescribePool(), PoolStatus)
     assert isinstance(described, PoolStatus)
-    assert [(model.running, model.waiting) for model in described.models] == [(0, 0)] * len(described.models)
+    left = [(model.running, model.slots, model.waiting) for model in described.models]
+    assert left == [(0, 0, 0)] * len(left)
 
 
 async def test_a_slot_is_free_when_the_model_is_done_however_slowly_the_answer_is_read(

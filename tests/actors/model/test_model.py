@@ -9,12 +9,24 @@ import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.core.worker import Workers
+from greenroom.actors.engines import Engines
+from greenroom.actors.model.model import Model
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import Generate, ModelMessage, Prepare, Prepared
+from greenroom.schemas.model_protocol import (
+    Generate,
+    LoadFailed,
+    ModelMessage,
+    ModelReport,
+    Prepare,
+    Prepared,
+    Stop,
+)
 from greenroom.schemas.pool_protocol import Acquire
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import answer, chat, eventually
@@ -110,3 +122,17 @@ async def test_requests_of_the_same_id_keep_their_own_prompts_until_they_are_ans
             for request, replies in zip(reversed(requests), (right, left), strict=True):
                 await lease.model.stream(Generate(request), replies)
             assert [await text_of(left), await text_of(right)] == alone
+
+
+async def test_an_actor_that_begins_in_error_may_fail_once_more(settings: Settings) -> None:
+    """As one does that takes the place of another whose worker still has the room."""
+    workers, reports = Workers(), list[ModelReport]()
+    model = Model(ModelKey("gone"), Engines(settings), workers, reports.append, state=ModelState.ERROR)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(model.run)
+        failed = await model.ref.ask(Prepare(chat("gone")), Prepared)
+        assert isinstance(failed, Failed)
+        assert failed.problem.code == "model_not_found"
+        assert reports == [LoadFailed(failed.problem)]
+        model.send(Stop())
+    assert await workers.close(60.0)
