@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from greenroom.engine.grammar.call_formats import CallGrammar, call_grammar
 from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
 from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder, response_format_rule
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.kept_constraints import KeptConstraints
 from greenroom.engine.grammar.limits import parser_limits
 from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.matcher_state import error_of
@@ -26,18 +28,21 @@ _MAX_LEADING_WHITESPACE = 8
 """Characters: those before an answer, and those between a thought and the answer."""
 
 
+_MAX_KEY_CHARACTERS = 1_000_000
+"""Characters and values of a constraint that is kept for later requests."""
+
+
 class GrammarCompiler:
     """Compiles constraints into matchers. Belongs to one thread; what it returns may go to another.
 
     Args:
         tokenizer: The model's tokenizer.
-        capacity: Compiled constraints that are kept; an agent sends the same ones again and again.
+        kept: Where compiled constraints are kept.
     """
 
-    def __init__(self, tokenizer: GrammarTokenizer, capacity: int = 64) -> None:
+    def __init__(self, tokenizer: GrammarTokenizer, kept: KeptConstraints | None = None) -> None:
         self._tokenizer = tokenizer
-        self._capacity = capacity
-        self._compiled: OrderedDict[bytes, CompiledConstraint] = OrderedDict()
+        self._kept = KeptConstraints() if kept is None else kept
         self._triggers: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
 
     def compile(self, constraint: Constraint) -> Matcher | None:
@@ -56,13 +61,14 @@ class GrammarCompiler:
 
     def _look_up(self, constraint: Constraint) -> CompiledConstraint:
         """Return the compiled constraint, from an earlier request if there was one like it."""
+        if not _is_small(constraint):
+            return self._compile(constraint)
         key = hashlib.sha256(repr(constraint).encode()).digest()
-        compiled = self._compiled.get(key)
+        compiled = self._kept.get(key)
         if compiled is None:
-            compiled = self._compiled[key] = self._compile(constraint)
-            if len(self._compiled) > self._capacity:
-                self._compiled.popitem(last=False)
-        self._compiled.move_to_end(key)
+            began = time.thread_time()
+            compiled = self._compile(constraint)
+            self._kept.put(key, compiled, time.thread_time() - began)
         return compiled
 
     def _compile(self, constraint: Constraint) -> CompiledConstraint:
@@ -151,3 +157,19 @@ class GrammarCompiler:
             if probe.is_error() or any(decode([int(token)]).strip() for token in allowed):
                 return
             probe.consume_token(int(allowed[0]))
+
+
+def _is_small(constraint: Constraint) -> bool:
+    """Return whether a constraint can be written out as a key: that holds the GIL for as long as it takes."""
+    left, waiting = _MAX_KEY_CHARACTERS, deque[Any]([constraint])
+    while waiting and left > 0:
+        value = waiting.pop()
+        left -= len(value) if isinstance(value, str) else 1
+        if isinstance(value, dict):
+            waiting.extend(value)
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+        elif attrs.has(type(value)):
+            waiting.extend(attrs.astuple(value, recurse=False))
+    return left > 0

@@ -70,12 +70,12 @@ def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[Cons
     Raises:
         ProblemError: 400 for a strict tool whose schema cannot be honoured, or if none may be called.
     """
-    may_be_called = choice.callable(tools)
+    may_be_called = set(map(id, choice.callable(tools)))
     budget = SchemaBudget()
     chosen = [
         _constrained_tool(tool, f"tools[{index}].function.parameters", budget)
         for index, tool in enumerate(tools)
-        if tool in may_be_called
+        if id(tool) in may_be_called
     ]
     if not chosen:
         raise invalid(f"tool_choice names '{choice.name}', which is not among the tools", "tool_choice")

@@ -87,13 +87,15 @@ def _required(value: Any, place: Place) -> Any:
         raise refusal(place, "must be a list of property names")
     if len(value) > limits.MAX_PROPERTIES:
         raise refusal(place, f"names more than {limits.MAX_PROPERTIES} properties")
+    if sum(map(len, value)) > limits.MAX_CHARACTERS:
+        raise refusal(place, f"has more than {limits.MAX_CHARACTERS:,} characters")
     return [check_text(name, place) for name in value]
 
 
 def _pattern(value: Any, place: Place) -> str:
     if not isinstance(value, str):
         raise refusal(place, "must be a string")
-    if _SURROGATE.search(value):
+    if _SURROGATE.search(value[: limits.MAX_PATTERN]):
         raise refusal(place, "holds half of a surrogate pair, which no text can")
     return portable_pattern(value, str(place))
 

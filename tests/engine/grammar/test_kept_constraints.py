@@ -1,0 +1,47 @@
+"""Which compiled constraints are kept for later requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
+from greenroom.engine.grammar.kept_constraints import KeptConstraints
+from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
+from greenroom.tests.support.grammar_walks import Grammars
+
+
+@pytest.fixture
+def compiled(grammars: Grammars) -> CompiledConstraint:
+    return CompiledConstraint(grammars.tokenizer)
+
+
+def test_those_used_last_are_kept(compiled: CompiledConstraint) -> None:
+    kept = KeptConstraints(most=2)
+    for key in (b"a", b"b"):
+        kept.put(key, compiled, 0.001)
+    assert kept.get(b"a") is compiled
+    kept.put(b"c", compiled, 0.001)
+    assert [key for key in (b"a", b"b", b"c") if kept.get(key)] == [b"a", b"c"]
+
+
+def test_large_ones_take_the_room_of_many(compiled: CompiledConstraint) -> None:
+    kept = KeptConstraints(most_seconds=3.0)
+    for number in range(40):
+        kept.put(bytes([number]), compiled, 0.01)
+    kept.put(b"large", compiled, 2.905)
+    assert (len(kept), kept.get(b"large")) == (10, compiled)
+    kept.put(b"too large", compiled, 3.5)
+    assert len(kept) == 0
+    kept.put(b"small", compiled, 0.5)
+    assert kept.get(b"small") is compiled
+
+
+def test_the_same_constraint_is_compiled_once_unless_it_is_very_long(grammars: Grammars) -> None:
+    def schema(length: int) -> Any:
+        return {"type": "string", "description": "x" * length}
+
+    for length, same in ((10, True), (1_000_000, False)):
+        first, second = (grammars.matcher(Constraint(JsonSchemaFormat(schema(length)))) for _ in range(2))
+        assert (first.constraint is second.constraint) is same
