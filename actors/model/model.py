@@ -19,7 +19,7 @@ from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
 from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
-from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerWorker
+from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerOutcome, TokenizerWorker
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
@@ -186,6 +186,8 @@ class Model:
                 self._change(ModelState.READY)
             case LoopEnded():
                 self._record_loop_end(report)
+            case TokenizerOutcome():
+                self._tokenizer.record(report)
             case PreparingFailed(problem, final, given_up):
                 if self._opened is None:
                     self._fail(problem)

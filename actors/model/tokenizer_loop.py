@@ -56,10 +56,12 @@ class TokenizerLoop:
         report: Takes reports from this thread; must not block.
 
     Attributes:
+        opened: Its files are.
         in_hand: What it prepares just now.
     """
 
     def __init__(self, key: ModelKey, engines: Engines, report: Callable[[TokenizerReport], None]) -> None:
+        self.opened = False
         self.in_hand: Preparation | None = None
         self._key = key
         self._engines = engines
@@ -101,6 +103,7 @@ class TokenizerLoop:
         except BaseException as error:
             log.exception("open failed", actor="model", model=str(self._key))
             return TokenizerLoopEnded(load_crashed(self._key.model, error))
+        self.opened = True
         self._report(Opened(opened))
         while (preparation := self._next(pulse)) is not None:
             self.in_hand = preparation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import attrs
@@ -33,6 +32,14 @@ class PreparingFailed:
     given_up: bool = False
 
 
+@attrs.frozen(eq=False)
+class TokenizerOutcome:
+    """What became of a thread that was borrowed: for `TokenizerWorker.record`, in the actor's own task."""
+
+    loop: TokenizerLoop
+    outcome: TokenizerLoopEnded | JobCrashed | WorkerSilent
+
+
 class TokenizerWorker:
     """At most one thread that takes prompts.
 
@@ -46,7 +53,6 @@ class TokenizerWorker:
         self._workers = workers
         self._control = control
         self._loop: TokenizerLoop | None = None
-        self._ended = False
 
     def start(self) -> None:
         """Borrow a thread and open the model's files on it, unless too many hang already."""
@@ -56,7 +62,11 @@ class TokenizerWorker:
             self._control.send(PreparingFailed(problem, given_up=True))
             return
         self._loop = loop = TokenizerLoop(self._key, self._engines, self._control.send_from_thread)
-        self._workers.lend("tokenizer", loop.run, partial(self._on_report, loop), str(self._key))
+
+        def report(outcome: TokenizerLoopEnded | JobCrashed | WorkerSilent) -> None:
+            self._control.send(TokenizerOutcome(loop, outcome))
+
+        self._workers.lend("tokenizer", loop.run, report, str(self._key))
 
     def put(self, preparation: Preparation) -> None:
         """Prepare a prompt when those before it are done, unless nobody waits for it by then."""
@@ -67,24 +77,25 @@ class TokenizerWorker:
 
     def end(self) -> None:
         """End the thread after the prompt in hand."""
-        self._ended = True
         if self._loop is not None:
             self._loop.end()
             self._loop = None
 
-    def _on_report(self, loop: TokenizerLoop, report: TokenizerLoopEnded | JobCrashed | WorkerSilent) -> None:
+    def record(self, ended: TokenizerOutcome) -> None:
+        """Have another thread take over from one that was lost; begin again when one has come back."""
+        loop = ended.loop
         if loop is not self._loop:  # it had been given up
-            if self._loop is None and not self._ended:
+            if self._loop is None:
                 self.start()
             return
         self._loop = None
-        match report:
+        match ended.outcome:
             case TokenizerLoopEnded(problem):
                 if problem is not None:
                     self._control.send(PreparingFailed(problem))
             case JobCrashed():
                 self._replace(loop, internal_error())
-            case WorkerSilent(seconds) if loop.in_hand is None:
+            case WorkerSilent(seconds) if not loop.opened:
                 detail = f"opening its files gave no sign of life for {seconds:g} seconds."
                 self._control.send(PreparingFailed(load_failed(self._key.model, detail)))
             case WorkerSilent(seconds):
