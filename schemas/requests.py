@@ -47,7 +47,7 @@ class InferenceRequest:
         id: Request id, as in the logs and in `x-request-id`.
         overrides: Parameters that the client set, already checked.
         response_format: What the visible answer must look like.
-        client: Who asks (an API key's name, an address), for fairness; empty if unknown.
+        client: Who asks, for fairness: an address, and behind a `#` a key, if there is one; empty if unknown.
     """
 
     id: str

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 from hashlib import blake2b
 
 from werkzeug.datastructures import Headers
 
+IPV6_NETWORK = 64
+"""Bits of an IPv6 address that name a network; who has one has all of it (RFC 4291, section 2.5.4)."""
+
 
 def client_name(headers: Headers, address: str | None) -> str:
-    """Return a name for whoever sent a request, for fairness between clients.
+    """Return a name for whoever sent a request, for fairness between clients: `address` or `address#key`.
 
-    The address with the API key: behind a proxy all have one address, and placeholder keys (`EMPTY`, `none`)
-    are shared by clients that have nothing to do with each other. The key itself is not kept.
+    Time is shared between addresses, and an address's share between the keys in it: behind a proxy all have
+    one address, and keys are not checked, so that anybody may send another one each time. The key itself is
+    not kept.
 
     Args:
         headers: With the key as OpenAI's clients send it (`Authorization: Bearer …`), or Anthropic's
@@ -20,6 +25,18 @@ def client_name(headers: Headers, address: str | None) -> str:
     """
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
-    if not key:
-        return address or ""
-    return f"{address or ''}#{blake2b(key.encode(), digest_size=8).hexdigest()}"
+    name = _network(address or "")
+    return f"{name}#{blake2b(key.encode(), digest_size=8).hexdigest()}" if key else name
+
+
+def _network(address: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    mapped = parsed.ipv4_mapped
+    if mapped is not None:
+        return str(mapped)
+    return str(ipaddress.ip_network((int(parsed), IPV6_NETWORK), strict=False))

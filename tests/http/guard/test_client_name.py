@@ -18,3 +18,12 @@ def test_clients_are_told_apart_by_key_and_address() -> None:
     assert name("10.0.0.1", authorization="Basic sk-one") == names[0]
     assert name(None) == ""
     assert "sk-one" not in names[2]
+
+
+def test_addresses_of_one_ipv6_network_are_one_client() -> None:
+    def name(address: str) -> str:
+        return client_name(Headers(), address)
+
+    assert name("2001:db8:1:2::3") == name("2001:db8:1:2:ffff::1") != name("2001:db8:1:3::3")
+    assert name("fe80::1%eth0") == name("fe80::2")
+    assert name("::ffff:10.0.0.1") == name("10.0.0.1") != name("10.0.0.2")
