@@ -78,21 +78,26 @@ class RequestBodies:
         """Return the body; from Quart 0.23 on, one without a Content-Length is bounded by nobody else."""
         limit = request.max_content_length
         timeout = math.inf if request.body_timeout is None else request.body_timeout
+        declared = request.content_length or 0
+        if limit is not None and declared > limit:
+            raise RequestEntityTooLarge
         body = _Body()
         resources.callback(self._release, body)
+        # Of bodies that arrive side by side the first go through, instead of none.
+        self._hold(body, declared)
         with trio.move_on_after(timeout) as waiting:
             async for part in request.body:
                 if limit is not None and len(body.data) + len(part) > limit:
                     raise RequestEntityTooLarge
                 body.counter.feed(part)
-                self._hold(body)
+                self._hold(body, body.counter.size)
                 body.data += part
         if waiting.cancelled_caught:
             raise RequestTimeout
         return body
 
-    def _hold(self, body: _Body) -> None:
-        growth = max(0, body.counter.size - UNCOUNTED_BYTES) - body.held
+    def _hold(self, body: _Body, size: int) -> None:
+        growth = max(0, size - UNCOUNTED_BYTES - body.held)
         if self._held + growth > self._most:
             detail = "The requests under way hold as much as this server keeps of bodies. Try again."
             raise ProblemError(Problem(503, "too_many_bodies", detail, retry_after=1))
