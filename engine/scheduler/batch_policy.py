@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import attrs
@@ -20,17 +21,24 @@ class BatchPolicy:
 
     hysteresis: float = 1.5
 
-    def place(self, batches: Sequence[Shape], arrival: Shape, padding_per_pass: float) -> int | None:
+    def place(
+        self, batches: Sequence[Shape], arrival: Shape, padding_per_pass: float, copyable: float = math.inf
+    ) -> int | None:
         """Return the index of the batch that sequences join; None if a batch of their own is cheaper.
 
         Args:
             padding_per_pass: Padded tokens that cost as much as a pass.
+            copyable: Tokens, padding included, whose copy does not hold up running streams for too long.
         """
-        added = [padding(batch, arrival) for batch in batches]
+        added = [
+            padding(batch, arrival) if _copied(batch, arrival) <= copyable else math.inf for batch in batches
+        ]
         best = min(range(len(batches)), key=added.__getitem__, default=None)
         return best if best is not None and added[best] <= padding_per_pass else None
 
-    def merge(self, batches: Sequence[Shape], padding_per_pass: float) -> tuple[int, int] | None:
+    def merge(
+        self, batches: Sequence[Shape], padding_per_pass: float, copyable: float = math.inf
+    ) -> tuple[int, int] | None:
         """Return the indices of two batches that had better be one.
 
         A copy reads what a pass over these rows reads, so it has paid for itself when a few passes are saved;
@@ -40,6 +48,7 @@ class BatchPolicy:
             (padding(batches[one], batches[other]), (one, other))
             for one in range(len(batches))
             for other in range(one + 1, len(batches))
+            if _copied(batches[one], batches[other]) <= copyable
         ]
         added, pair = min(pairs, default=(0, None))
         return pair if added * self.hysteresis < padding_per_pass else None
@@ -58,6 +67,11 @@ class BatchPolicy:
         ]
         most, length = max(saved, default=(0, 0))
         return length if most > self.hysteresis * padding_per_pass else None
+
+
+def _copied(one: Shape, other: Shape) -> int:
+    """Return the tokens, padding included, that two batches hold as one."""
+    return (one[0] + other[0]) * max(one[1], other[1])
 
 
 def padding(one: Shape, other: Shape) -> int:

@@ -165,7 +165,7 @@ class PrefillQueue:
         """
         reached: list[PrefillRequest] = []
         chunks: list[PrefillChunk] = []
-        self._prefix_reuse.allow(budget)
+        self._prefix_reuse.allow(budget, idle=idle)
         while self._requests:
             self._prefix_reuse.match(self._requests)
             first = self._next()

@@ -13,6 +13,13 @@ from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefix_sharing import PrefixSharing
 
+_FIRST_SLICE = 16e6
+_GROWTH = 2
+"""Bytes of a slice that is copied first, and how many times the one before later ones may have."""
+
+_MAX_SLICE_MS = 100.0
+"""Milliseconds of a slice beside running streams, however slow their steps are."""
+
 
 class PrefixReuse:
     """Gives requests their caches, filled with the longest prefix that was computed before.
@@ -37,7 +44,7 @@ class PrefixReuse:
         self._costs = costs
         self._allowed = 0.0
         self._clock = clock
-        self.copied = self._charged = 0
+        self.copied = self._charged = self._slice = 0
         self._reading: PrefillRequest | None = None
         self._sharing = PrefixSharing(prefix_cache.is_cacheable)
 
@@ -71,15 +78,23 @@ class PrefixReuse:
         if self._reading is not None and self._reading.restoration is not None:
             self._reading.restoration.is_waiting(seconds)
 
-    def allow(self, milliseconds: float) -> None:
-        """Let `start` copy for so long until the next call; one array it may copy however long that takes."""
-        self._allowed = self._costs.bytes_within(milliseconds)
+    def allow(self, milliseconds: float, *, idle: bool = False) -> None:
+        """Let `start` copy for so long until the next call; one array it may copy however long that takes.
+
+        Slices grow step by step, as chunks do: a small copy may reuse memory, a large one has to be given it.
+
+        Args:
+            idle: Nothing decodes, so that nobody waits for more than the next slice.
+        """
+        self._slice = self.copied or self._slice
+        fitting = self._costs.bytes_within(milliseconds if idle else min(milliseconds, _MAX_SLICE_MS))
+        self._allowed = min(fitting, max(_FIRST_SLICE, _GROWTH * self._slice))
         self.copied = self._charged = 0
 
     def pop_cost(self) -> float:
         """Return the milliseconds of what was copied since the last call."""
         added, self._charged = self.copied - self._charged, self.copied
-        return added / self._costs.bytes_within(1.0)
+        return added * self._costs.copy.coefficients[0]
 
     def start(
         self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], *, timed: bool = False

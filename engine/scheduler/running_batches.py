@@ -13,7 +13,15 @@ from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.cost_model import StepCosts
-from greenroom.engine.scheduler.placement import Arrivals, movable, open_to, place, separate_slow, take_turns
+from greenroom.engine.scheduler.placement import (
+    Arrivals,
+    copyable_tokens,
+    movable,
+    open_to,
+    place,
+    separate_slow,
+    take_turns,
+)
 from greenroom.engine.scheduler.step_timer import StepTimer
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import MAX_DRAFT
@@ -42,8 +50,7 @@ class RunningBatches:
         memory: KvMemory,
         speculation: Speculation | None = None,
     ) -> None:
-        self._model = model
-        self._memory = memory
+        self._model, self._memory = model, memory
         self._speculation = speculation
         if speculation is not None:
             speculation.reserve = memory.reserve_temporary
@@ -51,8 +58,7 @@ class RunningBatches:
         self._policy = policy or BatchPolicy()
         self._batches: list[Batch] = []
         self.timer = StepTimer(costs)
-        self._steps = 0
-        self._copied = 0
+        self._steps = self._copied = 0
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -85,13 +91,16 @@ class RunningBatches:
         """What the copies for the last step delayed it by."""
         return self._costs.copy_ms(self._copied)
 
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """Padded tokens that cost as much as a pass, and tokens that are copied before a join is seen."""
+        return self._costs.padding_per_pass, copyable_tokens(self._costs, self._memory.size_model)
+
     def add(self, arrivals: Iterable[PrefilledSequences]) -> None:
         """Add prefilled sequences to the batches where they fit, with one copy per batch."""
         per_batch: Arrivals = {}
         for prefilled in arrivals:
-            batch = place(
-                prefilled, movable(self._batches), per_batch, self._policy, self._costs.padding_per_pass
-            )
+            batch = place(prefilled, movable(self._batches), per_batch, self._policy, self._limits)
             if batch is None:
                 batch = Batch(self._model, prefilled)
                 self._batches.append(batch)
@@ -199,7 +208,7 @@ class RunningBatches:
                 moving = [sequence for sequence in batch.sequences if sequence and sequence.length <= longest]
                 self._batches.append(batch.split(moving))
                 return
-        pair = self._policy.merge([batch.shape for batch in batches], per_pass)
+        pair = self._policy.merge([batch.shape for batch in batches], *self._limits)
         if pair is not None:
             one, other = (batches[index] for index in pair)
             rows, length = one.active + other.active, max(one.length, other.length)

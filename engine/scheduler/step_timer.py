@@ -65,8 +65,8 @@ class StepTimer:
     def _observe_restoring(self, shapes: list[Shape], milliseconds: float) -> None:
         """Time copies of cached prefixes, where one lies before the step and one behind it."""
         delay = milliseconds - self._costs.decode_ms(shapes)
-        if all(self._restored) and not self._before and not self._behind and delay > 0:
-            self._costs.observe_copy(sum(self._restored) // 2, delay)
+        if all(self._restored) and not self._before and not self._behind:
+            self._costs.observe_copy(sum(self._restored) // 2, max(delay, milliseconds / 20))
 
     def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
         """Time a copy: it lies in the interval in which its step was launched or in the next."""

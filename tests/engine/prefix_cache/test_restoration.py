@@ -16,6 +16,7 @@ from greenroom.engine.prefix_cache.disk.tier import DiskTier
 from greenroom.engine.prefix_cache.memory import tier
 from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler import prefix_reuse
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.prompts import TURN_END, ask, cached_tokens, turn_ends, words
@@ -104,6 +105,20 @@ def test_slices_fit_into_what_is_allowed(tiny_model: TinyModel) -> None:
     for layer, exact in zip(plain, computed, strict=True):
         assert (layer.offset, layer.keys.shape[2]) == (len(PROMPT), 512)
         assert mx.array_equal(layer.values[:, :, : len(PROMPT)], exact.values[:, :, : len(PROMPT)])
+
+
+def test_slices_grow_step_by_step(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first nobody knows what it costs."""
+    monkeypatch.setattr(prefix_reuse, "_FIRST_SLICE", 1)
+    driver = Driver(tiny_model("qwen3"), PrefillPolicy(idle_ms=1e9), PrefixCache(GENEROUS))
+    ask(driver, [*PROMPT, *words(40, 2)], 1)
+    request = driver.submit([*PROMPT, *words(30, 3)], 1)
+    slices: list[int] = []
+    while not driver.tokens[int(request)]:
+        driver.step()
+        slices.append(driver.engine._prefill.restored_bytes)
+    tensor = 512 * 2 * 32 * 4
+    assert [nbytes // tensor for nbytes in slices if nbytes] == [1, 2, 4, 1]
 
 
 def test_what_is_being_restored_is_not_evicted(tiny_model: TinyModel) -> None:

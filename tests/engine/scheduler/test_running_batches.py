@@ -50,6 +50,25 @@ def test_a_token_of_a_preempted_sequence_is_not_read_where_it_was_sampled(
     assert step(batches) == ["long"]
 
 
+@pytest.mark.parametrize(("ms_per_megabyte", "shapes"), [(0.0, 1), (0.01, 1), (1e4, 2)])
+def test_who_would_hold_up_others_by_joining_decodes_beside(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, ms_per_megabyte: float, shapes: int
+) -> None:
+    monkeypatch.setattr(running_batches, "_STEPS_PER_REARRANGEMENT", 1)
+    folder = tiny_model("qwen3")
+    model, _ = loaded(folder)
+    costs = StepCosts()
+    if ms_per_megabyte:
+        costs.observe_copy(1_000_000, ms_per_megabyte)
+    batches = RunningBatches(model, costs, None, KvMemory(None, CacheSizeModel.of(model), None))
+    batches.add([prefilled(folder, "one", 60)])
+    step(batches)
+    batches.add([prefilled(folder, "other", 58)])
+    step(batches)
+    batches.maybe_rearrange()
+    assert len(batches.shapes) == shapes
+
+
 def step(batches: RunningBatches) -> list[str]:
     """Launch a step, and return whose tokens of the one before are read."""
     batches.launch()
