@@ -5,22 +5,26 @@ llguidance's own MLX kernel needs Metal; this runs everywhere.
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
+from greenroom.engine.grammar.c_interface import GrammarMatcher
 from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.matcher_state import check_grammar
 from greenroom.engine.grammar.token_mask import TokenMask
 from greenroom.schemas.problems import Problem, ProblemError
 
+_THREADS = max(1, min(32, (os.cpu_count() or 1) * 4 // 5))
+
 
 @cache
-def _executor() -> Any:
-    from llguidance import LLExecutor
-
-    return LLExecutor()
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="greenroom-masks")
 
 
 def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
@@ -70,11 +74,12 @@ def _compute(matchers: Sequence[Matcher]) -> list[TokenMask | Problem]:
     import numpy as np
 
     words = np.zeros((len(matchers), matchers[0].mask_words), np.uint32)
-    if len(matchers) == 1:
-        matchers[0].grammar.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+    if len(matchers) == 1 or _THREADS == 1:
+        for matcher, bits in zip(matchers, words, strict=True):
+            matcher.grammar.compute_mask(bits)
     else:
-        jobs = [(matcher.grammar, index) for index, matcher in enumerate(matchers)]
-        _executor().unsafe_compute_mask_ptr(jobs, words.ctypes.data, words.shape[1] * 4, len(matchers))
+        grammars = [matcher.grammar for matcher in matchers]
+        deque(_executor().map(GrammarMatcher.compute_mask, grammars, words), 0)
     masks: list[TokenMask | Problem] = []
     for matcher, bits in zip(matchers, words, strict=True):
         try:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from greenroom.engine.grammar.c_interface import GrammarMatcher
 from greenroom.engine.grammar.call_formats import CallGrammar, call_grammar
 from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
 from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder, response_format_rule
@@ -130,12 +131,10 @@ class GrammarCompiler:
 
     def _prototype(self, rule: Callable[[GrammarBuilder], str], param: str) -> Any:
         """Return an llguidance matcher at its beginning, from which each answer's own is copied."""
-        from llguidance import LLMatcher
-
         text = GrammarBuilder(self._tokenizer)
         grammar = text.build(rule(text))
         allowed = parser_limits(text.lexer_fuel)
-        matcher = LLMatcher(self._tokenizer.inner, grammar, log_level=0, limits=allowed)
+        matcher = GrammarMatcher.compile(self._tokenizer.trie, grammar, allowed)
         probe = matcher.deep_copy()
         if not probe.is_error():
             self._try_to_begin(probe)
@@ -150,11 +149,10 @@ class GrammarCompiler:
         White space before the answer is passed over, since any grammar that allows it can begin with it.
         """
         words = np.zeros(self._tokenizer.mask_words, np.uint32)
-        decode = self._tokenizer.inner.decode_bytes
         for _ in range(_MAX_LEADING_WHITESPACE + 1):
-            probe.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            probe.compute_mask(words)
             allowed = TokenMask(words).tokens()
-            if probe.is_error() or any(decode([int(token)]).strip() for token in allowed):
+            if probe.is_error() or any(self._tokenizer.token_bytes[token].strip() for token in allowed):
                 return
             probe.consume_token(int(allowed[0]))
 

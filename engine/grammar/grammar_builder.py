@@ -68,7 +68,7 @@ class GrammarBuilder:
         return " ".join(literal(piece) if isinstance(piece, str) else f"<[{piece}]>" for piece in pieces)
 
     def build(self, start: str) -> str:
-        """Return the finished grammar, for `LLMatcher`."""
+        """Return the finished grammar, for `GrammarMatcher`."""
         # Where the grammar leaves no choice, llguidance would force what the tokenizer makes of the text:
         # a special token for text that only looks like one, which the grammar then refuses.
         lark = "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *self._rules])

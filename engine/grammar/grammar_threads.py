@@ -135,25 +135,5 @@ def grammar_threads() -> GrammarThreads:
     return threads
 
 
-def consume_without_gil(grammar: Any, token: int, tokenizer: Any) -> bool:
-    """Have an llguidance matcher consume a token; return whether it could.
-
-    llguidance gives the GIL up only where it has two matchers to advance; the other one does nothing.
-    """
-    from llguidance import LLMatcher
-
-    idle = LLMatcher(tokenizer, "", log_level=0)
-    consumed: list[bool] = _consumer().consume_token_par([(grammar, token), (idle, token)])
-    return consumed[0]
-
-
-@cache
-def _consumer() -> Any:
-    """Return threads of llguidance's own, for which nobody waits who computes fast masks."""
-    from llguidance import LLExecutor
-
-    return LLExecutor(_thread_count())
-
-
 def _thread_count() -> int:
     return max(1, (os.cpu_count() or 1) // 2)

@@ -195,7 +195,7 @@ class Matcher:
         if state.grammar is None:
             return self.fixed_mask(state)
         words = np.zeros(self.mask_words, np.uint32)
-        state.grammar.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        state.grammar.compute_mask(words)
         check_grammar(state.grammar)
         return TokenMask(words)
 

@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
-from greenroom.engine.grammar.grammar_threads import consume_without_gil
 from greenroom.engine.grammar.trigger_matcher import Position, TriggerMatcher, ends_inside_character
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -42,7 +41,7 @@ class MatcherState:
     Args:
         trigger: What is looked for in the free text of this phase.
         position: How much of it the text ends with.
-        grammar: llguidance matcher of a phase that follows a grammar; it changes as tokens come.
+        grammar: Matcher of llguidance for a phase that follows a grammar; it changes as tokens come.
         thought_tokens: Tokens of the thought so far.
         closing_tokens: Tokens of its forced end so far.
         tail: Last bytes of the thought; before the answer has begun, all of the text.
@@ -151,7 +150,7 @@ class Transitions:
         return attrs.evolve(state, tail=text, answer_begun=not start.startswith(written))
 
     def _advance_grammar(self, state: MatcherState, token: int) -> MatcherState:
-        if not self._consume(state.grammar, token):
+        if not state.grammar.consume_token(token):
             check_grammar(state.grammar)
         if state.phase is Phase.OPENING:
             state = self._look_for_thought(state, token)
@@ -165,12 +164,6 @@ class Transitions:
         if state.phase is Phase.CALL and self._constraint.repeats:
             return self._begin_free(answer_begun=True)
         return MatcherState(Phase.ENDED)
-
-    def _consume(self, grammar: Any, token: int) -> bool:
-        """Have a grammar consume a token, which it does in milliseconds where it is ambiguous."""
-        if not self._constraint.pace.is_slow:
-            return bool(grammar.consume_token(token))
-        return consume_without_gil(grammar, token, self._constraint.tokenizer.inner)
 
 
 def check_grammar(grammar: Any) -> None:

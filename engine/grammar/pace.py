@@ -25,8 +25,8 @@ _MAX_RELAPSES = 8
 class Pace:
     """Counts what a constraint's masks took beyond their allowance: a first mask may be slow, but not each.
 
-    The answers under one constraint share llguidance's lexer, which one thread can use at a time. So there is
-    one job of theirs in flight at most, and nobody waits for the lexer with the GIL held.
+    Of the answers under one constraint, which share batches, one has a job in flight at a time, so that
+    the many choices of a request do not keep the threads from others.
     """
 
     def __init__(self) -> None:
