@@ -71,7 +71,9 @@ class _Passes:
         logits: mx.array = self._model(mx.array(tokens), cache=cache)[:, -1].astype(mx.float32)
         mx.eval(logits, caches.state(cache))
         seconds = self._clock() - began
-        if count > self._most_tokens:
+        if not self._shortest:
+            self._per_token = seconds
+        elif count > self._most_tokens:
             self._per_token = max(0.0, seconds - self._shortest) / (count - 1)
             self._most_tokens = count
         self._shortest = min(self._shortest or seconds, seconds)
