@@ -62,9 +62,9 @@ class GrammarCompiler:
 
     def _look_up(self, constraint: Constraint) -> CompiledConstraint:
         """Return the compiled constraint, from an earlier request if there was one like it."""
-        if not _is_small(constraint):
+        key = _key_of(constraint)
+        if key is None:
             return self._compile(constraint)
-        key = hashlib.sha256(repr(constraint).encode()).digest()
         compiled = self._kept.get(key)
         if compiled is None:
             began = time.thread_time()
@@ -157,8 +157,15 @@ class GrammarCompiler:
             probe.consume_token(int(allowed[0]))
 
 
+def _key_of(constraint: Constraint) -> bytes | None:
+    """Return what tells a constraint from others; None if writing it out would hold the GIL for long."""
+    try:
+        return hashlib.sha256(repr(constraint).encode()).digest() if _is_small(constraint) else None
+    except RecursionError:
+        return None
+
+
 def _is_small(constraint: Constraint) -> bool:
-    """Return whether a constraint can be written out as a key: that holds the GIL for as long as it takes."""
     left, waiting = _MAX_KEY_CHARACTERS, deque[Any]([constraint])
     while waiting and left > 0:
         value = waiting.pop()

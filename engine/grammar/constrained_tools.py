@@ -11,6 +11,7 @@ import attrs
 from greenroom.engine.grammar.limits import parser_limits
 from greenroom.engine.grammar.schema_budget import SchemaBudget
 from greenroom.engine.grammar.schema_check import check_schema
+from greenroom.engine.grammar.schema_references import rebased
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError, invalid
 
@@ -23,14 +24,13 @@ class ConstrainedTool:
 
     Args:
         param: Where the request holds its schema.
-        enforced: Its schema is enforced; otherwise any object will do.
+        checked: Its schema, as `check_schema` returns it; any object if `enforced` is False.
     """
 
     name: str
-    parameters: Any
     param: str
-    enforced: bool
-    _checked: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    checked: Any = ANY_OBJECT
+    enforced: bool = False
 
     @property
     def plain_name(self) -> str:
@@ -44,19 +44,12 @@ class ConstrainedTool:
         return self.name
 
     def schema(self, base: str) -> Any:
-        """Return the checked schema of its arguments.
+        """Return the schema of its arguments.
 
         Args:
             base: JSON pointer at which it will stand.
-
-        Raises:
-            ProblemError: 400 that names what cannot be honoured.
         """
-        if not self.enforced:
-            return ANY_OBJECT
-        if base not in self._checked:
-            self._checked[base] = check_schema(self.parameters, self.param, base)
-        return self._checked[base]
+        return rebased(self.checked, base)
 
 
 def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[ConstrainedTool, ...]:
@@ -87,15 +80,16 @@ def _constrained_tool(tool: Tool, param: str, budget: SchemaBudget) -> Constrain
     if parameters.setdefault("type", "object") != "object":
         if tool.strict:
             raise invalid(f"{param} must describe an object", param)
-        return ConstrainedTool(tool.name, ANY_OBJECT, param, enforced=False)
+        return ConstrainedTool(tool.name, param)
     try:
-        schema = check_schema(parameters, param, budget=budget)
+        checked = check_schema(parameters, param, budget)
     except ProblemError:
         if tool.strict:
             raise
-        return ConstrainedTool(tool.name, ANY_OBJECT, param, enforced=False)
-    exact = tool.strict or _is_supported(schema)
-    return ConstrainedTool(tool.name, parameters, param, exact, {"#": schema})
+        return ConstrainedTool(tool.name, param)
+    if tool.strict or _is_supported(checked):
+        return ConstrainedTool(tool.name, param, checked, enforced=True)
+    return ConstrainedTool(tool.name, param)
 
 
 def _is_supported(schema: Any) -> bool:

@@ -25,7 +25,6 @@ class _Walk:
     """One schema on its way through the check."""
 
     root: Place
-    base: str
     budget: SchemaBudget
     references: list[tuple[Place, str]] = attrs.field(factory=list)
     """Place of each `$ref`, and what it says."""
@@ -36,13 +35,12 @@ class _Walk:
         return check_text(text, place)
 
 
-def check_schema(schema: Any, param: str, base: str = "#", budget: SchemaBudget | None = None) -> Any:
+def check_schema(schema: Any, param: str, budget: SchemaBudget | None = None) -> Any:
     """Return the schema, checked and normalized for llguidance.
 
     Args:
         schema: A decoded JSON Schema.
         param: Where the request holds it, e.g. `response_format.json_schema.schema`.
-        base: JSON pointer at which the result will stand inside a larger schema.
         budget: What it may cost, with others of the same request; its own if not given.
 
     Raises:
@@ -50,10 +48,9 @@ def check_schema(schema: Any, param: str, base: str = "#", budget: SchemaBudget 
             schema, or of a reference that leads nowhere or outside; or the schema if it is too large.
     """
     root = Place(param)
-    walk = _Walk(root, base, budget or SchemaBudget())
+    walk = _Walk(root, budget or SchemaBudget())
     checked = _schema(walk, schema, root, 0)
-    references = check_references(checked, walk.references, root)
-    count_work(checked, {base + said[1:]: target for said, target in references.items()}, root, walk.budget)
+    count_work(checked, check_references(checked, walk.references), root, walk.budget)
     return checked
 
 
@@ -144,7 +141,7 @@ def _reference(walk: _Walk, value: Any, place: Place) -> str:
         raise refusal(place, f"is '{shown(value)}'; only references inside the schema ('#/…') work here")
     walk.count(place, value)
     walk.references.append((place, value))
-    return walk.base + value[1:]
+    return value
 
 
 def _values(walk: _Walk, keyword: str, value: Any, place: Place) -> None:

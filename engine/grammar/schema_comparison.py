@@ -35,8 +35,10 @@ class Comparisons:
         return any_of(kept) if exclusive else Options("oneOf", tuple(kept))
 
     def _exclude_and_step(self, one: Shape, other: Shape) -> bool:
+        known = len(self._known)
         exclusive, steps = self._exclude(one, other)
-        self._step(steps)
+        # What was compared for the first time has been counted already.
+        self._step(max(0, steps - (len(self._known) - known)))
         return exclusive
 
     def _exclude(self, one: Shape, other: Shape) -> tuple[bool, int]:

@@ -11,7 +11,7 @@ from greenroom.engine.grammar.keyword_values import refusal
 from greenroom.engine.grammar.place import Place, shown
 
 
-def check_references(schema: Any, references: Iterable[tuple[Place, str]], root: Place) -> dict[str, Any]:
+def check_references(schema: Any, references: Iterable[tuple[Place, str]]) -> dict[str, Any]:
     """Return the subschema to which each reference leads.
 
     Args:
@@ -28,6 +28,27 @@ def check_references(schema: Any, references: Iterable[tuple[Place, str]], root:
                 raise refusal(place, f"refers to '{shown(said)}', where no schema stands")
             found[said] = target
     return found
+
+
+def rebased(schema: Any, base: str) -> Any:
+    """Return a checked schema as it has to be written where it stands inside a larger one.
+
+    Args:
+        base: JSON pointer to that place.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    moved = dict(schema)
+    for keyword, value in schema.items():
+        if keyword == "$ref":
+            moved[keyword] = base + value[1:]
+        elif keyword in schema_keywords.SCHEMA_MAPS:
+            moved[keyword] = {name: rebased(part, base) for name, part in value.items()}
+        elif keyword in schema_keywords.SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
+            moved[keyword] = [rebased(part, base) for part in value]
+        elif keyword in (*schema_keywords.SINGLE_SCHEMAS, "items"):
+            moved[keyword] = rebased(value, base)
+    return moved
 
 
 def _subschema(schema: Any, pointer: list[str]) -> Any:

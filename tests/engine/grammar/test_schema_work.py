@@ -76,6 +76,21 @@ def test_what_multiplies_is_refused_before_it_is_compiled(number: int) -> None:
     assert refused.value.problem.param == "tools[3].function.parameters"
 
 
+@pytest.mark.parametrize(("branches", "refused"), [(330, False), (400, True)])
+def test_a_discriminated_choice_may_have_some_hundred_branches(branches: int, refused: bool) -> None:
+    schema = {
+        "oneOf": [
+            {"type": "object", "properties": {"k": {"const": f"v{i}"}, "a": {}}, "required": ["k", "a"]}
+            for i in range(branches)
+        ]
+    }
+    if not refused:
+        assert check_schema(schema, "s")
+        return
+    with pytest.raises(ProblemError, match="steps of work"):
+        check_schema(schema, "s")
+
+
 def test_an_object_that_allof_makes_too_wide_is_refused() -> None:
     halves = [{"properties": {f"{half}{i}": NULL for i in range(300)}} for half in "ab"]
     with pytest.raises(ProblemError, match="more than 500 properties"):
