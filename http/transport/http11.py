@@ -13,7 +13,7 @@ from hypercorn.events import Closed, RawData
 from hypercorn.protocol.events import Body, Event, Request
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
-from hypercorn.typing import ResponseSummary
+from hypercorn.typing import ASGISendEvent, ResponseSummary
 
 from greenroom.http.answering.problem_documents import ErrorMembers
 from greenroom.http.transport.closing_response import closing_response
@@ -22,6 +22,8 @@ from greenroom.schemas.problems import Problem
 
 MAX_AHEAD = 256 * 1024
 """Bytes that a client may send behind a request before that is answered; with more, no other one follows."""
+MAX_HEADERS = 256
+"""Fields of a request's head: 20,000 short ones fit into the bytes that a head may have."""
 
 
 class ServerConfig(Config):
@@ -85,10 +87,17 @@ class Http11(H11Protocol):
 
     async def _create_stream(self, request: h11.Request) -> None:
         self._method = request.method
+        if not request.http_version.startswith(b"1."):
+            await self.refuse(Problem(505, "http_version_not_supported", "This server speaks HTTP/1.1."))
+            return
+        if len(request.headers) > MAX_HEADERS:
+            detail = f"The request has more than {MAX_HEADERS} headers."
+            await self.refuse(Problem(431, "too_many_headers", detail))
+            return
         if not is_well_formed(request):
             await self._send_error_response(400, "The request's target or its Host is malformed.")
             return
-        self.stream = HTTPStream(
+        self.stream = RequestStream(
             self.app,
             self.config,
             self.context,
@@ -146,6 +155,15 @@ class Http11(H11Protocol):
             stream.state = ASGIHTTPState.CLOSED
             seconds = time.time() - stream.start_time
             await self.config.log.access(stream.scope, response, seconds)  # type: ignore[arg-type]
+
+
+class RequestStream(HTTPStream):
+    """One request as its app sees it."""
+
+    async def app_send(self, message: ASGISendEvent | None) -> None:
+        """Send a part of its answer; nothing once its client has gone, or was refused in the app's stead."""
+        if not self.closed:
+            await super().app_send(message)
 
 
 class Pause:
