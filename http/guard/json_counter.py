@@ -18,6 +18,8 @@ MAX_CONTAINERS = 100_000
 """Arrays and objects in one body; a conversation of 10,000 messages with calls and parts has half of that."""
 MAX_MEMBERS = 200_000
 """Members of all objects of one body together."""
+MAX_STRINGS = 300_000
+"""Names of members and strings of one body together; each takes some ninety bytes."""
 MAX_VALUES = 1_000_000
 """Members and items of one body together: as many as a prompt of a million token ids has."""
 MAX_ESCAPES = 4_000_000
@@ -56,6 +58,7 @@ class JsonCounter:
         self.members = 0
         self.values = 0
         self._escapes = 0
+        self._quotes = 0
         self._depth = 0
         self._is_wide = False
         self._in_string = False
@@ -91,6 +94,7 @@ class JsonCounter:
         self._refuse_above(self._escapes, MAX_ESCAPES, "escaped characters")
         self._refuse_above(self.containers, MAX_CONTAINERS, "arrays and objects")
         self._refuse_above(self.members, MAX_MEMBERS, "members of objects")
+        self._refuse_above(self._quotes // 2, MAX_STRINGS, "strings")
         self._refuse_above(self.values, MAX_VALUES, "values")
         self._follow_depth(outside)
 
@@ -117,6 +121,7 @@ class JsonCounter:
             if text.endswith(b"\\"):
                 self._open_escape, text = b"\\", text[:-1]
         pieces = text.split(b'"')
+        self._quotes += len(pieces) - 1
         outside = b"".join(pieces[self._in_string :: 2])
         self._in_string ^= not len(pieces) % 2
         return outside

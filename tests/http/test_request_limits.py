@@ -16,6 +16,7 @@ LIMITS = {
     "levels of arrays": json_counter.MAX_DEPTH,
     "arrays and objects": json_counter.MAX_CONTAINERS,
     "members of objects": json_counter.MAX_MEMBERS,
+    "strings": json_counter.MAX_STRINGS,
     "items and members": json_counter.MAX_VALUES,
     "backslashes": json_counter.MAX_ESCAPES,
     "bytes of a body": json_counter.MAX_WIDE_BYTES,

@@ -58,6 +58,7 @@ def test_the_counts_are_those_of_the_decoded_value_wherever_the_body_is_cut(
         ("MAX_DEPTH", lambda n: b"[" * n + b"]" * n, "levels deep"),
         ("MAX_CONTAINERS", lambda n: b"[" + b"[]," * (n - 2) + b"[]]", "arrays and objects"),
         ("MAX_MEMBERS", lambda n: b"{" + b'"a":1,' * n + b"}", "members"),
+        ("MAX_STRINGS", lambda n: b"[" + b'"",' * (n - 1) + b'""]', "strings"),
         ("MAX_VALUES", lambda n: b"[" + b"1," * n + b"1]", "values"),
         ("MAX_ESCAPES", lambda n: b'"' + b"\\n" * n + b'"', "escaped characters"),
         ("MAX_WIDE_BYTES", lambda n: b'"' + "\U0001f600".encode() + b"a" * (n - 6) + b'"', "U+FFFF"),
