@@ -14,6 +14,7 @@ import mlx.core as mx
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.tests.support.architecture_configs import OWN
 from greenroom.tests.support.architecture_fields import COMMON, NO_ARCHITECTURE, NOT_MADE
+from greenroom.tests.support.tiny_models import SPECIAL_TOKENS
 
 _NOISE = 0.3
 """Added where weights are all equal: a recurrent block that starts at zero would pass everything on."""
@@ -70,9 +71,17 @@ def make(name: str, **changes: Any) -> Any:
         (path, _enliven(weight, embedding if path.endswith("embed_tokens.weight") else matrix))
         for path, weight in tree_flatten(model.parameters())
     ]
-    model.update(tree_unflatten(weights))
+    model.update(tree_unflatten([(path, _without_ends(path, weight)) for path, weight in weights]))
     mx.eval(model.parameters())
     return model
+
+
+def _without_ends(path: str, weight: mx.array) -> mx.array:
+    """Return an output matrix whose special tokens are never the likeliest, so that no answer ends early."""
+    if not path.endswith("lm_head.weight"):
+        return weight
+    reserved = len(SPECIAL_TOKENS)
+    return mx.concatenate([mx.zeros_like(weight[:reserved]), weight[reserved:]])
 
 
 def make_folder(name: str, folder: Path, tokenizer: Path, **changes: Any) -> Path:
