@@ -7,16 +7,16 @@ from typing import Any
 
 from greenroom.engine.grammar.grammar_threads import Job, grammar_threads
 
-ALLOWANCE_MS = 2.0
-"""Milliseconds of a mask that a step can bear: most masks take less, and the forward pass hides them."""
+ALLOWANCE_MS = 10.0
+"""Milliseconds of a mask that a step can bear: the forward pass hides most, and another pass is more."""
 
 _PATIENCE_MS = 40.0
 """Milliseconds beyond the allowance, of one mask or of many, after which a constraint is slow."""
 
-_SUSPICIOUS_MS = 10.0
+_SUSPICIOUS_MS = 20.0
 """Milliseconds of masks that are computed together, after which each is timed by itself for a while."""
 
-_PROBATION_MS = 200.0
+_PROBATION_MS = 1_000.0
 """Allowance that is to be saved by fast masks until a constraint is not slow any more; doubled each time."""
 
 _MAX_RELAPSES = 8
