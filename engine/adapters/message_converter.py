@@ -14,8 +14,8 @@ import attrs
 from greenroom.engine.adapters import message_normalization as normalization
 from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.template_probe import TemplateTraits
-from greenroom.engine.adapters.tool_prompt import render_call
-from greenroom.engine.parsers.base import ToolCallParser
+from greenroom.engine.adapters.tool_prompt import render_calls
+from greenroom.engine.parsers.base import ParsedCall, ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 
@@ -50,7 +50,7 @@ class MessageConverter:
         turns = normalization.arrange_system_messages(marked, traits, instructions)
         if not traits.repeated_roles and traits.tool_calls:
             turns = normalization.merge_repeated_roles(turns)
-        turns = normalization.render_calls_as_text(turns, traits, self._render_call)
+        turns = normalization.render_calls_as_text(turns, traits, self._render_calls)
         if not traits.repeated_roles:
             turns = normalization.merge_repeated_roles(turns)
         if not traits.parallel_calls:
@@ -106,12 +106,13 @@ class MessageConverter:
         except (ValueError, RecursionError):
             return self._marker.text(text)
 
-    def _render_call(self, call: ToolCall) -> str:
+    def _render_calls(self, calls: Sequence[ToolCall]) -> str:
+        return render_calls(self._parser, [self._marked_call(call) for call in calls])
+
+    def _marked_call(self, call: ToolCall) -> ParsedCall:
         decoded = self._decode(call.arguments)
         arguments = json.dumps(decoded, ensure_ascii=False) if isinstance(decoded, dict) else None
-        return render_call(
-            self._parser, self._marker.text(call.name), arguments or self._marker.text(call.arguments)
-        )
+        return ParsedCall(self._marker.text(call.name), arguments or self._marker.text(call.arguments))
 
     def _call_id(self, call_id: str) -> str:
         return short_call_id(call_id) if self._traits.short_call_ids else self._marker.text(call_id)

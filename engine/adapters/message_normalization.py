@@ -14,8 +14,8 @@ from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import invalid
 
-RenderCall = Callable[[ToolCall], str]
-"""Writes a call in the model's own format."""
+RenderCalls = Callable[[Sequence[ToolCall]], str]
+"""Writes the calls of one turn in the model's own format."""
 
 
 def add_tool_names(messages: Sequence[Message]) -> list[Message]:
@@ -66,11 +66,11 @@ def arrange_system_messages(
 
 
 def render_calls_as_text(
-    turns: Sequence[Message], traits: TemplateTraits, render_call: RenderCall
+    turns: Sequence[Message], traits: TemplateTraits, render_calls: RenderCalls
 ) -> list[Message]:
     """Write calls and results that the template cannot show as text of the assistant and of the user."""
     call_ids = _calls_to_render(turns, traits)
-    return [_render_turn_as_text(turn, call_ids, traits, render_call) for turn in turns]
+    return [_render_turn_as_text(turn, call_ids, traits, render_calls) for turn in turns]
 
 
 def merge_repeated_roles(turns: Iterable[Message]) -> list[Message]:
@@ -158,16 +158,16 @@ def _has_text_after_call(turn: Message, then: Message) -> bool:
 
 
 def _render_turn_as_text(
-    turn: Message, call_ids: set[str | None], traits: TemplateTraits, render_call: RenderCall
+    turn: Message, call_ids: set[str | None], traits: TemplateTraits, render_calls: RenderCalls
 ) -> Message:
     if turn.role == "tool":
         if traits.tool_results and (turn.tool_call_id not in call_ids or not traits.tool_calls):
             return turn
         return Message("user", (TextPart(f"Result of {turn.name}:\n{turn.text}"),))
-    rendered = [render_call(call) for call in turn.tool_calls if call.id in call_ids]
-    if not rendered:
+    as_text = [call for call in turn.tool_calls if call.id in call_ids]
+    if not as_text:
         return turn
-    text = "\n".join(filter(None, [turn.text, *rendered]))
+    text = "\n".join(filter(None, [turn.text, render_calls(as_text)]))
     remaining = tuple(call for call in turn.tool_calls if call.id not in call_ids)
     return attrs.evolve(turn, content=(TextPart(text),), tool_calls=remaining)
 

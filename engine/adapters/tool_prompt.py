@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.engine.parsers.base import ToolCallParser
+from greenroom.engine.parsers.base import ParsedCall, ToolCallParser
+from greenroom.engine.parsers.registry import make_tool_parser
 from greenroom.schemas.messages import Tool
 
 FALLBACK_FORMAT = "hermes_json"
@@ -25,7 +26,7 @@ def as_openai_tool(tool: Tool) -> dict[str, Any]:
 def tool_prompt(tools: Sequence[Tool], parser: ToolCallParser) -> str:
     """Return text for the system message: the tools, and how to call one so that `parser` understands it."""
     described = "\n".join(json.dumps(as_openai_tool(tool)["function"], ensure_ascii=False) for tool in tools)
-    example = render_call(parser, "function_name", '{"parameter": "value"}')
+    example = render_calls(parser, [ParsedCall("function_name", '{"parameter": "value"}')])
     return (
         "# Tools\n\n"
         "You can call these functions, each described by a JSON object with the JSON Schema of its "
@@ -35,9 +36,11 @@ def tool_prompt(tools: Sequence[Tool], parser: ToolCallParser) -> str:
     )
 
 
-def render_call(parser: ToolCallParser, name: str, arguments: str) -> str:
-    """Return a call as the model would have written it."""
-    rendered = parser.render(name, arguments)
+def render_calls(parser: ToolCallParser, calls: Sequence[ParsedCall]) -> str:
+    """Return the calls of one turn as the model would have written them."""
+    rendered = parser.render_all(calls)
     if rendered is not None:
         return rendered
-    return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}\n</tool_call>'
+    fallback = make_tool_parser(FALLBACK_FORMAT).render_all(calls)
+    assert fallback is not None
+    return fallback

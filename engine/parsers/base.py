@@ -125,6 +125,11 @@ class ToolCallParser(ABC):
         """
         return None
 
+    def render_all(self, calls: Sequence[ParsedCall]) -> str | None:
+        """Return all calls of one turn, for prompts: formats that keep them in one block write one."""
+        rendered = [self.render(call.name, call.arguments) for call in calls]
+        return None if None in rendered else "\n".join(filter(None, rendered))
+
 
 class ThinkingStream(ABC):
     """Splits one output, as it comes, into the thought and what follows it. One per request.

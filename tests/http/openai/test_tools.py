@@ -12,7 +12,8 @@ import pydantic
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.tool_prompt import render_call
+from greenroom.engine.adapters.tool_prompt import render_calls
+from greenroom.engine.parsers.base import ParsedCall
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import serving
 from greenroom.tests.support.openai_clients import ask
@@ -34,8 +35,8 @@ TOOLS: list[Any] = [openai.pydantic_function_tool(GetWeather, name="get_weather"
 
 def calling(adapter: Adapter) -> str:
     """Return a thought, a sentence and two calls, as that model would write them."""
-    calls = (render_call(adapter.tool_parser, name, json.dumps(arguments)) for name, arguments in CALLS)
-    return f"<think>\n{THOUGHT}\n</think>\n\nOne moment.\n" + "\n".join(calls)
+    calls = [ParsedCall(name, json.dumps(arguments)) for name, arguments in CALLS]
+    return f"<think>\n{THOUGHT}\n</think>\n\nOne moment.\n" + render_calls(adapter.tool_parser, calls)
 
 
 @pytest.fixture
