@@ -12,8 +12,12 @@ from greenroom.tests.attack.calm_log import Calm
 
 MEGABYTE = 1 << 20
 
-REASONS = frozenset({"queue_full", "too_many_connections", "insufficient_memory", "draining", "not_ready"})
+REASONS = frozenset(
+    {"queue_full", "too_many_connections", "too_many_bodies", "insufficient_memory", "draining", "not_ready"}
+)
 """Codes with which a 5xx status is an answer and no fault."""
+NOT_SPOKEN = frozenset({501, 505})
+"""What HTTP answers to versions and codings that a server does not know (RFC 9110, 15.6)."""
 _BROKEN_WITHIN = (b'"internal_error"', b'"model_crashed"', b'"model_hung"')
 """What an answer that began with 200 must not end with."""
 
@@ -56,7 +60,7 @@ def of_exchanges(exchanges: Iterable[Exchange]) -> Iterable[Fault]:
     for exchange in exchanges:
         if exchange.timed_out:
             yield Fault("unanswered", exchange.step)
-        elif exchange.status is not None and exchange.status >= 500 and _code(exchange.body) not in REASONS:
+        elif _has_failed(exchange):
             yield Fault("status", f"{exchange.status} {exchange.body[:300]!r} to {exchange.step}")
         elif any(code in exchange.body for code in _BROKEN_WITHIN):
             yield Fault("status", f"within the stream: {exchange.body[-300:]!r} to {exchange.step}")
@@ -66,6 +70,13 @@ def of_memory(before: int, peak: int, limit: int) -> Iterable[Fault]:
     """Yield that the server grew too much; sizes in bytes."""
     if peak - before > limit:
         yield Fault("memory", f"{(peak - before) / MEGABYTE:.0f} MB more")
+
+
+def _has_failed(exchange: Exchange) -> bool:
+    if exchange.status is None or exchange.status < 500:
+        return False
+    code = _code(exchange.body)
+    return code is None or not (code in REASONS or exchange.status in NOT_SPOKEN)
 
 
 def _code(body: bytes) -> str | None:

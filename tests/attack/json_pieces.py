@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,28 +72,43 @@ class Made:
 Maker = Callable[[int], Any]
 
 
+NESTING = 20_000
+"""Frames that encoding may take: some of what is made is nested a thousand levels deep."""
+
+
 def encode(value: Any, makers: Mapping[str, Maker]) -> str:
     """Return the JSON text of a value that may hold pieces."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, NESTING))
+    try:
+        return _encode(value, makers)
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _encode(value: Any, makers: Mapping[str, Maker]) -> str:
     match value:
         case Repeated(item, count):
-            return f"[{','.join([encode(item, makers)] * count)}]"
+            return f"[{','.join([_encode(item, makers)] * count)}]"
         case Text(text, count):
             return f'"{json.dumps(text)[1:-1] * count}"'
         case Members(item, count):
-            text = encode(item, makers)
+            text = _encode(item, makers)
             return "{" + ",".join(f'"m{i}":{text}' for i in range(count)) + "}"
         case Nested(opening, count):
             return opening * count + "0" + {"[": "]", "{": "}"}[opening[0]] * count
         case Literal(text):
             return text
         case Made(maker, size):
-            return encode(makers[maker](size), makers)
+            return _encode(makers[maker](size), makers)
         case dict():
             return (
-                "{" + ",".join(f"{json.dumps(name)}:{encode(of, makers)}" for name, of in value.items()) + "}"
+                "{"
+                + ",".join(f"{json.dumps(name)}:{_encode(of, makers)}" for name, of in value.items())
+                + "}"
             )
         case list() | tuple():
-            return f"[{','.join(encode(item, makers) for item in value)}]"
+            return f"[{','.join(_encode(item, makers) for item in value)}]"
     return json.dumps(value)
 
 

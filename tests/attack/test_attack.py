@@ -94,6 +94,10 @@ def test_what_is_made_grows(maker: str) -> None:
     assert len(small) < len(large) or maker in ("left_recursion", "endless") or small != large
 
 
+def test_what_is_nested_deeply_is_encoded() -> None:
+    assert encode(Made("nested_negations", 900), MAKERS).count("not") == 900
+
+
 def test_a_client_that_was_late_itself_blames_nobody() -> None:
     lines = [
         {"kind": "piece", "at": 10.0, "gap": 0.5},
@@ -112,6 +116,7 @@ def test_answers_that_are_faults() -> None:
         Exchange("d", None, timed_out=True),
         Exchange("e", 400, b"{}"),
         Exchange("f", None),
+        Exchange("g", 505, json.dumps({"error": {"code": "http_version_not_supported"}}).encode()),
     ]
     assert [fault.kind for fault in faults.of_exchanges(exchanges)] == ["status", "status", "unanswered"]
 
