@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from greenroom.engine.parsers.base import (
     ParserEvent,
@@ -34,14 +34,13 @@ class AnswerOrCalls(ToolCallParser):
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"
     ) -> ToolCallStream:
         stream = self._calls.new_stream(tools, release)
-        starts = tuple(start for start, _ in self.markers)
-        return _AnswerOrCallsStream(stream, starts) if starts and all(starts) else stream
+        return _AnswerOrCallsStream(stream, self._calls.begins_call) if self.markers else stream
 
 
 class _AnswerOrCallsStream(ToolCallStream):
-    def __init__(self, calls: ToolCallStream, starts: tuple[str, ...]) -> None:
+    def __init__(self, calls: ToolCallStream, begins_call: Callable[[str], bool | None]) -> None:
         self._calls = calls
-        self._starts = starts
+        self._begins_call = begins_call
         self._pending = ""
         self._chosen: ToolCallStream | None = None
 
@@ -54,12 +53,10 @@ class _AnswerOrCallsStream(ToolCallStream):
             return self._chosen.feed(text)
         self._pending += text
         stripped = self._pending.lstrip(WHITESPACE)
-        if stripped.startswith(self._starts):
-            self._chosen = self._calls
-        elif any(start.startswith(stripped) for start in self._starts):
+        begins = self._begins_call(stripped)
+        if begins is None:
             return []
-        else:
-            self._chosen = NullToolStream()
+        self._chosen = self._calls if begins else NullToolStream()
         pending, self._pending = self._pending, ""
         return self._chosen.feed(pending)
 

@@ -117,6 +117,17 @@ class ToolCallParser(ABC):
             release: When calls are handed out.
         """
 
+    def begins_call(self, text: str) -> bool | None:
+        """Return whether a text begins with a call, as far as its marker says; None if that is open yet.
+
+        Args:
+            text: Without white space at its beginning.
+        """
+        starts = tuple(start for start, _ in self.markers)
+        if text.startswith(starts):
+            return True
+        return None if any(start.startswith(text) for start in starts) else False
+
     def render(self, name: str, arguments: str) -> str | None:
         """Return a call as this format writes it, for prompts; None where only the model's template knows.
 
@@ -157,10 +168,12 @@ class ThinkingParser(ABC):
     Attributes:
         parser_id: Name in capability records (document 000, section 5.2).
         markers: What opens and closes a thought.
+        also_opened_by: Further ends of a prompt inside a thought.
     """
 
     parser_id: str
     markers: Markers = ()
+    also_opened_by: tuple[str, ...] = ()
 
     @abstractmethod
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from greenroom.engine.parsers.json_scanner import JsonScanner
 from greenroom.engine.parsers.markers import prefix_pattern
@@ -70,18 +71,22 @@ class JsonBlockEnd(BlockEnd):
 
     Args:
         header: What stands before the value.
+        new_scanner: Makes what follows the value.
     """
 
-    def __init__(self, start: str, header: re.Pattern[str]) -> None:
+    def __init__(
+        self, start: str, header: re.Pattern[str], new_scanner: Callable[[], JsonScanner] = JsonScanner
+    ) -> None:
         super().__init__(start, "")
         self._header = header
+        self._new_scanner = new_scanner
         self._value: JsonScanner | None = None
 
     def find(self, text: str, final: bool) -> tuple[int, int] | None:
         if self._value is None:
             header = self._header.match(text, len(self._start))
             if header is not None:
-                self._value = JsonScanner()
+                self._value = self._new_scanner()
                 self._searched = header.end()
         if self._value is not None:
             end = self._value.feed(text[self._searched :])

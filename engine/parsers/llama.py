@@ -1,24 +1,17 @@
-"""The formats of the Llama 3 models."""
+"""The formats of the Llama 3 and 4 models."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from greenroom.engine.parsers.base import (
-    Malformed,
-    ParsedCall,
-    ParserEvent,
-    Release,
-    ToolCallStream,
-)
-from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
+from greenroom.engine.parsers.bare_calls import BareBlockParser, begins_bare_json
+from greenroom.engine.parsers.base import Malformed, ParsedCall
+from greenroom.engine.parsers.block_end import BlockEnd, JsonBlockEnd
+from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls, render_json_call
-from greenroom.engine.parsers.markers import WHITESPACE
-from greenroom.engine.parsers.null import NullToolStream
+from greenroom.engine.parsers.json_scanner import PythonScanner
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.python_calls import parse_python_calls
-from greenroom.schemas.messages import Tool
+from greenroom.engine.parsers.pythonic import parse_pythonic_calls, render_pythonic_call
 
 
 class LlamaXmlParser(BlockParser):
@@ -51,13 +44,13 @@ class LlamaPythonParser(BlockParser):
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         body = body.strip()
-        return parse_json_calls(body) if body.startswith("{") else parse_python_calls(body, offered)
+        return parse_json_calls(body) if body.startswith("{") else parse_pythonic_calls(body, offered)
 
     def render(self, name: str, arguments: str) -> str:
         return f"<|python_tag|>{render_json_call(name, arguments, 'parameters')}"
 
 
-class LlamaJsonParser(LlamaPythonParser):
+class LlamaJsonParser(BareBlockParser, LlamaPythonParser):
     """`{"name": …, "parameters": …}` as the whole answer: what the templates of Llama 3.1 to 3.3 ask for.
 
     Several calls are separated by semicolons. The tag of `LlamaPythonParser` is understood too.
@@ -67,45 +60,37 @@ class LlamaJsonParser(LlamaPythonParser):
     json_header = re.compile("")
     trailer = ";"
 
-    def new_stream(
-        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
-    ) -> ToolCallStream:
-        if tools is not None and not tools:
-            return NullToolStream()
-        return _BareJsonStream(self, OfferedTools(tools), release)
+    def begins_bare(self, text: str) -> bool | None:
+        return begins_bare_json(text)
 
     def render(self, name: str, arguments: str) -> str:
         return render_json_call(name, arguments, "parameters")
 
 
-_BARE_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
-_JSON_SPACE = re.compile(r"[ \t\r\n]+")
+class BarePythonicParser(BareBlockParser):
+    """`[get_weather(city="Paris"), …]` as the whole answer: Llama 3.2 and 4, ToolACE.
 
+    Llama 4 may put it between `<|python_start|>` and `<|python_end|>`, and may write JSON instead.
+    """
 
-class _BareJsonStream(BlockStream):
-    """A block without markers: an object that starts the answer, or follows another such object."""
+    parser_id = "bare_pythonic"
+    markers = (("<|python_start|>", "<|python_end|>"), ("<|python_tag|>", "<|eom_id|>"))
+    json_header = re.compile("")
+    trailer = ";"
+    _bare = re.compile(r"\[\s*[A-Za-z_][\w.-]*\(")
+    _bare_so_far = re.compile(r"\[\s*(?:[A-Za-z_][\w.-]*)?\Z")
 
-    def __init__(self, parser: BlockParser, offered: OfferedTools, release: Release) -> None:
-        super().__init__(parser, offered, release)
-        self._only_calls_so_far = True
-
-    def _read_text(self, events: list[ParserEvent]) -> bool:
-        if not self._only_calls_so_far:
-            return super()._read_text(events)
-        text = self._pending.lstrip(WHITESPACE)
-        dense = _JSON_SPACE.sub("", text) if text.startswith("{") else text
-        if dense.startswith(_BARE_STARTS):
-            self._padding += self._pending[: len(self._pending) - len(text)]
-            self._pending = text
-            self._open_block("")
+    def begins_bare(self, text: str) -> bool | None:
+        if self._bare.match(text):
             return True
-        marker = next(iter(self._parser.ends))
-        undecided = any(start.startswith(dense) for start in _BARE_STARTS) or marker.startswith(text)
-        if undecided and not self._final:
-            return False
-        self._only_calls_so_far = text.startswith(marker)
-        return super()._read_text(events)
+        return None if self._bare_so_far.match(text) else begins_bare_json(text)
 
-    def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:
-        self._only_calls_so_far = False
-        return super()._return_as_text(events, reason, end)
+    def new_block_end(self, start: str) -> BlockEnd:
+        return BlockEnd(start, self.ends[start]) if start else JsonBlockEnd("", re.compile(""), PythonScanner)
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        body = body.strip()
+        return parse_json_calls(body) if body.startswith("{") else parse_pythonic_calls(body, offered)
+
+    def render(self, name: str, arguments: str) -> str:
+        return f"[{render_pythonic_call(name, arguments)}]"

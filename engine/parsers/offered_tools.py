@@ -38,6 +38,12 @@ class OfferedTools:
         """Return whether a call to `name` is a call."""
         return self._any or name in self._tools
 
+    def meant(self, dotted: str) -> str:
+        """Return the tool that a name of Python means: `module.method`, `module.call`, or the last part."""
+        module, _, method = dotted.rpartition(".")
+        candidates = [dotted, *([module] if method == "call" else []), method]
+        return next((name for name in candidates if self.accepts(name)), dotted)
+
     def has_required_arguments(self, call: ParsedCall) -> bool:
         """Return whether a call has all the arguments that its tool requires."""
         tool = self._tools.get(call.name)

@@ -1,0 +1,71 @@
+"""Calls without markers: such a block counts only where it begins the answer, or follows another."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.base import ParserEvent, Release, ToolCallStream
+from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
+from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.null import NullToolStream
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.schemas.messages import Tool
+
+_JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
+_JSON_SPACE = re.compile(r"[ \t\r\n]+")
+
+
+def begins_bare_json(text: str) -> bool | None:
+    """Return whether a text begins with a call as JSON; None if that cannot be told yet."""
+    dense = _JSON_SPACE.sub("", text) if text.startswith("{") else text
+    if dense.startswith(_JSON_STARTS):
+        return True
+    return None if any(start.startswith(dense) for start in _JSON_STARTS) else False
+
+
+class BareBlockParser(BlockParser):
+    """A format whose calls may stand without markers; those of `markers` are understood too."""
+
+    @abstractmethod
+    def begins_bare(self, text: str) -> bool | None:
+        """Return whether a text begins with a call without a marker; None if that cannot be told yet."""
+
+    def begins_call(self, text: str) -> bool | None:
+        marked, bare = super().begins_call(text), self.begins_bare(text)
+        return marked or bare or (None if None in (marked, bare) else False)
+
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        if tools is not None and not tools:
+            return NullToolStream()
+        return _BareStream(self, OfferedTools(tools), release)
+
+
+class _BareStream(BlockStream):
+    def __init__(self, parser: BareBlockParser, offered: OfferedTools, release: Release) -> None:
+        super().__init__(parser, offered, release)
+        self._begins = parser.begins_bare
+        self._only_calls_so_far = True
+
+    def _read_text(self, events: list[ParserEvent]) -> bool:
+        if not self._only_calls_so_far:
+            return super()._read_text(events)
+        text = self._pending.lstrip(WHITESPACE)
+        begins = self._begins(text)
+        if begins:
+            self._padding += self._pending[: len(self._pending) - len(text)]
+            self._pending = text
+            self._open_block("")
+            return True
+        undecided = begins is None or any(marker.startswith(text) for marker in self._parser.ends)
+        if undecided and not self._final:
+            return False
+        self._only_calls_so_far = text.startswith(tuple(self._parser.ends))
+        return super()._read_text(events)
+
+    def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:
+        self._only_calls_so_far = False
+        return super()._return_as_text(events, reason, end)

@@ -1,0 +1,92 @@
+"""Calls written as Python: `get_weather(city="Paris", from=2)`, in a list or one by one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.json_calls import dump_json
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.python_literals import expect, read_literal, skip_space
+
+_CALLED = re.compile(r"([A-Za-z_][\w.:/-]*)[ \t]*\(")
+_KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?!=)")
+
+
+def parse_pythonic_calls(body: str, offered: OfferedTools) -> list[ParsedCall]:
+    """Return calls that stand in a list, one per line, or with commas or semicolons between them.
+
+    Names of arguments may be Python's keywords, and values may be JSON's names.
+
+    Raises:
+        Unclosed: The text ends inside a call.
+        Malformed: There is no call, or anything else.
+    """
+    position = skip_space(body, 0)
+    in_list = body.startswith("[", position)
+    position = skip_space(body, position + in_list)
+    calls: list[ParsedCall] = []
+    while position < len(body) and not (in_list and body.startswith("]", position)):
+        call, position = _read_call(body, position, offered)
+        calls.append(call)
+        position = skip_space(body, position)
+        if body[position : position + 1] in (",", ";"):
+            position = skip_space(body, position + 1)
+    if in_list:
+        position = expect(body, position, "]")
+    if position < len(body):
+        raise Malformed("something follows the calls")
+    if not calls:
+        raise Malformed("the block is empty")
+    return calls
+
+
+def _read_call(text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+    called = _CALLED.match(text, position)
+    if called is None:
+        raise Malformed("an expression is not a call")
+    name = offered.meant(called.group(1))
+    positional = offered.argument_names(name)
+    arguments: dict[str, Any] = {}
+    position = skip_space(text, called.end())
+    while not text.startswith(")", position):
+        key = _KEY.match(text, position)
+        if key is not None:
+            argument, position = key.group(1).strip("\"'"), skip_space(text, key.end())
+        elif len(arguments) < len(positional):
+            argument = positional[len(arguments)]
+        else:
+            raise (Unclosed if position >= len(text) else Malformed)("an argument has no name")
+        arguments[argument], position = read_literal(text, position)
+        position = skip_space(text, position)
+        if not text.startswith(")", position):
+            position = expect(text, position, ",")
+    return ParsedCall(name, dump_json(arguments)), position + 1
+
+
+def render_pythonic_call(name: str, arguments: str) -> str:
+    """Return a call as Python; text that is no JSON object stays as it is."""
+    try:
+        pairs = dict(json.loads(arguments or "{}"))
+    except (ValueError, TypeError):  # A client's history may hold anything.
+        return f"{name}({arguments})"
+    written = (f"{_rendered_key(key)}={_rendered(value)}" for key, value in pairs.items())
+    return f"{name}({', '.join(written)})"
+
+
+def _rendered_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) else json.dumps(key, ensure_ascii=False)
+
+
+def _rendered(value: Any) -> str:
+    match value:
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case list():
+            return f"[{', '.join(map(_rendered, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_rendered(key)}: {_rendered(item)}' for key, item in value.items())}}}"
+        case _:
+            return str(value)
