@@ -9,7 +9,7 @@ import attrs
 ModelType = Literal["text", "vision", "embeddings", "audio"]
 """Which MLX library loads the model."""
 
-Family = Literal["qwen", "glm4", "llama", "gemma", "mistral", "liquid", "granite", "default"]
+Family = Literal["qwen", "glm4", "llama", "gemma", "mistral", "liquid", "granite", "gpt_oss", "default"]
 """Which adapter speaks for the model."""
 
 

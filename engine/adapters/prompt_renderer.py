@@ -122,7 +122,7 @@ class PromptRenderer:
                 text_so_far = unmark(chat.messages[-1].text)
                 opened = text_so_far.rfind(start) > text_so_far.rfind(end)
             else:
-                opened = text.rstrip().endswith(start)
+                opened = text.rstrip().endswith((start, *self._thinking_parser.also_opened_by))
             if opened:
                 return True
         return False

@@ -33,11 +33,12 @@ class FamilyTraits:
 FAMILIES: Mapping[Family, FamilyTraits] = {
     "qwen": FamilyTraits(("qwen", "qwq"), "hermes_json", "think_tag"),
     "glm4": FamilyTraits(("glm", "chatglm"), "glm4_native", "think_tag", ("<|user|>", "<|observation|>")),
-    "llama": FamilyTraits(("llama",), "llama_xml", end_of_turn_tokens=("<|eot|>",)),
+    "llama": FamilyTraits(("llama",), "llama_xml", end_of_turn_tokens=("<|eot|>", "<|eom|>")),
     "gemma": FamilyTraits(("gemma", "recurrent_gemma"), end_of_turn_tokens=("<turn|>",)),
     "mistral": FamilyTraits(("mistral", "ministral", "mixtral", "pixtral")),
     "liquid": FamilyTraits(("lfm2",), "mlx_lm.pythonic", "think_tag"),
     "granite": FamilyTraits(("granite",), "hermes_json"),
+    "gpt_oss": FamilyTraits(("gpt_oss",), "harmony", "harmony", ("<|return|>", "<|call|>")),
     "default": FamilyTraits(),
 }
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 
 from greenroom.engine.grammar.constrained_tools import ConstrainedTool, constrained_tools
 from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder
-from greenroom.engine.grammar.tagged_arguments import TaggedArguments, glm_arguments, qwen_arguments
+from greenroom.engine.grammar.pythonic_calls import pythonic_lines, pythonic_list
+from greenroom.engine.grammar.tagged_arguments import (
+    TaggedArguments,
+    glm_arguments,
+    qwen_arguments,
+    seed_arguments,
+)
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import CallConstraint
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Body = Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]
 """The expression for what follows the marker, up to and with the end of a call. Its last argument: more
@@ -26,10 +36,14 @@ class CallFormat:
         triggers: Each marker that begins a call, with what follows it; the first is what a call that is
             required begins with. An empty marker: a call is a whole answer, and begins at once.
         single_block: All calls of an answer stand behind one marker, and nothing follows them.
+        lead: What may stand before the marker, at the beginning of an answer.
+        plain: Terminal of an answer that is no call, where no marker tells.
     """
 
     triggers: tuple[tuple[str, Body], ...]
     single_block: bool = False
+    lead: str = ""
+    plain: str = ""
 
 
 @attrs.frozen
@@ -74,10 +88,11 @@ class CallGrammar:
         marker = text.fixed_text(trigger) if trigger else ""
         call = text.rule(f"{marker} {body(text, self._tools, self._parallel)}")
         calls = f"{call} ({SPACE} {call})*" if self.repeats else call
+        if lead := self._format.lead:
+            calls = f"({text.fixed_text(lead)})? {calls}"
         if self.required or trigger:
             return f"{SPACE} {calls}"
-        plain = r"/[ \n\r\t]*[^{ \n\r\t](?s:.*)/ & ~/(?s:.*)<\|python_tag\|>(?s:.*)/"
-        return f"{SPACE} {calls} | {text.terminal(plain)}"
+        return f"{SPACE} {calls} | {text.terminal(self._format.plain)}"
 
 
 def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
@@ -109,13 +124,24 @@ def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
     return CallGrammar(call_format, tools, constraint.parallel, needed)
 
 
-def _json_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], key: str, many: bool = False) -> str:
-    """Return a JSON object with the tool's name and its arguments, or an array of them."""
+def _json_call(
+    text: GrammarBuilder,
+    tools: tuple[ConstrainedTool, ...],
+    key: str,
+    many: bool = False,
+    name_key: str = "name",
+    first: Mapping[str, Any] = NOTHING,
+) -> str:
+    """Return a JSON object with the tool's name and its arguments, or an array of them.
+
+    Args:
+        first: Properties that come before the name.
+    """
     base = "#/items" if many else "#"
     calls = []
     for index, tool in enumerate(tools):
         place = f"{base}/anyOf/{index}/properties/{key}"
-        properties = {"name": {"const": tool.name}, key: tool.schema(place)}
+        properties = {**first, name_key: {"const": tool.name}, key: tool.schema(place)}
         closed = {"required": list(properties), "additionalProperties": False}
         calls.append({"type": "object", "properties": properties, **closed})
     call: Any = {"anyOf": calls}
@@ -130,6 +156,32 @@ def _granite(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: boo
     if many:
         return f"{SPACE} {_json_call(text, tools, 'arguments', many=True)}"
     return f'{SPACE} "[" {_json_call(text, tools, "arguments")} "]"'
+
+
+def _tagged_lines(end: str) -> Body:
+    """Return JSON objects one after the other, up to an end marker."""
+
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        call = _json_call(text, tools, "arguments")
+        return f"{SPACE} {call} {f'({SPACE} {call})*' if many else ''} {SPACE} {text.fixed_text(end)}"
+
+    return body
+
+
+def _tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbered: bool = False) -> Body:
+    """Return an array of JSON objects, up to an end marker.
+
+    Args:
+        numbered: Each begins with a number of its own.
+    """
+    first = {"tool_call_id": {"type": "string", "pattern": "^[0-9]{1,2}$"}} if numbered else NOTHING
+
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        call = _json_call(text, tools, key, many, name_key, first)
+        array = call if many else f'"[" {SPACE} {call} {SPACE} "]"'
+        return f"{SPACE} {array} {SPACE} {text.fixed_text(end)}"
+
+    return body
 
 
 def _alternatives(
@@ -175,6 +227,17 @@ def _mistral(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: boo
     return _alternatives(tools, written, text)
 
 
+def _harmony(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    channel, json = text.fixed_text("<|channel|>commentary"), text.fixed_text("<|constrain|>json")
+    message, end = text.fixed_text("<|message|>"), text.fixed_text("<|call|>")
+
+    def written(tool: ConstrainedTool, arguments: str) -> str:
+        header = f'{text.fixed_text(tool.plain_name)} ({channel})? (" "? {json} | " json")?'
+        return f"{header} {message} {arguments} {end}"
+
+    return _alternatives(tools, written, text)
+
+
 def _raw(arguments: TaggedArguments) -> Body:
     return lambda text, tools, many: arguments.calls(text, tools)
 
@@ -182,6 +245,12 @@ def _raw(arguments: TaggedArguments) -> Body:
 def _raw_function(arguments: TaggedArguments) -> Body:
     """Return Qwen's call without its outer tag, which these models forget."""
     return lambda text, tools, many: arguments.functions(text, tools)
+
+
+def no_call(starts: str, *markers: str) -> str:
+    """Return the terminal of a text that begins with none of some characters and holds no marker."""
+    inside = "|".join(re.escape(marker) for marker in markers)
+    return rf"/[ \n\r\t]*[^{re.escape(starts)} \n\r\t](?s:.*)/ & ~/(?s:.*)(?:{inside})(?s:.*)/"
 
 
 def _single_trigger(trigger: str, body: Body, single_block: bool = False) -> CallFormat:
@@ -193,13 +262,42 @@ CALL_FORMATS: dict[str, CallFormat] = {
     "granite_json": CallFormat((("<|tool_call|>", _granite), ("<tool_call>", _hermes)), single_block=True),
     "llama_xml": _single_trigger("<function=", _llama_xml),
     "llama_python": _single_trigger("<|python_tag|>", _llama_python, single_block=True),
-    "llama_json": _single_trigger("", _llama_json, single_block=True),
+    "llama_json": CallFormat((("", _llama_json),), single_block=True, plain=no_call("{", "<|python_tag|>")),
     "glm4_xml": _single_trigger("<tool_call>", _glm4_xml),
     "glm4_native": _single_trigger("<tool_call>", _raw(glm_arguments)),
     "mistral": _single_trigger("[TOOL_CALLS]", _mistral),
     "qwen3_coder": CallFormat(
         (("<tool_call>", _raw(qwen_arguments)), ("<function=", _raw_function(qwen_arguments)))
     ),
+    "harmony": CallFormat(
+        (
+            ("<|channel|>commentary to=functions.", _harmony),
+            ("<|channel|>analysis to=functions.", _harmony),
+            ("<|start|>assistant to=functions.", _harmony),
+        ),
+        single_block=True,
+        lead="<|start|>assistant",
+    ),
+    "bare_pythonic": CallFormat(
+        (("", pythonic_list),),
+        single_block=True,
+        plain=no_call("[{", "<|python_start|>", "<|python_tag|>"),
+    ),
+    "olmo3": _single_trigger("<function_calls>", pythonic_lines("</function_calls>")),
+    "cohere2": _single_trigger(
+        "<|START_ACTION|>", _tagged_array("<|END_ACTION|>", "parameters", "tool_name", numbered=True)
+    ),
+    "command_r": CallFormat(
+        tuple(
+            (f"Action:{space}```json", _tagged_array("```", "parameters", "tool_name"))
+            for space in (" ", "\n", "")
+        )
+    ),
+    "seed_oss": CallFormat(
+        (("<seed:tool_call>", _raw(seed_arguments)), ("<function=", _raw_function(seed_arguments)))
+    ),
+    "apriel": _single_trigger("<tool_calls>", _tagged_array("</tool_calls>")),
+    "minimax_m1": _single_trigger("<tool_calls>", _tagged_lines("</tool_calls>")),
     "mlx_lm.json_tools": _single_trigger("<tool_call>", _hermes),
     "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, single_block=True),
 }

@@ -31,6 +31,7 @@ class TaggedArguments:
         end: What closes a value.
         tail: What follows the last argument.
         space: White space on both sides of a value.
+        close: The marker that ends the block of a call.
     """
 
     head: str
@@ -38,11 +39,12 @@ class TaggedArguments:
     end: str
     tail: str
     space: str
+    close: str = "</tool_call>"
 
     def calls(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
         """Return a call to any of the tools, after the marker and up to its end."""
         calls = " | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools)
-        end = text.fixed_text("</tool_call>")
+        end = text.fixed_text(self.close)
         return f"{SPACE} ({calls}) {SPACE} {end}"
 
     def functions(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
@@ -222,4 +224,12 @@ qwen_arguments = TaggedArguments(
     end="</parameter>",
     tail="</function>",
     space="\n",
+)
+seed_arguments = TaggedArguments(
+    head="<function={}>",
+    before="<parameter={}>",
+    end="</parameter>",
+    tail="</function>",
+    space="",
+    close="</seed:tool_call>",
 )

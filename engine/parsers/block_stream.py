@@ -45,16 +45,18 @@ class BlockParser(ToolCallParser):
         streamed_header: What comes before an arguments object that can be handed out while it is written.
             Its group is the name.
         trailer: A marker that may follow a block and means nothing.
+        dropped: Further markers that structure the answer and mean nothing to a reader.
     """
 
     body_start: re.Pattern[str] | None = None
     json_header: re.Pattern[str] | None = None
     streamed_header: re.Pattern[str] | None = None
     trailer: str = ""
+    dropped: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.ends = dict(self.markers)
-        self.opening = marker_pattern(self.ends)
+        self.opening = marker_pattern([*self.ends, *self.dropped])
 
     @abstractmethod
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
@@ -148,6 +150,9 @@ class BlockStream(ToolCallStream):
             return False
         self._pending = text[found.start() :]
         self._add_text_before_padding(events, text[: found.start()])
+        if found.group() in self._parser.dropped:
+            self._pending = text[found.end() :]
+            return True
         if found.group() not in self._parser.ends:
             return False
         self._open_block(found.group())

@@ -108,7 +108,7 @@ def _call(text: str, members: _Members) -> ParsedCall:
     if nested is not None and isinstance(nested[0], dict):
         inner, _ = _members(text, nested[1])
         return _call(text, inner)
-    name, _, _ = members.get("name") or nested or (None, 0, 0)
+    name, _, _ = members.get("name") or members.get("tool_name") or nested or (None, 0, 0)
     if not isinstance(name, str) or not name:
         raise Malformed("the call has no name")
     value, start, end = members.get("arguments") or members.get("parameters") or (None, 0, 0)

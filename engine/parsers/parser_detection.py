@@ -13,6 +13,7 @@ import attrs
 from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.mlx_lm_parsers import EQUIVALENT_PARSERS, MLX_LM_PREFIX, thinking_markers
 from greenroom.engine.parsers.registry import TOOL_PARSERS, make_thinking_parser, make_tool_parser
+from greenroom.engine.parsers.thought_markers import THOUGHT_MARKERS
 from greenroom.schemas.capabilities import CapabilityRecord
 
 
@@ -47,9 +48,30 @@ def detect_thinking_parser(
     return make_thinking_parser(parser_id or family_default)
 
 
+_SHOWN_CALLS = (
+    ("harmony", ("<|channel|>", "<|message|>"), ()),
+    ("cohere2", ("<|START_ACTION|>",), ()),
+    ("command_r", ("Action:", "```json", "tool_name"), ()),
+    ("seed_oss", ("<seed:tool_call>",), ()),
+    ("olmo3", ("<function_calls>",), ()),
+    ("apriel", ("<tool_calls>", "[BEGIN FINAL RESPONSE]"), ()),
+    ("minimax_m1", ("<tool_calls>", "</tool_calls>"), ("<tool_call>", "<tool_calls>[")),
+    ("bare_pythonic", ("<|python_start|>",), ()),
+    ("bare_pythonic", ("[func_name1(",), ()),
+    ("glm4_xml", ("<tool_call>", "<name>", "<arguments>"), ()),
+)
+"""Parsers with what a template of theirs shows, and what it does not; mlx-lm would take some for another."""
+
+_SHOWN_THOUGHTS = (
+    ("harmony", ("<|channel|>analysis",)),
+    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items()),
+)
+
+
 def _tool_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
-    if "<tool_call>" in template and "<name>" in template and "<arguments>" in template:
-        return "glm4_xml"  # Before mlx-lm, which would take it for JSON.
+    for parser_id, shown, absent in _SHOWN_CALLS:
+        if all(text in template for text in shown) and not any(text in template for text in absent):
+            return parser_id
     return (
         _inferred_by_mlx_lm(_TokenizerStandIn(template))
         or _own_tool_parser_of_template(template)
@@ -93,6 +115,9 @@ def _inferred_by_mlx_lm(tokenizer: _TokenizerStandIn) -> str | None:
 
 
 def _thinking_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
+    for parser_id, shown in _SHOWN_THOUGHTS:
+        if all(text in template for text in shown):
+            return parser_id
     # Templates that open the thought in the prompt may show the end marker only.
     name = next((name for name, (_, end) in thinking_markers().items() if end in template), None)
     if name is None and vocabulary:

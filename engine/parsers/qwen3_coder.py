@@ -36,7 +36,7 @@ class Qwen3CoderParser(BlockParser):
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         if body.lstrip().startswith("{"):
             return parse_json_calls(body)
-        text = body if start == "<tool_call>" else f"{start}{body}</function>"
+        text = f"{start}{body}</function>" if start == "<function=" else body
         calls: list[ParsedCall] = []
         position = 0
         while position < len(text):

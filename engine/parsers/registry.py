@@ -8,12 +8,27 @@ from functools import partial
 from greenroom.engine.parsers import mlx_lm_parsers
 from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.glm4 import Glm4NativeParser, Glm4XmlParser
+from greenroom.engine.parsers.harmony import HarmonyParser, HarmonyThinkingParser
 from greenroom.engine.parsers.hermes import GraniteJsonParser, HermesJsonParser
-from greenroom.engine.parsers.llama import LlamaJsonParser, LlamaPythonParser, LlamaXmlParser
+from greenroom.engine.parsers.llama import (
+    BarePythonicParser,
+    LlamaJsonParser,
+    LlamaPythonParser,
+    LlamaXmlParser,
+)
+from greenroom.engine.parsers.marked_calls import (
+    AprielParser,
+    Cohere2Parser,
+    CommandRParser,
+    MinimaxM1Parser,
+    Olmo3Parser,
+    SeedOssParser,
+)
 from greenroom.engine.parsers.mistral import MistralParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
 from greenroom.engine.parsers.qwen3_coder import Qwen3CoderParser
 from greenroom.engine.parsers.think_tag import ThinkTagParser
+from greenroom.engine.parsers.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
 
 TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "hermes_json": HermesJsonParser,
@@ -25,6 +40,14 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "granite_json": GraniteJsonParser,
     "mistral": MistralParser,
     "qwen3_coder": Qwen3CoderParser,
+    "harmony": HarmonyParser,
+    "bare_pythonic": BarePythonicParser,
+    "olmo3": Olmo3Parser,
+    "cohere2": Cohere2Parser,
+    "command_r": CommandRParser,
+    "seed_oss": SeedOssParser,
+    "apriel": AprielParser,
+    "minimax_m1": MinimaxM1Parser,
     "null": NullToolParser,
     **{
         mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)
@@ -34,6 +57,8 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
 
 THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
     "think_tag": ThinkTagParser,
+    "harmony": HarmonyThinkingParser,
+    **{parser_id: partial(NamedThinkingParser, parser_id) for parser_id in THOUGHT_MARKERS},
     "null": NullThinkingParser,
     **{
         mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmThinkingParser, name)

@@ -30,6 +30,19 @@ WRITTEN = {
     "mistral": '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris", "days": 2}',
     "qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
     "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
+    "harmony": "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+    '{"city": "Paris", "days": 2}<|call|>',
+    "bare_pythonic": '[get_weather(city="Paris", days=2)]',
+    "olmo3": '<function_calls>get_weather(city="Paris", days=2)</function_calls>',
+    "cohere2": '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", '
+    '"parameters": {"city": "Paris", "days": 2}}\n]<|END_ACTION|>',
+    "command_r": 'Action: ```json\n[\n    {"tool_name": "get_weather", '
+    '"parameters": {"city": "Paris", "days": 2}}\n]\n```',
+    "seed_oss": "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n"
+    "<parameter=days>2</parameter>\n</function>\n</seed:tool_call>",
+    "apriel": '<tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]</tool_calls>',
+    "minimax_m1": '<tool_calls>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n'
+    "</tool_calls>",
     "mlx_lm.function_gemma": "<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:2}"
     "<end_function_call>",
     "mlx_lm.gemma4": '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>',

@@ -52,7 +52,7 @@ def refusal(folder: Path, name: str = "org/model") -> Problem:
         ("granitemoehybrid", "granite"),
         ("phi3", "default"),
         ("deepseek_v3", "default"),
-        ("gpt_oss", "default"),
+        ("gpt_oss", "gpt_oss"),
     ],
 )
 def test_architectures_have_families(tmp_path: Path, architecture: str, family: Family) -> None:

@@ -109,7 +109,10 @@ def test_a_named_tool_is_called_exactly_once_where_calls_are_not_parallel(
         assert [call.name for call in calls_of(call_format, written.text).calls] == ["find-code"]
 
 
-@pytest.mark.parametrize("call_format", [name for name in CALL_FORMATS if name != "llama_json"])
+@pytest.mark.parametrize(
+    "call_format",
+    [name for name, written in CALL_FORMATS.items() if all(marker for marker, _ in written.triggers)],
+)
 def test_under_auto_text_is_free_and_a_call_is_held(either: Grammars, call_format: str) -> None:
     assert CALL_FORMATS[call_format].triggers
     for trigger, _ in CALL_FORMATS[call_format].triggers:

@@ -15,9 +15,10 @@ from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import ExtractedCalls, collect_calls, extract_calls
 from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
 
-UNQUOTED = {"glm4_native", "qwen3_coder"}
+UNQUOTED = {"glm4_native", "qwen3_coder", "seed_oss"}
+REWRITTEN = {"bare_pythonic", "olmo3"}
 TO_THE_END = {"granite_json", "mlx_lm.mistral"}
-ONLY_ALONE = {"llama_json"}
+ONLY_ALONE = {"llama_json", "bare_pythonic"}
 
 
 def extract(parser_id: str, text: str, tools: tuple[Tool, ...] | None = TOOLS) -> ExtractedCalls:
@@ -298,7 +299,7 @@ def test_what_a_format_renders_it_reads_again(parser_id: str, city: str, extra: 
     assert written is not None
     (call,) = extract_calls(parser, written, TOOLS).calls
     assert json.loads(call.arguments) == json.loads(arguments)
-    if parser_id not in UNQUOTED:
+    if parser_id not in UNQUOTED | REWRITTEN:
         assert call.arguments == arguments
 
 

@@ -1,0 +1,169 @@
+"""The format of gpt-oss: thoughts in the channel `analysis`, calls addressed to `functions.NAME`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.base import (
+    Malformed,
+    ParsedCall,
+    ParserEvent,
+    PlainText,
+    Release,
+    ThinkingParser,
+    ThinkingStream,
+    ThoughtEvent,
+    ThoughtText,
+    ToolCallParser,
+    ToolCallStream,
+)
+from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.harmony_messages import CHANNEL, START, HarmonyMessages, MessagePart
+from greenroom.engine.parsers.json_calls import normalize_object
+from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.null import NullToolStream
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.schemas.messages import Tool
+
+THOUGHT_START, THOUGHT_END = "<|channel|>analysis<|message|>", "<|end|>"
+_CALL_END = "<|call|>"
+
+
+class HarmonyThinkingParser(ThinkingParser):
+    """Messages in the channel `analysis` are thoughts. What else has no recipient is the visible answer.
+
+    Calls are left as they stand, for the parser of calls.
+    """
+
+    parser_id = "harmony"
+    markers = ((THOUGHT_START, THOUGHT_END),)
+
+    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
+        return _HarmonyThinkingStream(starts_open)
+
+
+class _HarmonyThinkingStream(ThinkingStream):
+    """Messages in a row are joined: whitespace around them is dropped, a blank line stands between."""
+
+    def __init__(self, starts_open: bool) -> None:
+        self._messages = HarmonyMessages("thought" if starts_open else "outside")
+        self._thoughts, self._answers = _Paragraphs(), _Paragraphs()
+        self.in_thought = starts_open
+
+    def feed(self, text: str) -> list[ThoughtEvent]:
+        return self._events(self._messages.feed(text))
+
+    def finish(self) -> list[ThoughtEvent]:
+        return self._events(self._messages.finish())
+
+    def _events(self, parts: list[MessagePart]) -> list[ThoughtEvent]:
+        events: list[ThoughtEvent] = []
+        for part in parts:
+            match part.kind:
+                case "thought":
+                    if text := self._thoughts.add(part):
+                        events.append(ThoughtText(text))
+                case "answer":
+                    if text := self._answers.add(part):
+                        events.append(PlainText(text))
+                case "outside":
+                    events.append(PlainText(part.text))
+                case "call":
+                    events.append(PlainText(_call_text(part)))
+        self.in_thought = self._messages.kind == "thought"
+        return events
+
+
+class _Paragraphs:
+    """Texts of several messages as one."""
+
+    def __init__(self) -> None:
+        self._padding = ""
+        self._separator = ""
+        self._is_empty = True
+
+    def add(self, part: MessagePart) -> str:
+        """Return what can be said once the part is known."""
+        text = part.text.lstrip(WHITESPACE) if self._is_empty else part.text
+        body = text.rstrip(WHITESPACE)
+        said = ""
+        if body:
+            said = (self._separator if self._is_empty else self._padding) + body
+            self._padding = ""
+            self._is_empty = False
+        self._padding += text[len(body) :]
+        if part.ends:
+            self._separator = self._separator if self._is_empty else "\n\n"
+            self._padding, self._is_empty = "", True
+        return said
+
+
+def _call_text(part: MessagePart) -> str:
+    """Return a part of a call so that the whole call stands between two markers."""
+    role = "" if not part.header or part.header.startswith((START, CHANNEL)) else f"{START}assistant"
+    return f"{role}{part.header}{part.text}{_CALL_END if part.ends else ''}"
+
+
+class HarmonyParser(ToolCallParser):
+    """`<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>`: gpt-oss."""
+
+    parser_id = "harmony"
+    markers = ((CHANNEL, _CALL_END), (START, _CALL_END))
+
+    def __init__(self) -> None:
+        self._calls = _AddressedCalls()
+
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        if tools is not None and not tools:
+            return NullToolStream()
+        return _HarmonyToolStream(self._calls.new_stream(tools, release))
+
+    def render(self, name: str, arguments: str) -> str:
+        header = f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
+        return f"{header}{arguments or '{}'}{_CALL_END}"
+
+
+class _HarmonyToolStream(ToolCallStream):
+    """Where nothing has split off thoughts before, they are passed over here."""
+
+    def __init__(self, calls: ToolCallStream) -> None:
+        self._messages = _HarmonyThinkingStream(starts_open=False)
+        self._calls = calls
+
+    @property
+    def malformed_calls(self) -> int:  # type: ignore[override]
+        return self._calls.malformed_calls
+
+    def feed(self, text: str) -> list[ParserEvent]:
+        return self._read(self._messages.feed(text))
+
+    def finish(self) -> list[ParserEvent]:
+        return [*self._read(self._messages.finish()), *self._calls.finish()]
+
+    def _read(self, events: list[ThoughtEvent]) -> list[ParserEvent]:
+        texts = [event.text for event in events if isinstance(event, PlainText)]
+        return self._calls.feed("".join(texts)) if texts else []
+
+
+class _AddressedCalls(BlockParser):
+    """Messages with a recipient, each from its header to its end."""
+
+    parser_id = "harmony"
+    markers = ((CHANNEL, _CALL_END), (START, _CALL_END))
+    streamed_header = re.compile(
+        r"(?:(?!<\|message\|>)[^{])*\bto=(?:functions\.)?([^\s<]+)"
+        r"(?:(?!<\|message\|>)[^{])*<\|message\|>\s*(?=\{)"
+    )
+    _body = re.compile(
+        r"(?:(?!<\|message\|>).)*\bto=([^\s<]+)(?:(?!<\|message\|>).)*<\|message\|>(.*)\Z", re.DOTALL
+    )
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        parts = self._body.match(body)
+        if parts is None:
+            raise Malformed("the message has no recipient")
+        name, arguments = parts.groups()
+        return [ParsedCall(name.removeprefix("functions."), normalize_object(arguments.strip() or "{}"))]

@@ -1,0 +1,195 @@
+"""The messages of gpt-oss, each in a channel: where one begins and ends, in text that arrives in pieces.
+
+    <|channel|>analysis<|message|>A thought.<|end|><|start|>assistant<|channel|>final<|message|>An answer.
+
+A message with a recipient (`to=functions.name`) is a call. Source: OpenAI's description of the format
+(https://cookbook.openai.com/articles/openai-harmony).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import attrs
+
+from greenroom.engine.parsers.json_scanner import JsonScanner
+from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
+
+START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+MESSAGE_ENDS = ("<|end|>", "<|call|>", "<|return|>")
+
+Kind = Literal["outside", "thought", "answer", "call"]
+"""What a piece of text belongs to; `outside` is text in no message at all."""
+
+_OPENING = (START, CHANNEL)
+_MARKERS = (*_OPENING, *MESSAGE_ENDS)
+_ANY = marker_pattern(_MARKERS)
+_LONGEST_HEADER = 400
+_HEADER_TEXT = r"[\w\s.:=/-]"
+_HEADER = re.compile(
+    rf"(?:<\|start\|>)?(?P<role>{_HEADER_TEXT}*)(?P<channels>(?:<\|channel\|>{_HEADER_TEXT}*)*)"
+    rf"(?:<\|constrain\|>{_HEADER_TEXT}*)?<\|message\|>"
+)
+_HEADER_SO_FAR = re.compile(rf"(?:<\|(?:start|channel|constrain)\|>|{_HEADER_TEXT})*(?:<[|a-z]*(?:\|>?)?)?\Z")
+_RECIPIENT = re.compile(r"\bto=(\S+)")
+
+
+@attrs.frozen
+class MessagePart:
+    """A piece of a message.
+
+    Args:
+        kind: What the text belongs to.
+        begins: It is the first of its message.
+        ends: It is the last.
+        header: What stood before the text of a call, when it begins.
+    """
+
+    kind: Kind
+    text: str = ""
+    begins: bool = False
+    ends: bool = False
+    header: str = ""
+
+
+class HarmonyMessages:
+    """Splits an output into messages. A marker where none can stand is text of the message around it.
+
+    Args:
+        kind: What the output begins in.
+    """
+
+    def __init__(self, kind: Kind = "outside") -> None:
+        self.kind: Kind = kind
+        self._pending = ""
+        self._final = False
+        self._after_thought = False
+        self._scanner = JsonScanner()
+        self._call_is_whole = False
+        self._state: Literal["first", "text", "header", "end", "ended"] = (
+            "text" if kind == "thought" else "first"
+        )
+
+    def feed(self, text: str) -> list[MessagePart]:
+        """Return the parts that the next piece decides."""
+        self._pending += text
+        parts: list[MessagePart] = []
+        while self._pending and self._advance(parts):
+            pass
+        return parts
+
+    def finish(self) -> list[MessagePart]:
+        """Return the parts that the end of the output decides."""
+        self._final = True
+        return self.feed("")
+
+    def _advance(self, parts: list[MessagePart]) -> bool:
+        match self._state:
+            case "first":
+                return self._read_first()
+            case "text":
+                return self._read_text(parts)
+            case "header":
+                return self._read_header(parts)
+            case "end":
+                return self._read_end(parts)
+            case "ended":
+                return self._read_ended()
+
+    def _read_first(self) -> bool:
+        """A prompt ends with the role, so that an output may begin with the rest of a header."""
+        text = self._pending.lstrip(WHITESPACE)
+        if "to=".startswith(text) and not self._final:
+            return False
+        self._state = "header" if text.startswith("to=") else "text"
+        return True
+
+    def _read_text(self, parts: list[MessagePart]) -> bool:
+        found = _ANY.search(self._pending)
+        complete = found is not None and found.group() in _MARKERS
+        cut = len(self._pending) if found is None or (self._final and not complete) else found.start()
+        self._add_text(parts, self._pending[:cut])
+        self._pending = self._pending[cut:]
+        if found is None or not complete:
+            return False
+        marker = found.group()
+        if marker in _OPENING:
+            self._state = "header"
+        elif self.kind == "outside":
+            self._take_marker(parts, marker)
+        elif self.kind == "thought" or (self.kind == "call" and self._call_is_whole):
+            self._end_message(parts)
+        else:
+            self._state = "end"
+        return True
+
+    def _take_marker(self, parts: list[MessagePart], marker: str) -> None:
+        """Treat a marker as text."""
+        self._add_text(parts, marker)
+        self._pending = self._pending[len(marker) :]
+        self._state = "text"
+
+    def _add_text(self, parts: list[MessagePart], text: str) -> None:
+        if self.kind == "call" and not self._call_is_whole:
+            self._call_is_whole = self._scanner.feed(text) >= 0
+        if text:
+            parts.append(MessagePart(self.kind, text))
+
+    def _end_message(self, parts: list[MessagePart]) -> None:
+        parts.append(MessagePart(self.kind, ends=True))
+        self._after_thought = self.kind == "thought"
+        self.kind = "outside"
+        self._state = "ended"
+
+    def _read_ended(self) -> bool:
+        """Pass over what separates messages; several ends in a row end no more than one message."""
+        text = self._pending.lstrip(WHITESPACE)
+        marker = next((one for one in _MARKERS if text.startswith(one)), "")
+        if not marker and not self._final and any(one.startswith(text) for one in _MARKERS):
+            return False
+        if marker or self._after_thought:
+            self._pending = text
+        if marker in MESSAGE_ENDS:
+            self._pending = text[len(marker) :]
+        else:
+            self._state = "text"
+        return True
+
+    def _read_end(self, parts: list[MessagePart]) -> bool:
+        """Decide whether an end marker ends the message: something that can follow a message must follow."""
+        marker = next(end for end in MESSAGE_ENDS if self._pending.startswith(end))
+        behind = self._pending[len(marker) :].lstrip(WHITESPACE)
+        if behind.startswith(_MARKERS) or (self._final and not behind):
+            self._end_message(parts)
+            return True
+        if not self._final and any(one.startswith(behind) for one in _MARKERS):
+            return False
+        self._take_marker(parts, marker)
+        return True
+
+    def _read_header(self, parts: list[MessagePart]) -> bool:
+        header = _HEADER.match(self._pending)
+        if header is not None:
+            self._begin_message(parts, header)
+            return True
+        may_go_on = len(self._pending) < _LONGEST_HEADER and _HEADER_SO_FAR.match(self._pending)
+        if may_go_on and not self._final:
+            return False
+        marker = next((one for one in _OPENING if self._pending.startswith(one)), "")
+        self._take_marker(parts, marker)
+        return True
+
+    def _begin_message(self, parts: list[MessagePart], header: re.Match[str]) -> None:
+        if self.kind != "outside":
+            parts.append(MessagePart(self.kind, ends=True))
+        channel = header["channels"].rpartition(CHANNEL)[2]
+        recipient = _RECIPIENT.search(channel) or _RECIPIENT.search(header["role"])
+        if recipient is not None:
+            self.kind = "call"
+            self._scanner, self._call_is_whole = JsonScanner(), False
+        else:
+            self.kind = "thought" if channel.split()[:1] == ["analysis"] else "answer"
+        parts.append(MessagePart(self.kind, begins=True, header=header.group()))
+        self._pending = self._pending[header.end() :]
+        self._state = "text"

@@ -1,0 +1,43 @@
+"""Which two markers the thoughts of each family stand between."""
+
+from __future__ import annotations
+
+from greenroom.engine.parsers.think_tag import MarkedThinkingParser
+
+THOUGHT_MARKERS = {
+    "think_brackets": ("[THINK]", "[/THINK]"),
+    "seed_oss": ("<seed:think>", "</seed:think>"),
+    "kimi_vl": ("◁think▷", "◁/think▷"),
+    "granite_words": ("Here is my thought process:", "Here is my response:"),
+    "apriel": ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+    "cohere2": ("<|START_THINKING|>", "<|END_THINKING|>"),
+}
+"""By the id of the parser: those of Magistral and Ministral, Seed-OSS, Kimi-VL, Granite 3.2, Apriel, and
+Command R7B and A."""
+
+COHERE_STRUCTURE = (
+    "<|START_RESPONSE|>",
+    "<|END_RESPONSE|>",
+    "<|START_TEXT|>",
+    "<|END_TEXT|>",
+    "<|END_THINKING|>",
+)
+"""What stands around the visible answer of Cohere's models."""
+
+_DROPPED = {"cohere2": COHERE_STRUCTURE, "apriel": ("[END FINAL RESPONSE]",)}
+
+_ALSO_OPENED_BY = {"seed_oss": ("<seed:think><seed:cot_budget_reflect>",)}
+"""Seed-OSS, whose thinking budget is 0, is made to say so."""
+
+
+class NamedThinkingParser(MarkedThinkingParser):
+    """Thoughts between the markers that a family writes.
+
+    Args:
+        parser_id: A key of `THOUGHT_MARKERS`.
+    """
+
+    def __init__(self, parser_id: str) -> None:
+        start, end = THOUGHT_MARKERS[parser_id]
+        super().__init__(parser_id, start, end, _DROPPED.get(parser_id, ()))
+        self.also_opened_by = _ALSO_OPENED_BY.get(parser_id, ())
