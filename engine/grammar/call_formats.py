@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable
 
 import attrs
 
 from greenroom.engine.grammar.constrained_tools import ConstrainedTool, constrained_tools
 from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder
+from greenroom.engine.grammar.json_call_bodies import (
+    Body,
+    alternatives,
+    harmony,
+    json_call,
+    tagged_array,
+    tagged_lines,
+)
 from greenroom.engine.grammar.pythonic_calls import pythonic_lines, pythonic_list
 from greenroom.engine.grammar.tagged_arguments import (
     TaggedArguments,
@@ -20,12 +26,6 @@ from greenroom.engine.grammar.tagged_arguments import (
 )
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import CallConstraint
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-Body = Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]
-"""The expression for what follows the marker, up to and with the end of a call. Its last argument: more
-than one call may stand in it, where a format keeps all its calls in one block."""
 
 
 @attrs.frozen
@@ -124,70 +124,14 @@ def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
     return CallGrammar(call_format, tools, constraint.parallel, needed)
 
 
-def _json_call(
-    text: GrammarBuilder,
-    tools: tuple[ConstrainedTool, ...],
-    key: str,
-    many: bool = False,
-    name_key: str = "name",
-    first: Mapping[str, Any] = NOTHING,
-) -> str:
-    """Return a JSON object with the tool's name and its arguments, or an array of them.
-
-    Args:
-        first: Properties that come before the name.
-    """
-    base = "#/items" if many else "#"
-    calls = []
-    for index, tool in enumerate(tools):
-        place = f"{base}/anyOf/{index}/properties/{key}"
-        properties = {**first, name_key: {"const": tool.name}, key: tool.schema(place)}
-        closed = {"required": list(properties), "additionalProperties": False}
-        calls.append({"type": "object", "properties": properties, **closed})
-    call: Any = {"anyOf": calls}
-    return text.json({"type": "array", "minItems": 1, "items": call} if many else call)
-
-
 def _hermes(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    return f"{SPACE} {_json_call(text, tools, 'arguments')} {SPACE} {text.fixed_text('</tool_call>')}"
+    return f"{SPACE} {json_call(text, tools, 'arguments')} {SPACE} {text.fixed_text('</tool_call>')}"
 
 
 def _granite(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
     if many:
-        return f"{SPACE} {_json_call(text, tools, 'arguments', many=True)}"
-    return f'{SPACE} "[" {_json_call(text, tools, "arguments")} "]"'
-
-
-def _tagged_lines(end: str) -> Body:
-    """Return JSON objects one after the other, up to an end marker."""
-
-    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-        call = _json_call(text, tools, "arguments")
-        return f"{SPACE} {call} {f'({SPACE} {call})*' if many else ''} {SPACE} {text.fixed_text(end)}"
-
-    return body
-
-
-def _tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbered: bool = False) -> Body:
-    """Return an array of JSON objects, up to an end marker.
-
-    Args:
-        numbered: Each begins with a number of its own.
-    """
-    first = {"tool_call_id": {"type": "string", "pattern": "^[0-9]{1,2}$"}} if numbered else NOTHING
-
-    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-        call = _json_call(text, tools, key, many, name_key, first)
-        array = call if many else f'"[" {SPACE} {call} {SPACE} "]"'
-        return f"{SPACE} {array} {SPACE} {text.fixed_text(end)}"
-
-    return body
-
-
-def _alternatives(
-    tools: tuple[ConstrainedTool, ...], written: Callable[[ConstrainedTool, str], str], text: GrammarBuilder
-) -> str:
-    return "(" + " | ".join(written(tool, text.json(tool.schema("#"))) for tool in tools) + ")"
+        return f"{SPACE} {json_call(text, tools, 'arguments', many=True)}"
+    return f'{SPACE} "[" {json_call(text, tools, "arguments")} "]"'
 
 
 def _llama_xml(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
@@ -196,15 +140,15 @@ def _llama_xml(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: b
     def written(tool: ConstrainedTool, json: str) -> str:
         return f"{text.fixed_text(tool.plain_name + '>')} {json} {end}"
 
-    return _alternatives(tools, written, text)
+    return alternatives(tools, written, text)
 
 
 def _llama_python(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    return f"{SPACE} {_json_call(text, tools, 'parameters')}"
+    return f"{SPACE} {json_call(text, tools, 'parameters')}"
 
 
 def _llama_json(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    call = _json_call(text, tools, "parameters")
+    call = json_call(text, tools, "parameters")
     return f'{call} (";" {SPACE} {call})*' if many else call
 
 
@@ -213,7 +157,7 @@ def _glm4_xml(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bo
         head = text.fixed_text(f"<name>{tool.plain_name}</name><arguments>")
         return f"{head} {json} {text.fixed_text('</arguments>')}"
 
-    return f"{SPACE} {_alternatives(tools, written, text)} {SPACE} {text.fixed_text('</tool_call>')}"
+    return f"{SPACE} {alternatives(tools, written, text)} {SPACE} {text.fixed_text('</tool_call>')}"
 
 
 def _mistral(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
@@ -224,18 +168,7 @@ def _mistral(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: boo
     def written(tool: ConstrainedTool, json: str) -> str:
         return f"{text.fixed_text(tool.plain_name)} <[{arguments}]> {json}"
 
-    return _alternatives(tools, written, text)
-
-
-def _harmony(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    channel, json = text.fixed_text("<|channel|>commentary"), text.fixed_text("<|constrain|>json")
-    message, end = text.fixed_text("<|message|>"), text.fixed_text("<|call|>")
-
-    def written(tool: ConstrainedTool, arguments: str) -> str:
-        header = f'{text.fixed_text(tool.plain_name)} ({channel})? (" "? {json} | " json")?'
-        return f"{header} {message} {arguments} {end}"
-
-    return _alternatives(tools, written, text)
+    return alternatives(tools, written, text)
 
 
 def _raw(arguments: TaggedArguments) -> Body:
@@ -247,7 +180,7 @@ def _raw_function(arguments: TaggedArguments) -> Body:
     return lambda text, tools, many: arguments.functions(text, tools)
 
 
-def no_call(starts: str, *markers: str) -> str:
+def _no_call(starts: str, *markers: str) -> str:
     """Return the terminal of a text that begins with none of some characters and holds no marker."""
     inside = "|".join(re.escape(marker) for marker in markers)
     return rf"/[ \n\r\t]*[^{re.escape(starts)} \n\r\t](?s:.*)/ & ~/(?s:.*)(?:{inside})(?s:.*)/"
@@ -262,7 +195,7 @@ CALL_FORMATS: dict[str, CallFormat] = {
     "granite_json": CallFormat((("<|tool_call|>", _granite), ("<tool_call>", _hermes)), single_block=True),
     "llama_xml": _single_trigger("<function=", _llama_xml),
     "llama_python": _single_trigger("<|python_tag|>", _llama_python, single_block=True),
-    "llama_json": CallFormat((("", _llama_json),), single_block=True, plain=no_call("{", "<|python_tag|>")),
+    "llama_json": CallFormat((("", _llama_json),), single_block=True, plain=_no_call("{", "<|python_tag|>")),
     "glm4_xml": _single_trigger("<tool_call>", _glm4_xml),
     "glm4_native": _single_trigger("<tool_call>", _raw(glm_arguments)),
     "mistral": _single_trigger("[TOOL_CALLS]", _mistral),
@@ -271,9 +204,9 @@ CALL_FORMATS: dict[str, CallFormat] = {
     ),
     "harmony": CallFormat(
         (
-            ("<|channel|>commentary to=functions.", _harmony),
-            ("<|channel|>analysis to=functions.", _harmony),
-            ("<|start|>assistant to=functions.", _harmony),
+            ("<|channel|>commentary to=functions.", harmony),
+            ("<|channel|>analysis to=functions.", harmony),
+            ("<|start|>assistant to=functions.", harmony),
         ),
         single_block=True,
         lead="<|start|>assistant",
@@ -281,23 +214,23 @@ CALL_FORMATS: dict[str, CallFormat] = {
     "bare_pythonic": CallFormat(
         (("", pythonic_list),),
         single_block=True,
-        plain=no_call("[{", "<|python_start|>", "<|python_tag|>"),
+        plain=_no_call("[{", "<|python_start|>", "<|python_tag|>"),
     ),
     "olmo3": _single_trigger("<function_calls>", pythonic_lines("</function_calls>")),
     "cohere2": _single_trigger(
-        "<|START_ACTION|>", _tagged_array("<|END_ACTION|>", "parameters", "tool_name", numbered=True)
+        "<|START_ACTION|>", tagged_array("<|END_ACTION|>", "parameters", "tool_name", numbered=True)
     ),
     "command_r": CallFormat(
         tuple(
-            (f"Action:{space}```json", _tagged_array("```", "parameters", "tool_name"))
+            (f"Action:{space}```json", tagged_array("```", "parameters", "tool_name"))
             for space in (" ", "\n", "")
         )
     ),
     "seed_oss": CallFormat(
         (("<seed:tool_call>", _raw(seed_arguments)), ("<function=", _raw_function(seed_arguments)))
     ),
-    "apriel": _single_trigger("<tool_calls>", _tagged_array("</tool_calls>")),
-    "minimax_m1": _single_trigger("<tool_calls>", _tagged_lines("</tool_calls>")),
+    "apriel": _single_trigger("<tool_calls>", tagged_array("</tool_calls>")),
+    "minimax_m1": _single_trigger("<tool_calls>", tagged_lines("</tool_calls>")),
     "mlx_lm.json_tools": _single_trigger("<tool_call>", _hermes),
     "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, single_block=True),
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from greenroom.engine.grammar.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder
+from greenroom.engine.grammar.json_call_bodies import Body
 from greenroom.schemas.problems import invalid
 
 _OBJECT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
@@ -21,7 +22,7 @@ def pythonic_list(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many
     return f'"[" {call} {more} "]"'
 
 
-def pythonic_lines(end: str) -> Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]:
+def pythonic_lines(end: str) -> Body:
     """Return what writes calls one per line, up to an end marker."""
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
