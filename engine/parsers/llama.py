@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from greenroom.engine.parsers.bare_calls import BareBlockParser, begins_bare_json
 from greenroom.engine.parsers.base import Malformed, ParsedCall
@@ -93,4 +94,7 @@ class BarePythonicParser(BareBlockParser):
         return parse_json_calls(body) if body.startswith("{") else parse_pythonic_calls(body, offered)
 
     def render(self, name: str, arguments: str) -> str:
-        return f"[{render_pythonic_call(name, arguments)}]"
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return f"[{', '.join(render_pythonic_call(call.name, call.arguments) for call in calls)}]"

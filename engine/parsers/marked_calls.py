@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 
 from greenroom.engine.parsers.base import Markers, ParsedCall
 from greenroom.engine.parsers.block_stream import BlockParser
@@ -14,14 +16,29 @@ from greenroom.engine.parsers.qwen3_coder import Qwen3CoderParser
 from greenroom.engine.parsers.thought_markers import COHERE_STRUCTURE
 
 
-class MinimaxM1Parser(HermesJsonParser):
+class _OneBlock(BlockParser):
+    """A format that keeps all calls of a turn in one block."""
+
+    @abstractmethod
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        """Return the block."""
+
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_block([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return self.render_block(calls)
+
+
+class MinimaxM1Parser(_OneBlock, HermesJsonParser):
     """MiniMax M1: JSON objects, one per line, between `<tool_calls>` and `</tool_calls>`."""
 
     parser_id = "minimax_m1"
     markers: Markers = (("<tool_calls>", "</tool_calls>"),)
 
-    def render(self, name: str, arguments: str) -> str:
-        return f"<tool_calls>\n{render_json_call(name, arguments)}\n</tool_calls>"
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        lines = [render_json_call(call.name, call.arguments) for call in calls]
+        return "\n".join(["<tool_calls>", *lines, "</tool_calls>"])
 
 
 class AprielParser(MinimaxM1Parser):
@@ -30,11 +47,12 @@ class AprielParser(MinimaxM1Parser):
     parser_id = "apriel"
     streamed_header = None
 
-    def render(self, name: str, arguments: str) -> str:
-        return f"<tool_calls>[{render_json_call(name, arguments)}]</tool_calls>"
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        array = ", ".join(render_json_call(call.name, call.arguments) for call in calls)
+        return f"<tool_calls>[{array}]</tool_calls>"
 
 
-class Cohere2Parser(BlockParser):
+class Cohere2Parser(_OneBlock):
     """Command R7B and Command A: an array of actions after `<|START_ACTION|>`."""
 
     parser_id = "cohere2"
@@ -45,11 +63,12 @@ class Cohere2Parser(BlockParser):
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_json_calls(body)
 
-    def render(self, name: str, arguments: str) -> str:
-        return f"<|START_ACTION|>[\n    {_action(name, arguments, 0)}\n]<|END_ACTION|>"
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        actions = (_action(call, f'"tool_call_id": "{number}", ') for number, call in enumerate(calls))
+        return f"<|START_ACTION|>{_actions(actions)}<|END_ACTION|>"
 
 
-class CommandRParser(BlockParser):
+class CommandRParser(_OneBlock):
     """Command R and R+: an array of actions in a fence of Markdown after the word `Action:`."""
 
     parser_id = "command_r"
@@ -59,11 +78,11 @@ class CommandRParser(BlockParser):
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_json_calls(body)
 
-    def render(self, name: str, arguments: str) -> str:
-        return f"Action: ```json\n[\n    {_action(name, arguments)}\n]\n```"
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        return f"Action: ```json\n{_actions(map(_action, calls))}\n```"
 
 
-class Olmo3Parser(BlockParser):
+class Olmo3Parser(_OneBlock):
     """OLMo 3: calls as Python, one per line, between `<function_calls>` and `</function_calls>`."""
 
     parser_id = "olmo3"
@@ -73,8 +92,9 @@ class Olmo3Parser(BlockParser):
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_pythonic_calls(body, offered)
 
-    def render(self, name: str, arguments: str) -> str:
-        return f"<function_calls>{render_pythonic_call(name, arguments)}</function_calls>"
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        lines = "\n".join(render_pythonic_call(call.name, call.arguments) for call in calls)
+        return f"<function_calls>{lines}</function_calls>"
 
 
 class SeedOssParser(Qwen3CoderParser):
@@ -89,7 +109,11 @@ class SeedOssParser(Qwen3CoderParser):
         return f"<seed:tool_call>{inside}</seed:tool_call>"
 
 
-def _action(name: str, arguments: str, number: int | None = None) -> str:
+def _action(call: ParsedCall, first: str = "") -> str:
     """Return a call in Cohere's words."""
-    call = render_json_call(name, arguments, "parameters").replace('{"name"', '"tool_name"', 1)
-    return ("{" if number is None else f'{{"tool_call_id": "{number}", ') + call
+    json = render_json_call(call.name, call.arguments, "parameters")
+    return json.replace('{"name"', f'{{{first}"tool_name"', 1)
+
+
+def _actions(actions: Iterable[str]) -> str:
+    return "[\n    " + ",\n    ".join(actions) + "\n]"

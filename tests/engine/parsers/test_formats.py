@@ -12,23 +12,14 @@ from structlog.testing import capture_logs
 from greenroom.engine.parsers.base import ParsedCall
 from greenroom.engine.parsers.registry import TOOL_PARSERS, make_tool_parser
 from greenroom.schemas.messages import Tool
-from greenroom.tests.support.model_outputs import ExtractedCalls, collect_calls, extract_calls
+from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
+from greenroom.tests.support.model_outputs import extract_in_any_pieces as extract
 from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
 
 UNQUOTED = {"glm4_native", "qwen3_coder", "seed_oss"}
 REWRITTEN = {"bare_pythonic", "olmo3"}
 TO_THE_END = {"granite_json", "mlx_lm.mistral"}
 ONLY_ALONE = {"llama_json", "bare_pythonic"}
-
-
-def extract(parser_id: str, text: str, tools: tuple[Tool, ...] | None = TOOLS) -> ExtractedCalls:
-    """Return the calls in the text, found alike in one piece and character by character."""
-    parser = make_tool_parser(parser_id)
-    found = extract_calls(parser, text, tools)
-    stream = parser.new_stream(tools)
-    events = [event for character in text for event in stream.feed(character)]
-    assert collect_calls([*events, *stream.finish()]) == found
-    return found
 
 
 def test_every_parser_has_an_example() -> None:

@@ -1,0 +1,61 @@
+"""Calls written as Python, between markers or in a bare list."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from greenroom.schemas.messages import Tool
+from greenroom.tests.support.model_outputs import ExtractedCalls
+from greenroom.tests.support.model_outputs import extract_in_any_pieces as extract
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("'it\\'s'", "it's"),
+        (r"'\d\x41\u00e9\n'", "\\dA\u00e9\n"),
+        (r"r'\n'", r"\n"),
+        ('"""say "no" twice"""', 'say "no" twice'),
+        ("'a' \"b\"", "ab"),
+        ("-1_000", -1000),
+        ("0x1F", 31),
+        (".5e1", 5.0),
+        ("[1, (2, 3), {'k': None, 4: True},]", [1, [2, 3], {"k": None, "4": True}]),
+        ("'</function_calls>'", "</function_calls>"),
+        ("'two\nlines'", "two\nlines"),
+    ],
+)
+def test_values_of_python(written: str, value: object) -> None:
+    tool = Tool("f", parameters={})
+    (call,) = extract("olmo3", f"<function_calls>f(from={written}, x=1)</function_calls>", (tool,)).calls
+    assert json.loads(call.arguments) == {"from": value, "x": 1}
+
+
+@pytest.mark.parametrize(
+    "written", ["1.2.3", "0x", "f(1)", "1 + 1", "b'x'", "[1 2]", "{'a'}", "{[]: 1}", "9" * 5_000]
+)
+def test_what_is_no_value_of_python_is_text(written: str) -> None:
+    text = f"<function_calls>f(x={written})</function_calls>"
+    assert extract("olmo3", text, (Tool("f", parameters={}),)) == ExtractedCalls((), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "rest"),
+    [
+        ('[get_weather(city="Paris"), clock.now()]', 2, ""),
+        ('[get_weather(city="Paris")]\nDone.', 1, "Done."),
+        ('[\n  get_weather(city="a]b)",\n  days=2)\n]', 1, ""),
+        ('<|python_start|>[get_weather(city="Paris")]<|python_end|>', 1, ""),
+        ('Now: <|python_start|>[get_weather(city="Paris")]<|python_end|> Wait.', 1, "Now: Wait."),
+        ('{"name": "get_weather", "parameters": {"city": "Paris"}}', 1, ""),
+        ('See [get_weather(city="Paris")]', 0, 'See [get_weather(city="Paris")]'),
+        ("[a link](https://example.com)", 0, "[a link](https://example.com)"),
+        ("[f(x)] is a list", 0, "[f(x)] is a list"),
+        ("[get_weather(city=", 0, "[get_weather(city="),
+    ],
+)
+def test_calls_in_a_bare_list(text: str, calls: int, rest: str) -> None:
+    found = extract("bare_pythonic", text)
+    assert (len(found.calls), found.text) == (calls, rest)
