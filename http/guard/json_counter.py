@@ -25,13 +25,18 @@ MAX_VALUES = 1_000_000
 MAX_ESCAPES = 4_000_000
 """Backslashes in one body: 32 MB of `\\n` take ten times as long to decode as 32 MB of letters."""
 MAX_WIDE_BYTES = 6 * MEGABYTE
-"""Size of a body with a character beyond U+FFFF: one of them makes Python keep four bytes for every letter of
-the text that it stands in, twice while the body is decoded."""
+"""Bytes of all strings of one body that hold a character beyond U+FFFF: one of those makes Python keep four
+bytes for every letter of its string."""
+MAX_DIGITS = 309
+"""Of a number in a row: as many as the largest integer has that a double can hold."""
 
 _SLICE = 65_536
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LONGEST_ESCAPE = 6
+_OPEN_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_LONGEST_OPEN_ESCAPE = 5
+_DIGITS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
+_TOO_MANY_DIGITS = b"0" * (MAX_DIGITS + 1)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
@@ -49,6 +54,8 @@ class JsonCounter:
         containers: Arrays and objects so far.
         members: Members of objects so far.
         values: Items and members so far, but for the first of each array and object.
+        has_surrogates: Whether there may be half a surrogate pair among the escapes.
+        has_long_numbers: Whether there is a number with more than `MAX_DIGITS` digits in a row.
     """
 
     def __init__(self, max_depth: float = MAX_DEPTH) -> None:
@@ -57,18 +64,12 @@ class JsonCounter:
         self.containers = 0
         self.members = 0
         self.values = 0
+        self.has_surrogates = False
+        self.has_long_numbers = False
         self._escapes = 0
         self._quotes = 0
-        self._depth = 0
-        self._is_wide = False
-        self._in_string = False
-        self._open_escape = b""
-        self._tail = b""
-
-    @property
-    def has_surrogates(self) -> bool:
-        """Whether there may be half a surrogate pair among the escapes."""
-        return self._is_wide and self._escapes > 0
+        self._wide_bytes = 0
+        self.begin_document()
 
     def feed(self, part: bytes) -> None:
         """Count what is in the next part.
@@ -81,50 +82,70 @@ class JsonCounter:
 
     def begin_document(self) -> None:
         """Let the next part begin a text of its own, which is counted with those before."""
-        self._depth, self._in_string, self._open_escape, self._tail = 0, False, b"", b""
+        self._depth, self._in_string = 0, False
+        self._open_escape, self._open_number = b"", b""
+        self._string_bytes, self._string_is_wide = 0, False
 
     def _feed_slice(self, part: bytes) -> None:
         self.size += len(part)
-        self._find_wide_characters(part)
-        outside = self._outside_of_strings(part)
+        text = self._without_escaped_quotes(part)
+        pieces = text.split(b'"')
+        self._quotes += len(pieces) - 1
+        outside = b"".join(pieces[self._in_string :: 2])
+        strings = pieces[not self._in_string :: 2]
+        self._in_string ^= not len(pieces) % 2
+        self._measure_wide_strings(text, strings)
         self.containers += outside.count(b"[") + outside.count(b"{")
-        members = outside.count(b":")
-        self.members += members
+        self.members += outside.count(b":")
         self.values += outside.count(b",")
         self._refuse_above(self._escapes, MAX_ESCAPES, "escaped characters")
         self._refuse_above(self.containers, MAX_CONTAINERS, "arrays and objects")
         self._refuse_above(self.members, MAX_MEMBERS, "members of objects")
         self._refuse_above(self._quotes // 2, MAX_STRINGS, "strings")
         self._refuse_above(self.values, MAX_VALUES, "values")
+        self._follow_numbers(outside)
         self._follow_depth(outside)
 
-    def _find_wide_characters(self, part: bytes) -> None:
-        if not self._is_wide:
-            # An escape may have been cut in two.
-            text = self._tail + part
-            self._tail = text[1 - _LONGEST_ESCAPE :]
-            self._is_wide = (not text.isascii() and _FOUR_BYTES.search(text) is not None) or (
-                b"\\" in text and _SURROGATE.search(text) is not None
-            )
-        if self._is_wide and self.size > MAX_WIDE_BYTES:
-            raise complex_body(
-                f"is larger than {MAX_WIDE_BYTES >> 20} MB and holds characters beyond U+FFFF, like emoji"
-            )
-
-    def _outside_of_strings(self, part: bytes) -> bytes:
-        """Return what of the part stands outside of strings."""
+    def _without_escaped_quotes(self, part: bytes) -> bytes:
+        """Return the part, of the same length; an escape that is cut in two goes to the next part."""
         text = self._open_escape + part
         self._open_escape = b""
         if b"\\" in text:
             self._escapes += part.count(b"\\")
-            text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-            if text.endswith(b"\\"):
-                self._open_escape, text = b"\\", text[:-1]
-        pieces = text.split(b'"')
-        self._quotes += len(pieces) - 1
-        outside = b"".join(pieces[self._in_string :: 2])
-        self._in_string ^= not len(pieces) % 2
-        return outside
+            text = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+            if cut := _OPEN_ESCAPE.search(text, max(0, len(text) - _LONGEST_OPEN_ESCAPE)):
+                self._open_escape, text = text[cut.start() :], text[: cut.start()]
+        return text
+
+    def _measure_wide_strings(self, text: bytes, strings: list[bytes]) -> None:
+        """Count the bytes of strings with a character beyond U+FFFF.
+
+        Args:
+            strings: Those of the text. The first may have begun before it, the last goes on if one is open.
+        """
+        has_surrogates = b"\\" in text and _SURROGATE.search(text) is not None
+        self.has_surrogates |= has_surrogates
+        is_wide = has_surrogates or (not text.isascii() and _FOUR_BYTES.search(text) is not None)
+        if not is_wide:
+            # Those between begin and end here.
+            strings = strings[:1] + strings[1:][-1:]
+        last = len(strings) - 1
+        for i, string in enumerate(strings):
+            self._string_bytes += len(string)
+            if is_wide and not self._string_is_wide:
+                self._string_is_wide = bool(_FOUR_BYTES.search(string) or _SURROGATE.search(string))
+            if self._string_is_wide and self._wide_bytes + self._string_bytes > MAX_WIDE_BYTES:
+                megabytes = MAX_WIDE_BYTES >> 20
+                raise complex_body(f"holds over {megabytes} MB of strings with emoji or others beyond U+FFFF")
+            if i < last or not self._in_string:
+                self._wide_bytes += self._string_bytes * self._string_is_wide
+                self._string_bytes, self._string_is_wide = 0, False
+
+    def _follow_numbers(self, outside: bytes) -> None:
+        text = self._open_number + outside
+        if len(text) > MAX_DIGITS:
+            self.has_long_numbers |= _TOO_MANY_DIGITS in text.translate(_DIGITS)
+        self._open_number = text[-MAX_DIGITS:]
 
     def _follow_depth(self, outside: bytes) -> None:
         steps = array("b", outside.translate(_STEPS, _NO_BRACKETS))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from typing import Any
 
-from greenroom.http.guard.json_counter import JsonCounter, complex_body
+import msgspec
+
+from greenroom.http.guard.json_counter import MAX_DIGITS, JsonCounter
 from greenroom.schemas.problems import Problem, ProblemError
 
-MAX_DIGITS = 309
-"""Of an integer: as many as the largest number has that a double can hold."""
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_DECODER = msgspec.json.Decoder()
+_HIGH = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+_REPLACEMENT = rb"\ufffd"
+_SLICE = 65_536
+_LONGEST_PAIR = 12
 
 
 def decode_json(data: bytes) -> Any:
@@ -35,53 +38,40 @@ def decode_counted_json(body: bytearray, counter: JsonCounter) -> Any:
     Raises:
         ProblemError: 400.
     """
+    if counter.has_long_numbers:
+        # The decoder's time grows with the square of an integer's digits.
+        raise _malformed_body(f"a number has more than {MAX_DIGITS} digits")
     try:
-        text = body.decode("utf-8")
+        value = _decode(body, counter)
     except UnicodeDecodeError:
         raise _malformed_body("it is not valid UTF-8") from None
-    # Text and values take several times its size.
-    body.clear()
-    try:
-        value = json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_parse_finite, parse_int=_parse_integer
-        )
-    except RecursionError:
-        raise complex_body("is nested too deeply") from None
-    except ValueError as error:
+    except msgspec.DecodeError as error:
         raise _malformed_body(str(error)) from None
-    return _replace_lone_surrogates(value) if counter.has_surrogates else value
-
-
-def _replace_lone_surrogates(value: Any) -> Any:
-    """Return the value with U+FFFD for half a surrogate pair, which clients leave when they cut text."""
-    match value:
-        case str():
-            return value if value.isascii() else _LONE_SURROGATE.sub("\ufffd", value)
-        case dict():
-            return {
-                _replace_lone_surrogates(key): _replace_lone_surrogates(child) for key, child in value.items()
-            }
-        case list():
-            return [_replace_lone_surrogates(child) for child in value]
+    finally:
+        body.clear()
     return value
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+def _decode(body: bytearray, counter: JsonCounter) -> Any:
+    try:
+        return _DECODER.decode(body)
+    except msgspec.DecodeError:
+        # The decoder refuses half a surrogate pair, which clients leave when they cut text.
+        if not counter.has_surrogates:
+            raise
+    _replace_lone_surrogates(body)
+    return _DECODER.decode(body)
 
 
-def _parse_finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"the number {text[:40]} is too large")
-    return number
-
-
-def _parse_integer(text: str) -> int:
-    # Python's time grows with the square of the digits.
-    if len(text) > MAX_DIGITS:
-        raise ValueError(f"an integer has {len(text)} digits, more than {MAX_DIGITS}")
-    return int(text)
+def _replace_lone_surrogates(body: bytearray) -> None:
+    """Write an escaped U+FFFD over each escape of half a surrogate pair; both have the same length."""
+    escapes = body.replace(rb"\\", b"__")
+    # Searching holds the GIL until something is found.
+    for start in range(0, len(escapes), _SLICE):
+        end = start + _SLICE
+        for lone in _LONE_SURROGATE.finditer(escapes, start, end + _LONGEST_PAIR):
+            if lone.start() < end:
+                body[slice(*lone.span())] = _REPLACEMENT
 
 
 def _malformed_body(why: str) -> ProblemError:

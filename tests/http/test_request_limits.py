@@ -7,7 +7,6 @@ from pathlib import Path
 
 from greenroom.http.answering.request_parameters import LONGEST_MODEL_NAME
 from greenroom.http.guard import json_counter
-from greenroom.http.guard.json_decoding import MAX_DIGITS
 from greenroom.http.guard.request_body import BODIES_AT_ONCE
 from greenroom.schemas.openai.chat import MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from greenroom.schemas.openai.completions import MOST_PROMPTS
@@ -19,8 +18,8 @@ LIMITS = {
     "strings": json_counter.MAX_STRINGS,
     "items and members": json_counter.MAX_VALUES,
     "backslashes": json_counter.MAX_ESCAPES,
-    "bytes of a body": json_counter.MAX_WIDE_BYTES,
-    "digits": MAX_DIGITS,
+    "bytes of strings": json_counter.MAX_WIDE_BYTES,
+    "digits": json_counter.MAX_DIGITS,
     "`messages`": MOST_MESSAGES,
     "parts of a message": MOST_PARTS,
     "`tool_calls`": MOST_CALLS,

@@ -61,8 +61,19 @@ def test_the_counts_are_those_of_the_decoded_value_wherever_the_body_is_cut(
         ("MAX_STRINGS", lambda n: b"[" + b'"",' * (n - 1) + b'""]', "strings"),
         ("MAX_VALUES", lambda n: b"[" + b"1," * n + b"1]", "values"),
         ("MAX_ESCAPES", lambda n: b'"' + b"\\n" * n + b'"', "escaped characters"),
-        ("MAX_WIDE_BYTES", lambda n: b'"' + "\U0001f600".encode() + b"a" * (n - 6) + b'"', "U+FFFF"),
-        ("MAX_WIDE_BYTES", lambda n: rb'"\ud83d\ude00' + b"a" * (n - 14) + b'"', "U+FFFF"),
+        ("MAX_WIDE_BYTES", lambda n: b'"' + "\U0001f600".encode() + b"a" * (n - 4) + b'"', "U+FFFF"),
+        ("MAX_WIDE_BYTES", lambda n: b'"' + b"a" * (n - 12) + rb'\ud83d\ude00"', "U+FFFF"),
+        (
+            "MAX_WIDE_BYTES",
+            lambda n: (
+                b"["
+                + (b'"' + b"a" * 65_532 + b'\xf0\x9f\x98\x80",') * (n // 65_536 - 1)
+                + b'"\xf0'
+                + b"a" * (65_535 + n % 65_536)
+                + b'"]'
+            ),
+            "U+FFFF",
+        ),
     ],
 )
 def test_too_much_is_refused_before_it_is_decoded(limit: str, data: Any, named: str) -> None:
@@ -81,5 +92,23 @@ def test_what_stands_in_strings_is_no_structure() -> None:
     assert (counter.containers, counter.members, counter.values) == (1, 1, 0)
 
 
-def test_letters_beside_which_nothing_is_wide_may_fill_the_largest_body() -> None:
-    counted(b'"' + "\u4e2d".encode() * (4 << 20) + b'"')
+def test_large_strings_may_stand_beside_one_with_an_emoji() -> None:
+    letters = b'"' + "\u4e2d".encode() * (4 << 20) + b'"'
+    images = b'"' + b"iVBORw0KGgo=" * (2 << 20) + b'"'
+    counted(b"[" + b",".join([images, '"\U0001f600"'.encode(), letters, rb'"\ud83d\ude00"', images]) + b"]")
+
+
+@pytest.mark.parametrize(
+    ("data", "is_long"),
+    [
+        (b"[" + b"9" * 309 + b",1]", False),
+        (b"[" + b"9" * 310 + b"]", True),
+        (b"1" * 65_300 + b",", True),
+        (b" " * 65_400 + b"1" * 310, True),
+        (b'["' + b"1" * 1000 + b'"]', False),
+        (b"[" + b"123456789," * 10_000 + b"1]", False),
+    ],
+)
+def test_numbers_of_too_many_digits_are_noted_wherever_the_body_is_cut(data: bytes, is_long: bool) -> None:
+    assert counted(data).has_long_numbers == is_long
+    assert counted(data, [len(data) - 155]).has_long_numbers == is_long

@@ -103,6 +103,23 @@ async def test_a_large_body_is_parsed_on_another_thread() -> None:
             assert (int(answer.body) != threading.get_ident()) == is_large
 
 
+async def test_large_images_and_emoji_are_taken_together() -> None:
+    app, bodies = QuartTrio(__name__), RequestBodies(64 * MEGABYTE)
+    app.config["MAX_CONTENT_LENGTH"] = 64 * MEGABYTE
+    app.asgi_http_class = RequestConnection
+    image = "data:image/png;base64," + "iVBORw0KGgo=" * (1 << 20)
+
+    @app.post("/")
+    async def texts() -> list[int]:
+        resources = request.scope["state"]["resources"]
+        return await bodies.parse(request, resources, lambda body: [len(text) for text in body])
+
+    async with running(app, Settings()) as server:
+        body = json.dumps([image, "What is this? \U0001f600", image, image], ensure_ascii=False).encode()
+        answer = await fetch(server, "POST", "/", body)
+    assert answer.json() == [len(image), 15, len(image), len(image)]
+
+
 async def test_bodies_that_would_be_too_much_together_are_refused_until_others_are_gone() -> None:
     size = 2 * UNCOUNTED_BYTES
     large = json.dumps({"text": "a" * (size - 20)}).encode()
