@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of
-from greenroom.engine.grammar.grammar_threads import grammar_threads
+from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.kv_memory import KvMemory

@@ -26,8 +26,8 @@ class PreparedInput:
             field of this class has the same name, that one counts.
         checkpoints: Where the system's part and each turn end, in tokens from the start; later prompts are
             likely to share what is before one of them.
-        matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matcher.Matcher`); it belongs
-            to whoever generates, one thread at a time.
+        matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matching.matcher.Matcher`); it
+            belongs to whoever generates, one thread at a time.
     """
 
     tokens: tuple[int, ...]

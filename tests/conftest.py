@@ -65,7 +65,7 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from tokenizers import Tokenizer
 
     from greenroom.engine.grammar.compiler import GrammarCompiler
-    from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+    from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
     from greenroom.tests.support.grammar_walks import END, Grammars
     from greenroom.tests.support.tiny_models import make_tokenizer
 

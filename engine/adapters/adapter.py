@@ -36,7 +36,7 @@ from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.matcher import Matcher
+    from greenroom.engine.grammar.matching.matcher import Matcher
 
 _END_OF_TURN_TOKENS = (
     "<|im_end|>",

@@ -15,7 +15,7 @@ from greenroom.schemas.response_format import CallConstraint, Constraint, Though
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.compiler import GrammarCompiler
-    from greenroom.engine.grammar.matcher import Matcher
+    from greenroom.engine.grammar.matching.matcher import Matcher
 
 
 class RequestConstraints:
@@ -95,7 +95,7 @@ class RequestConstraints:
         if self._compiler is None:
             import_grammar_library()
             from greenroom.engine.grammar.compiler import GrammarCompiler
-            from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+            from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 
             tokenizer = GrammarTokenizer(self._tokenizer.wrapped, self._stop_token_ids)
             self._compiler = GrammarCompiler(tokenizer)

@@ -20,7 +20,7 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.pace import Pace
+    from greenroom.engine.grammar.matching.pace import Pace
 
 
 class Batch:

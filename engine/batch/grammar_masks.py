@@ -12,7 +12,7 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.pace import Pace
+    from greenroom.engine.grammar.matching.pace import Pace
 
 GrammarFailures = list[tuple[Sequence, Problem]]
 """Sequences whose grammar cannot go on, and why."""
@@ -53,8 +53,8 @@ def apply_grammars(
     }
     if not matchers:
         return logits, []
-    from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
-    from greenroom.engine.grammar.token_mask import TokenMask
+    from greenroom.engine.grammar.matching.batch_masks import apply_masks, compute_masks
+    from greenroom.engine.grammar.matching.token_mask import TokenMask
 
     masks: dict[int, TokenMask] = {}
     failures: GrammarFailures = []

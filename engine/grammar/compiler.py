@@ -11,17 +11,17 @@ from typing import Any
 import attrs
 import numpy as np
 
-from greenroom.engine.grammar.c_interface import GrammarMatcher
-from greenroom.engine.grammar.call_formats import CallGrammar, call_grammar
-from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
-from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder, response_format_rule
-from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.calls.call_formats import CallGrammar, call_grammar
+from greenroom.engine.grammar.cost.limits import parser_limits
 from greenroom.engine.grammar.kept_constraints import KeptConstraints
-from greenroom.engine.grammar.limits import parser_limits
-from greenroom.engine.grammar.matcher import Matcher
-from greenroom.engine.grammar.matcher_state import error_of
-from greenroom.engine.grammar.token_mask import TokenMask
-from greenroom.engine.grammar.trigger_matcher import TriggerMatcher
+from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, response_format_rule
+from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
+from greenroom.engine.grammar.matching.matcher import Matcher
+from greenroom.engine.grammar.matching.matcher_state import error_of
+from greenroom.engine.grammar.matching.token_mask import TokenMask
+from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
+from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
+from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
 

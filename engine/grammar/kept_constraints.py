@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import attrs
 
-from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
+from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
 
 
 @attrs.define

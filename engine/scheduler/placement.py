@@ -17,7 +17,7 @@ from greenroom.engine.scheduler.cost_model import StepCosts
 from greenroom.engine.sequences.sequence import Sequence
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.pace import Pace
+    from greenroom.engine.grammar.matching.pace import Pace
 
 _MAX_COPY_MS = 150.0
 """Milliseconds for which streams may stand still for others to join; else those decode beside."""

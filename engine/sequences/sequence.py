@@ -17,8 +17,8 @@ from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, Tim
 from greenroom.schemas.model_key import ModelKey
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.matcher import Matcher
-    from greenroom.engine.grammar.pace import Pace
+    from greenroom.engine.grammar.matching.matcher import Matcher
+    from greenroom.engine.grammar.matching.pace import Pace
 
 
 @attrs.define(eq=False)

@@ -16,8 +16,8 @@ from uuid import UUID
 import attrs
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.matcher import Matcher
+from greenroom.engine.grammar.matching.matcher import Matcher
+from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.schemas.response_format import Constraint
 
 END = "<|im_end|>"

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters

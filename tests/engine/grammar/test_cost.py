@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from greenroom.engine.grammar.batch_masks import apply_masks, compute_masks
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.matcher import Matcher
-from greenroom.engine.grammar.token_mask import TokenMask
+from greenroom.engine.grammar.matching.batch_masks import apply_masks, compute_masks
+from greenroom.engine.grammar.matching.matcher import Matcher
+from greenroom.engine.grammar.matching.token_mask import TokenMask
+from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.tests.support.grammar_walks import Grammars, large_tokenizer
 from greenroom.tests.support.json_schemas import LONG_ARRAY
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.compiled_constraint import CompiledConstraint
 from greenroom.engine.grammar.kept_constraints import KeptConstraints
+from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
 from greenroom.tests.support.grammar_walks import Grammars
 

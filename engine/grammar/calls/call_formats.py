@@ -1,0 +1,237 @@
+"""Grammars of tool calls, one per format that a parser reads (`greenroom.engine.parsers`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import attrs
+
+from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool, constrained_tools
+from greenroom.engine.grammar.calls.json_call_bodies import (
+    Body,
+    alternatives,
+    harmony,
+    json_call,
+    tagged_array,
+    tagged_lines,
+)
+from greenroom.engine.grammar.calls.pythonic_calls import pythonic_lines, pythonic_list
+from greenroom.engine.grammar.calls.tagged_arguments import (
+    TaggedArguments,
+    glm_arguments,
+    qwen_arguments,
+    seed_arguments,
+)
+from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.response_format import CallConstraint
+
+
+@attrs.frozen
+class CallFormat:
+    """How a family writes calls.
+
+    Args:
+        triggers: Each marker that begins a call, with what follows it; the first is what a call that is
+            required begins with. An empty marker: a call is a whole answer, and begins at once.
+        single_block: All calls of an answer stand behind one marker, and nothing follows them.
+        lead: What may stand before the marker, at the beginning of an answer.
+        plain: Terminal of an answer that is no call, where no marker tells.
+    """
+
+    triggers: tuple[tuple[str, Body], ...]
+    single_block: bool = False
+    lead: str = ""
+    plain: str = ""
+
+
+@attrs.frozen
+class CallGrammar:
+    """The calls that one request allows.
+
+    Args:
+        parallel: More than one call may be made.
+        required: At least one call has to be made.
+    """
+
+    _format: CallFormat
+    _tools: tuple[ConstrainedTool, ...]
+    _parallel: bool
+    required: bool
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """Markers that begin a call."""
+        return tuple(marker for marker, _ in self._format.triggers)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether free text or another call may follow a call."""
+        return self._parallel and not self._format.single_block
+
+    @property
+    def lazy(self) -> bool:
+        """Whether text is free until the trigger, so that no grammar is needed for it."""
+        return not self.required and all(self.triggers)
+
+    def body_rules(self) -> list[Callable[[GrammarBuilder], str]]:
+        """Return what may follow each trigger, to the end of the call."""
+        return [
+            lambda text, body=body: body(text, self._tools, self._parallel)  # type: ignore[misc]
+            for _, body in self._format.triggers
+        ]
+
+    def answer_rule(self, text: GrammarBuilder) -> str:
+        """Return an answer that is nothing but calls; if none is required, also one that has none."""
+        trigger, body = self._format.triggers[0]
+        marker = text.fixed_text(trigger) if trigger else ""
+        call = text.rule(f"{marker} {body(text, self._tools, self._parallel)}")
+        calls = f"{call} ({SPACE} {call})*" if self.repeats else call
+        if lead := self._format.lead:
+            calls = f"({text.fixed_text(lead)})? {calls}"
+        if self.required or trigger:
+            return f"{SPACE} {calls}"
+        return f"{SPACE} {calls} | {text.terminal(self._format.plain)}"
+
+
+def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
+    """Return the grammar of the calls that a request allows; None if it leaves them free.
+
+    Args:
+        alone: No other grammar holds the answer.
+
+    Raises:
+        ProblemError: 400 for a tool or a format of calls that cannot be held to a grammar.
+    """
+    choice = constraint.choice
+    mode = choice.mode
+    needed = mode in ("required", "named")
+    strict = any(tool.strict for tool in constraint.tools)
+    limited = needed or strict or not constraint.parallel or choice.allowed is not None or not alone
+    if mode == "none" or not constraint.tools or not limited:
+        return None
+    call_format = CALL_FORMATS.get(constraint.call_format)
+    if call_format is None:
+        detail = (
+            f"This model writes tool calls as '{constraint.call_format}', which cannot be constrained: "
+            "use tool_choice 'auto' and tools that are not strict, and let calls be parallel."
+        )
+        demanded = "tool_choice" if needed or choice.allowed is not None else "tools"
+        param = demanded if constraint.parallel else "parallel_tool_calls"
+        raise invalid(detail, param, "unsupported_tool_format")
+    tools = constrained_tools(constraint.tools, choice)
+    return CallGrammar(call_format, tools, constraint.parallel, needed)
+
+
+def _hermes(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    return f"{SPACE} {json_call(text, tools, 'arguments')} {SPACE} {text.fixed_text('</tool_call>')}"
+
+
+def _granite(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    if many:
+        return f"{SPACE} {json_call(text, tools, 'arguments', many=True)}"
+    return f'{SPACE} "[" {json_call(text, tools, "arguments")} "]"'
+
+
+def _llama_xml(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    end = text.fixed_text("</function>")
+
+    def written(tool: ConstrainedTool, json: str) -> str:
+        return f"{text.fixed_text(tool.plain_name + '>')} {json} {end}"
+
+    return alternatives(tools, written, text)
+
+
+def _llama_python(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    return f"{SPACE} {json_call(text, tools, 'parameters')}"
+
+
+def _llama_json(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    call = json_call(text, tools, "parameters")
+    return f'{call} (";" {SPACE} {call})*' if many else call
+
+
+def _glm4_xml(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    def written(tool: ConstrainedTool, json: str) -> str:
+        head = text.fixed_text(f"<name>{tool.plain_name}</name><arguments>")
+        return f"{head} {json} {text.fixed_text('</arguments>')}"
+
+    return f"{SPACE} {alternatives(tools, written, text)} {SPACE} {text.fixed_text('</tool_call>')}"
+
+
+def _mistral(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    arguments = text.tokenizer.special("[ARGS]")
+    if arguments is None:
+        return _granite(text, tools, many)
+
+    def written(tool: ConstrainedTool, json: str) -> str:
+        return f"{text.fixed_text(tool.plain_name)} <[{arguments}]> {json}"
+
+    return alternatives(tools, written, text)
+
+
+def _raw(arguments: TaggedArguments) -> Body:
+    return lambda text, tools, many: arguments.calls(text, tools)
+
+
+def _raw_function(arguments: TaggedArguments) -> Body:
+    """Return Qwen's call without its outer tag, which these models forget."""
+    return lambda text, tools, many: arguments.functions(text, tools)
+
+
+def _no_call(starts: str, *markers: str) -> str:
+    """Return the terminal of a text that begins with none of some characters and holds no marker."""
+    inside = "|".join(re.escape(marker) for marker in markers)
+    return rf"/[ \n\r\t]*[^{re.escape(starts)} \n\r\t](?s:.*)/ & ~/(?s:.*)(?:{inside})(?s:.*)/"
+
+
+def _single_trigger(trigger: str, body: Body, single_block: bool = False) -> CallFormat:
+    return CallFormat(((trigger, body),), single_block)
+
+
+CALL_FORMATS: dict[str, CallFormat] = {
+    "hermes_json": _single_trigger("<tool_call>", _hermes),
+    "granite_json": CallFormat((("<|tool_call|>", _granite), ("<tool_call>", _hermes)), single_block=True),
+    "llama_xml": _single_trigger("<function=", _llama_xml),
+    "llama_python": _single_trigger("<|python_tag|>", _llama_python, single_block=True),
+    "llama_json": CallFormat((("", _llama_json),), single_block=True, plain=_no_call("{", "<|python_tag|>")),
+    "glm4_xml": _single_trigger("<tool_call>", _glm4_xml),
+    "glm4_native": _single_trigger("<tool_call>", _raw(glm_arguments)),
+    "mistral": _single_trigger("[TOOL_CALLS]", _mistral),
+    "qwen3_coder": CallFormat(
+        (("<tool_call>", _raw(qwen_arguments)), ("<function=", _raw_function(qwen_arguments)))
+    ),
+    "harmony": CallFormat(
+        (
+            ("<|channel|>commentary to=functions.", harmony),
+            ("<|channel|>analysis to=functions.", harmony),
+            ("<|start|>assistant to=functions.", harmony),
+        ),
+        single_block=True,
+        lead="<|start|>assistant",
+    ),
+    "bare_pythonic": CallFormat(
+        (("", pythonic_list),),
+        single_block=True,
+        plain=_no_call("[{", "<|python_start|>", "<|python_tag|>"),
+    ),
+    "olmo3": _single_trigger("<function_calls>", pythonic_lines("</function_calls>")),
+    "cohere2": _single_trigger(
+        "<|START_ACTION|>", tagged_array("<|END_ACTION|>", "parameters", "tool_name", numbered=True)
+    ),
+    "command_r": CallFormat(
+        tuple(
+            (f"Action:{space}```json", tagged_array("```", "parameters", "tool_name"))
+            for space in (" ", "\n", "")
+        )
+    ),
+    "seed_oss": CallFormat(
+        (("<seed:tool_call>", _raw(seed_arguments)), ("<function=", _raw_function(seed_arguments)))
+    ),
+    "apriel": _single_trigger("<tool_calls>", tagged_array("</tool_calls>")),
+    "minimax_m1": _single_trigger("<tool_calls>", tagged_lines("</tool_calls>")),
+    "mlx_lm.json_tools": _single_trigger("<tool_call>", _hermes),
+    "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, single_block=True),
+}
+"""Formats that can be constrained, by the id of the parser that reads them."""

@@ -1,0 +1,100 @@
+"""What the arguments of a call must look like: the tool's schema where that can be held, else any object."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import attrs
+
+from greenroom.engine.grammar.cost.budget import ConstraintBudget
+from greenroom.engine.grammar.cost.limits import parser_limits
+from greenroom.engine.grammar.json_schema.check import check_schema
+from greenroom.engine.grammar.json_schema.references import rebased
+from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.problems import ProblemError, invalid
+
+ANY_OBJECT = {"type": "object"}
+
+
+@attrs.frozen
+class ConstrainedTool:
+    """A tool that may be called.
+
+    Args:
+        param: Where the request holds its schema.
+        checked: Its schema, as `check_schema` returns it; any object if `enforced` is False.
+    """
+
+    name: str
+    param: str
+    checked: Any = ANY_OBJECT
+    enforced: bool = False
+
+    @property
+    def plain_name(self) -> str:
+        """The name, for formats that write it outside JSON.
+
+        Raises:
+            ProblemError: 400: the format would not survive it.
+        """
+        if not re.fullmatch(r"[\w.:/-]+", self.name):
+            raise invalid(f"'{self.name}' cannot be the name of a tool in this model's format", self.param)
+        return self.name
+
+    def schema(self, base: str) -> Any:
+        """Return the schema of its arguments.
+
+        Args:
+            base: JSON pointer at which it will stand.
+        """
+        return rebased(self.checked, base)
+
+
+def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[ConstrainedTool, ...]:
+    """Return the tools, each with the schema that its arguments are held to.
+
+    A strict tool's schema is held or refused; another's is held if it can be.
+
+    Args:
+        choice: Which of them may be called.
+
+    Raises:
+        ProblemError: 400 for a strict tool whose schema cannot be honoured, or if none may be called.
+    """
+    may_be_called = set(map(id, choice.callable(tools)))
+    budget = ConstraintBudget()
+    chosen = [
+        _constrained_tool(tool, f"tools[{index}].function.parameters", budget)
+        for index, tool in enumerate(tools)
+        if id(tool) in may_be_called
+    ]
+    if not chosen:
+        raise invalid(f"tool_choice names '{choice.name}', which is not among the tools", "tool_choice")
+    return tuple(chosen)
+
+
+def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> ConstrainedTool:
+    parameters = dict(tool.parameters)
+    if parameters.setdefault("type", "object") != "object":
+        if tool.strict:
+            raise invalid(f"{param} must describe an object", param)
+        return ConstrainedTool(tool.name, param)
+    try:
+        checked = check_schema(parameters, param, budget)
+    except ProblemError:
+        if tool.strict:
+            raise
+        return ConstrainedTool(tool.name, param)
+    if tool.strict or _is_supported(checked):
+        return ConstrainedTool(tool.name, param, checked, enforced=True)
+    return ConstrainedTool(tool.name, param)
+
+
+def _is_supported(schema: Any) -> bool:
+    from llguidance import LLMatcher
+
+    grammar = json.dumps({"grammars": [{"json_schema": schema}]})
+    failed, _ = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
+    return not failed

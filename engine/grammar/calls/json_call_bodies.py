@@ -1,0 +1,83 @@
+"""What calls look like whose arguments are one JSON object, up to the end of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+
+Body = Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]
+"""The expression for what follows the marker, up to and with the end of a call. Its last argument: more
+than one call may stand in it, where a format keeps all its calls in one block."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def json_call(
+    text: GrammarBuilder,
+    tools: tuple[ConstrainedTool, ...],
+    key: str,
+    many: bool = False,
+    name_key: str = "name",
+    first: Mapping[str, Any] = _NOTHING,
+) -> str:
+    """Return a JSON object with the tool's name and its arguments, or an array of them.
+
+    Args:
+        first: Properties that come before the name.
+    """
+    base = "#/items" if many else "#"
+    calls = []
+    for index, tool in enumerate(tools):
+        place = f"{base}/anyOf/{index}/properties/{key}"
+        properties = {**first, name_key: {"const": tool.name}, key: tool.schema(place)}
+        closed = {"required": list(properties), "additionalProperties": False}
+        calls.append({"type": "object", "properties": properties, **closed})
+    call: Any = {"anyOf": calls}
+    return text.json({"type": "array", "minItems": 1, "items": call} if many else call)
+
+
+def alternatives(
+    tools: tuple[ConstrainedTool, ...], written: Callable[[ConstrainedTool, str], str], text: GrammarBuilder
+) -> str:
+    return "(" + " | ".join(written(tool, text.json(tool.schema("#"))) for tool in tools) + ")"
+
+
+def tagged_lines(end: str) -> Body:
+    """Return JSON objects one after the other, up to an end marker."""
+
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        call = json_call(text, tools, "arguments")
+        return f"{SPACE} {call} {f'({SPACE} {call})*' if many else ''} {SPACE} {text.fixed_text(end)}"
+
+    return body
+
+
+def tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbered: bool = False) -> Body:
+    """Return an array of JSON objects, up to an end marker.
+
+    Args:
+        numbered: Each begins with a number of its own.
+    """
+    first = {"tool_call_id": {"type": "string", "pattern": "^[0-9]{1,2}$"}} if numbered else _NOTHING
+
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        call = json_call(text, tools, key, many, name_key, first)
+        array = call if many else f'"[" {SPACE} {call} {SPACE} "]"'
+        return f"{SPACE} {array} {SPACE} {text.fixed_text(end)}"
+
+    return body
+
+
+def harmony(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    channel, json = text.fixed_text("<|channel|>commentary"), text.fixed_text("<|constrain|>json")
+    message, end = text.fixed_text("<|message|>"), text.fixed_text("<|call|>")
+
+    def written(tool: ConstrainedTool, arguments: str) -> str:
+        header = f'{text.fixed_text(tool.plain_name)} ({channel})? (" "? {json} | " json")?'
+        return f"{header} {message} {arguments} {end}"
+
+    return alternatives(tools, written, text)

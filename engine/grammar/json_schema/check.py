@@ -1,0 +1,203 @@
+"""Checks a JSON Schema before it is compiled, and normalizes what llguidance would enforce too loosely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from greenroom.engine.grammar.cost import limits
+from greenroom.engine.grammar.cost.budget import ConstraintBudget
+from greenroom.engine.grammar.json_schema import keywords
+from greenroom.engine.grammar.json_schema.keyword_values import (
+    KEYWORD_CHECKS,
+    check_number,
+    check_text,
+    refusal,
+)
+from greenroom.engine.grammar.json_schema.patterns import portable_pattern, steps_to_parse
+from greenroom.engine.grammar.json_schema.place import Place, shown
+from greenroom.engine.grammar.json_schema.references import check_references
+from greenroom.engine.grammar.json_schema.work import count_work
+from greenroom.schemas.problems import ProblemError
+
+MAX_INTEGER = 9 * 10**18
+"""Integers without bounds stay below it, so that every client can read them (exact as a float)."""
+
+
+@attrs.define
+class _Walk:
+    """One schema on its way through the check."""
+
+    root: Place
+    budget: ConstraintBudget
+    references: list[tuple[Place, str]] = attrs.field(factory=list)
+    """Place of each `$ref`, and what it says."""
+
+    def count(self, place: Place, text: str) -> str:
+        """Return a name or value that llguidance will be given, checked and counted."""
+        self.budget.take("characters", len(text), self.root)
+        return check_text(text, place)
+
+
+def check_schema(schema: Any, param: str, budget: ConstraintBudget | None = None) -> Any:
+    """Return the schema, checked and normalized for llguidance.
+
+    Args:
+        schema: A decoded JSON Schema.
+        param: Where the request holds it, e.g. `response_format.json_schema.schema`.
+        budget: What it may cost, with others of the same request; its own if not given.
+
+    Raises:
+        ProblemError: 400 that names the path of a keyword that cannot be honoured, of a value that is no
+            schema, or of a reference that leads nowhere or outside; or the schema if it is too large.
+    """
+    root = Place(param)
+    walk = _Walk(root, budget or ConstraintBudget())
+    checked = _schema(walk, schema, root, 0)
+    count_work(checked, check_references(checked, walk.references), root, walk.budget)
+    return checked
+
+
+def _schema(walk: _Walk, schema: Any, place: Place, depth: int) -> Any:
+    walk.budget.take("subschemas", 1, walk.root)
+    if depth > limits.MAX_DEPTH:
+        raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
+    if isinstance(schema, bool):
+        return schema
+    if not isinstance(schema, Mapping):
+        raise refusal(place, "must be a JSON Schema: an object or a boolean")
+    checked: dict[str, Any] = {}
+    references = len(walk.references)
+    for keyword, value in schema.items():
+        _keyword(walk, checked, keyword, value, place, depth)
+    if depth and "$id" in schema and len(walk.references) > references:
+        raise refusal(place.key("$id"), "changes what its '$ref' mean, which cannot be honoured")
+    _normalize(checked, place)
+    return checked
+
+
+def _keyword(
+    walk: _Walk, checked: dict[str, Any], keyword: str, value: Any, place: Place, depth: int
+) -> None:
+    if keyword in keywords.ANNOTATIONS or keyword.startswith("x-"):
+        return
+    here = place.key(keyword)
+    if keyword in keywords.SCHEMA_MAPS:
+        checked[keyword] = _map(walk, keyword, value, here, depth)
+    elif keyword in keywords.SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
+        checked[keyword] = _list(walk, keyword, value, here, depth)
+    elif keyword in keywords.SINGLE_SCHEMAS or keyword == "items":
+        checked[keyword] = _schema(walk, value, here, depth + 1)
+    elif keyword == "$ref":
+        checked[keyword] = _reference(walk, value, here)
+    elif keyword in ("enum", "const"):
+        _values(walk, keyword, value, here)
+        checked[keyword] = value
+    elif keyword in KEYWORD_CHECKS:
+        checked[keyword] = _checked(walk, keyword, value, here)
+    elif not (keyword == "uniqueItems" and value is False):
+        raise _unsupported(keyword, here)
+
+
+def _unsupported(keyword: str, place: Place) -> ProblemError:
+    honoured = ", ".join(sorted(keywords.SUPPORTED))
+    why = f"is the JSON Schema keyword '{shown(keyword)}', which cannot be honoured; remove it."
+    return refusal(place, f"{why} Honoured are: {honoured}.", "unsupported_schema")
+
+
+def _checked(walk: _Walk, keyword: str, value: Any, place: Place) -> Any:
+    checked = KEYWORD_CHECKS[keyword](value, place)
+    if keyword in ("pattern", "required"):
+        walk.budget.take("characters", sum(map(len, checked)), walk.root)
+    if keyword == "pattern":
+        walk.budget.take("steps of work", steps_to_parse(checked), walk.root)
+    return checked
+
+
+def _map(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refusal(place, "must be an object")
+    most = {"properties": limits.MAX_PROPERTIES, "patternProperties": limits.MAX_PATTERN_PROPERTIES}
+    if len(value) > most.get(keyword, limits.MAX_NODES):
+        raise refusal(place, f"has more than {most.get(keyword, limits.MAX_NODES)} entries")
+    checked = {}
+    for name, schema in value.items():
+        walk.count(place, name)
+        here = place.key(name)
+        written = name
+        if keyword == "patternProperties":
+            written = portable_pattern(name, str(here))
+            walk.budget.take("steps of work", steps_to_parse(written), walk.root)
+        checked[written] = _schema(walk, schema, here, depth + 1)
+    return checked
+
+
+def _list(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> list[Any]:
+    if not isinstance(value, list) or (not value and keyword != "prefixItems"):
+        raise refusal(place, "must be a list of schemas")
+    return [_schema(walk, schema, place.item(index), depth + 1) for index, schema in enumerate(value)]
+
+
+def _reference(walk: _Walk, value: Any, place: Place) -> str:
+    if not isinstance(value, str):
+        raise refusal(place, "must be a string")
+    if value != "#" and not value.startswith("#/"):
+        raise refusal(place, f"is '{shown(value)}'; only references inside the schema ('#/…') work here")
+    walk.count(place, value)
+    walk.references.append((place, value))
+    return value
+
+
+def _values(walk: _Walk, keyword: str, value: Any, place: Place) -> None:
+    if keyword == "const":
+        _value(walk, value, place, 0)
+    elif not isinstance(value, list) or not value:
+        raise refusal(place, "must be a list with at least one value")
+    else:
+        for index, item in enumerate(value):
+            _value(walk, item, place.item(index), 0)
+
+
+def _value(walk: _Walk, value: Any, place: Place, depth: int) -> None:
+    walk.budget.take("listed values", 1, walk.root)
+    if depth > limits.MAX_DEPTH:
+        raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            _value(walk, item, place.item(index), depth + 1)
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            walk.count(place, name)
+            _value(walk, item, place.key(name), depth + 1)
+    elif isinstance(value, str):
+        walk.count(place, value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        check_number(value, place)
+
+
+def _normalize(checked: dict[str, Any], place: Place) -> None:
+    """Replace what llguidance enforces too loosely, and refuse what it cannot enforce at all."""
+    exact = keywords.FORMAT_PATTERNS.get(checked.get("format", ""))
+    if exact is not None:
+        del checked["format"]
+        checked["allOf"] = [*checked.get("allOf", ()), {"pattern": exact}]
+    longest = keywords.FORMAT_MAX_LENGTHS.get(checked.get("format", ""))
+    if longest is not None:
+        checked["maxLength"] = min(longest, checked.get("maxLength", longest))
+    types = checked.get("type", ())
+    if "integer" in ([types] if isinstance(types, str) else types) and "number" not in types:
+        _bound_integers(checked)
+    # Keys that a schema does not name may repeat, and then count once.
+    highest_minimum = len(set(checked.get("required", ()))) + 1
+    if checked.get("minProperties", 0) > highest_minimum:
+        why = f"is {checked['minProperties']}; more than the required properties and one cannot be honoured"
+        raise refusal(place.key("minProperties"), why, "unsupported_schema")
+
+
+def _bound_integers(checked: dict[str, Any]) -> None:
+    if not {"minimum", "exclusiveMinimum"} & checked.keys():
+        checked["minimum"] = -MAX_INTEGER
+    if not {"maximum", "exclusiveMaximum"} & checked.keys():
+        checked["maximum"] = MAX_INTEGER

@@ -1,0 +1,169 @@
+"""How large llguidance's intersections of schemas become: `allOf`, and keywords beside one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from greenroom.engine.grammar.cost import limits
+from greenroom.engine.grammar.json_schema.comparison import Comparisons
+from greenroom.engine.grammar.json_schema.keyword_values import is_countable
+from greenroom.engine.grammar.json_schema.shapes import (
+    ANY,
+    NONE,
+    Array,
+    Leaf,
+    Number,
+    Object,
+    Options,
+    Shape,
+    Text,
+    any_of,
+)
+from greenroom.schemas.problems import ProblemError, invalid
+
+_MAX_LEVELS = 128
+"""Levels after which llguidance gives up."""
+
+STEPS_OF_A_PATTERN_PAIR = 100
+
+
+class Intersections:
+    """Intersects shapes as llguidance does.
+
+    Args:
+        step: Takes a number of steps; raises when there are too many.
+        resolve: Returns what a reference leads to.
+        param: Where the request holds the schema.
+    """
+
+    def __init__(self, step: Callable[[int], None], resolve: Callable[[Leaf], Shape], param: object) -> None:
+        self._step = step
+        self._resolve = resolve
+        self._param = param
+        self._comparisons = Comparisons(step)
+        self.one_of = self._comparisons.one_of
+
+    def intersect(self, one: Shape, other: Shape, level: int = 0) -> Shape:
+        """Return what satisfies both.
+
+        Raises:
+            ProblemError: 400: llguidance could not do it, or only with too much work.
+        """
+        self._step(1)
+        if level > _MAX_LEVELS:
+            raise self._refusal("are intersected through too many levels")
+        if one is ANY or other is ANY:
+            return other if one is ANY else one
+        if one is NONE or other is NONE:
+            return NONE
+        for shape, beside, swapped in ((one, other, False), (other, one, True)):
+            if isinstance(shape, Leaf) and shape.kind == "reference":
+                target = self._resolve(shape)
+                self._step(target.size)
+                pair = (beside, target) if swapped else (target, beside)
+                return self.intersect(*pair, level + 2)
+        for kind in ("oneOf", "anyOf"):
+            for shape, beside, swapped in ((one, other, False), (other, one, True)):
+                if isinstance(shape, Options) and shape.kind == kind:
+                    return self._distribute(shape, beside, swapped, level)
+        return self._intersect_alike(one, other, level)
+
+    def _distribute(self, options: Options, beside: Shape, swapped: bool, level: int) -> Shape:
+        self._step(len(options.options) * beside.size)
+        parts = [
+            self.intersect(*((beside, option) if swapped else (option, beside)), level + 1)
+            for option in options.options
+        ]
+        return any_of(parts) if options.kind == "anyOf" else self.one_of(parts)
+
+    def _intersect_alike(self, one: Shape, other: Shape, level: int) -> Shape:
+        if isinstance(one, Number) and isinstance(other, Number):
+            return self._numbers(one, other)
+        if isinstance(one, Text) and isinstance(other, Text):
+            return self._texts(one, other)
+        if isinstance(one, Array) and isinstance(other, Array):
+            return self._arrays(one, other, level)
+        if isinstance(one, Object) and isinstance(other, Object):
+            return self._objects(one, other, level)
+        if one.kind != other.kind:
+            return NONE
+        return one if isinstance(one, Leaf) and one.value is not None else other
+
+    def _numbers(self, one: Number, other: Number) -> Number:
+        if not (one.units and other.units):
+            return one if one.units else other
+        decimals = max(one.decimals, other.decimals)
+        scaled = (number.units * 10 ** (decimals - number.decimals) for number in (one, other))
+        units = math.lcm(*scaled)
+        if not is_countable(units, decimals):
+            raise self._refusal(f"have multiples in common of {units:,}/10^{decimals}, too many to count")
+        return Number(units, decimals)
+
+    def _texts(self, one: Text, other: Text) -> Text:
+        expressions, branches = one.expressions + other.expressions, one.branches * other.branches
+        if branches > limits.MAX_BRANCHES or expressions > limits.MAX_INTERSECTED:
+            raise self._refusal(
+                f"hold one text to {expressions} patterns at once; at most {limits.MAX_INTERSECTED} with "
+                f"{limits.MAX_BRANCHES:,} combinations of their classes can be honoured"
+            )
+        return Text(expressions, branches, size=one.size + other.size)
+
+    def _arrays(self, one: Array, other: Array, level: int) -> Array:
+        prefix = tuple(
+            self.intersect(_item(one, index), _item(other, index), level + 1)
+            for index in range(max(len(one.prefix), len(other.prefix)))
+        )
+        self._step(sum(item.size for item in prefix))
+        items = self._both(one.items, other.items, level)
+        return Array(prefix, items, max(one.slots, other.slots))
+
+    def _objects(self, one: Object, other: Object, level: int) -> Object:
+        properties = {}
+        for name in dict.fromkeys((*one.properties, *other.properties)):
+            properties[name] = self._property(one.candidates(name), other.candidates(name), level)
+        patterns = self._patterns(one, other, level)
+        additional = self._both(one.additional, other.additional, level)
+        required = tuple(dict.fromkeys((*one.required, *other.required)))
+        return self.checked(Object(properties, patterns, additional, required))
+
+    def checked(self, shape: Object) -> Object:
+        """Refuse an object that is too large, whatever it was merged from."""
+        if len(shape.properties) + len(shape.undeclared) > limits.MAX_PROPERTIES:
+            raise self._refusal(f"give one object more than {limits.MAX_PROPERTIES} properties")
+        if len(shape.patterns) > limits.MAX_PATTERN_PROPERTIES:
+            raise self._refusal(f"give one object more than {limits.MAX_PATTERN_PROPERTIES} patterns")
+        pairs = len(shape.patterns) * (len(shape.patterns) - 1) // 2
+        self._step(pairs * STEPS_OF_A_PATTERN_PAIR + len(shape.patterns) * len(shape.properties))
+        return shape
+
+    def _property(self, one: tuple[Shape, ...], other: tuple[Shape, ...], level: int) -> Shape:
+        """Return the largest that a property's schema may become."""
+        largest: Shape = NONE
+        for first in one:
+            for second in other:
+                self._step(min(first.size, second.size))
+                found = self.intersect(first, second, level + 1)
+                self._step(found.size)
+                largest = found if found.size >= largest.size else largest
+        return largest
+
+    def _patterns(self, one: Object, other: Object, level: int) -> Mapping[str, Shape]:
+        found: dict[str, Shape] = {}
+        for pattern in dict.fromkeys((*one.patterns, *other.patterns)):
+            first = one.patterns.get(pattern, one.additional)
+            second = other.patterns.get(pattern, other.additional)
+            self._step(sum(part.size for part in (first, second) if part))
+            found[pattern] = self._both(first, second, level) or ANY
+        return found
+
+    def _both(self, one: Shape | None, other: Shape | None, level: int) -> Shape | None:
+        return self.intersect(one, other, level + 1) if one and other else one or other
+
+    def _refusal(self, why: str) -> ProblemError:
+        detail = f"{self._param} cannot be honoured: its combined subschemas {why}"
+        return invalid(detail, str(self._param), "unsupported_schema")
+
+
+def _item(array: Array, index: int) -> Shape:
+    return array.prefix[index] if index < len(array.prefix) else array.items or ANY

@@ -1,0 +1,103 @@
+"""Checks a Lark grammar that a client wrote before llguidance compiles it, natively and uninterruptible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from greenroom.engine.grammar.cost import limits
+from greenroom.engine.grammar.cost.budget import ConstraintBudget
+from greenroom.engine.grammar.cost.reference_paths import PathTooLongError, references_in_order
+from greenroom.engine.grammar.json_schema.check import check_schema
+from greenroom.engine.grammar.json_schema.patterns import steps_to_parse
+from greenroom.engine.grammar.lark.outline import IGNORED, LarkOutline, outline_of
+from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
+from greenroom.schemas.problems import ProblemError, invalid
+
+
+def check_lark(grammar: str, param: str) -> None:
+    """Refuse a grammar that would take too long, too much memory or too much stack to compile.
+
+    Args:
+        param: Where the request holds it.
+
+    Raises:
+        ProblemError: 400 that names the field: the grammar is too large, refers through too many levels,
+            intersects too much, or embeds a schema that cannot be honoured.
+    """
+    if len(grammar) > limits.MAX_GRAMMAR:
+        raise invalid(f"A grammar may have {limits.MAX_GRAMMAR:,} characters", param, "grammar_too_large")
+    outline = outline_of(grammar)
+    if any(len(expression) > limits.MAX_PATTERN for expression in outline.expressions):
+        detail = f"A regular expression may have {limits.MAX_PATTERN:,} characters"
+        raise invalid(detail, param, "grammar_too_large")
+    _check_paths(outline, param)
+    budget = ConstraintBudget()
+    budget.take("steps of work", sum(map(steps_to_parse, outline.expressions)), param)
+    for schema in outline.schemas:
+        check_schema(schema, param, budget=budget)
+    if outline.combining:
+        _check_combinations(outline, param)
+        probe_terminals(_terminals(grammar, outline), _terminal_names(outline), param)
+
+
+def _check_paths(outline: LarkOutline, param: str) -> None:
+    too_long = invalid(
+        f"The rules of a grammar may refer to one another through {limits.MAX_PATH} levels",
+        param,
+        "grammar_too_large",
+    )
+    # Embedded grammars have names of their own, which are not told apart here.
+    if outline.embeds and len(outline.definitions) > limits.MAX_PATH:
+        raise too_long
+
+    probed = _terminal_names(outline) if outline.combining else []
+    try:
+        references_in_order(_ahead([IGNORED, "start", *probed]), _references(outline))
+    except PathTooLongError:
+        raise too_long from None
+
+
+def _check_combinations(outline: LarkOutline, param: str) -> None:
+    rules = [name for name in outline.combining if not _is_terminal(name)]
+    if outline.embeds or rules:
+        where = "beside an embedded grammar (%lark)" if outline.embeds else f"in the rule '{rules[0]}'"
+        raise _unsupported(f"'&' and '~' cannot be honoured {where}, only in terminals (T: A & ~B)", param)
+    combined = {*outline.combining, *references_in_order(_ahead(outline.combining), _references(outline))}
+    branches = math.prod(outline.definitions[name].branches for name in combined & outline.definitions.keys())
+    if outline.intersections >= limits.MAX_INTERSECTED or branches > limits.MAX_BRANCHES:
+        raise _unsupported(
+            f"A grammar may intersect {limits.MAX_INTERSECTED} expressions, with {limits.MAX_BRANCHES:,} "
+            "combinations of the classes in them",
+            param,
+        )
+
+
+def _references(outline: LarkOutline) -> Callable[[str], list[tuple[str, int]]]:
+    def references_of(name: str) -> list[tuple[str, int]]:
+        definition = outline.definitions.get(name)
+        return [] if definition is None else [*definition.references, *definition.attributes]
+
+    return references_of
+
+
+def _ahead(names: Iterable[str]) -> list[tuple[str, int]]:
+    return [(name, 0) for name in names]
+
+
+def _unsupported(detail: str, param: str) -> ProblemError:
+    return invalid(detail, param, "unsupported_grammar")
+
+
+def _is_terminal(name: str) -> bool:
+    return name.lstrip("_")[:1].isupper()
+
+
+def _terminal_names(outline: LarkOutline) -> list[str]:
+    return [name for name in outline.definitions if _is_terminal(name)]
+
+
+def _terminals(grammar: str, outline: LarkOutline) -> str:
+    """Return the definitions of the grammar's terminals."""
+    definitions = [outline.definitions[name] for name in _terminal_names(outline)]
+    return "\n".join([*outline.imports, *(grammar[part.start : part.end] for part in definitions)])

@@ -1,0 +1,162 @@
+"""What a Lark grammar is made of, as far as its compilation depends on it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from greenroom.engine.grammar.json_schema.patterns import count_classes
+
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|(?:\#|//)[^\n]*)
+    |(?P<string>"(?:\\.|[^"\\\n])*"i?)
+    |(?P<regex>/(?:\\.|[^/\\])+/[imslux]*)
+    |(?P<directive>%[a-z]+)
+    |(?P<name>[!?]?(?:[_?]?[a-z][_a-z0-9-]*|_?[A-Z][_A-Z0-9-]*))
+    |(?P<special><[^<>\s]+>|@[a-zA-Z0-9_-]+)
+    |(?P<repeat>~\s*(?=[+-]?[0-9]))
+    |(?P<other>::|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+"""llguidance's own tokens (`lark/lexer.rs`), as far as they tell names from what only looks like one."""
+
+_SPACE = re.compile(r"\s*")
+IGNORED = "%ignore"
+"""Name of what is ignored between tokens, among the definitions."""
+
+
+@attrs.define
+class Definition:
+    """A rule or a terminal.
+
+    Args:
+        start: Where its text begins in the grammar; so `end`.
+        references: Names in it, each with the number of brackets around it.
+        attributes: Likewise, those between its name and the colon.
+        combines: It intersects (`&`) or negates (`~`).
+        branches: Product of the numbers of classes in its regular expressions.
+    """
+
+    start: int
+    end: int = 0
+    references: list[tuple[str, int]] = attrs.field(factory=list)
+    attributes: list[tuple[str, int]] = attrs.field(factory=list)
+    combines: bool = False
+    branches: int = 1
+
+
+@attrs.define
+class LarkOutline:
+    """What stands in a grammar.
+
+    Args:
+        definitions: By name.
+        imports: Text of what is imported.
+        expressions: Regular expressions, with their slashes.
+        schemas: JSON Schemas that are embedded (`%json`); None for what is no JSON.
+        intersections: How many `&` there are.
+        embeds: It embeds another grammar (`%lark`).
+    """
+
+    definitions: dict[str, Definition] = attrs.field(factory=dict)
+    imports: list[str] = attrs.field(factory=list)
+    expressions: list[str] = attrs.field(factory=list)
+    schemas: list[Any] = attrs.field(factory=list)
+    intersections: int = 0
+    embeds: bool = False
+
+    @property
+    def combining(self) -> list[str]:
+        """Names of the definitions that intersect or negate."""
+        return [name for name, definition in self.definitions.items() if definition.combines]
+
+
+def outline_of(grammar: str) -> LarkOutline:
+    """Return what stands in a grammar, which need not be valid."""
+    return _Reader(grammar).read()
+
+
+class _Reader:
+    def __init__(self, grammar: str) -> None:
+        self._grammar = grammar
+        self._outline = LarkOutline()
+        self._current = Definition(0)
+        self._brackets = 0
+        self._head: tuple[str, int, int] | None = None
+        """Name that a colon would define, where it begins, and how many references stood before it."""
+
+    def read(self) -> LarkOutline:
+        for kind, text, start, end in self._tokens():
+            match kind:
+                case "name":
+                    self._name(text.lstrip("!?"), start)
+                case "regex":
+                    self._outline.expressions.append(text)
+                    self._current.branches *= count_classes(text) + text.count(".") + text.count("\\")
+                case "directive":
+                    self._directive(text, start, end)
+                case "other":
+                    self._other(text)
+        self._current.end = len(self._grammar)
+        return self._outline
+
+    def _tokens(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield kind, text, start and end of each token; JSON is left out."""
+        at = 0
+        while at < len(self._grammar):
+            found = _TOKEN.match(self._grammar, at)
+            assert found is not None
+            at = found.end()
+            if found.lastgroup == "skip":
+                continue
+            yield str(found.lastgroup), found.group(), found.start(), at
+            if found.group() in ("%json", "%llguidance", "%regex"):
+                at = self._json(at)[1]
+
+    def _json(self, at: int) -> tuple[Any, int]:
+        space = _SPACE.match(self._grammar, at)
+        begin = at if space is None else space.end()
+        try:
+            return json.JSONDecoder().raw_decode(self._grammar, begin)
+        except (ValueError, RecursionError):
+            return None, at
+
+    def _name(self, name: str, start: int) -> None:
+        if not self._brackets:
+            self._head = (name, start, len(self._current.references))
+        self._current.references.append((name, self._brackets))
+
+    def _directive(self, text: str, start: int, end: int) -> None:
+        if text == "%json":
+            self._outline.schemas.append(self._json(end)[0])
+        elif text == "%lark":
+            self._outline.embeds = True
+        elif text == "%ignore":
+            self._define(IGNORED, start, Definition(start))
+        elif text == "%import":
+            line = self._grammar[start:].split("\n", 1)[0]
+            self._outline.imports.append(line)
+            self._define(text, start, Definition(start))
+
+    def _other(self, text: str) -> None:
+        if text in "([":
+            self._brackets += 1
+        elif text in ")]":
+            self._brackets = max(0, self._brackets - 1)
+        elif text in "&~":
+            self._current.combines = True
+            self._outline.intersections += text == "&"
+        elif text == ":" and self._head is not None:
+            name, start, before = self._head
+            definition = Definition(start, attributes=self._current.references[before + 1 :])
+            del self._current.references[before:]
+            self._define(name, start, definition)
+
+    def _define(self, name: str, start: int, definition: Definition) -> None:
+        self._current.end = start
+        self._current = self._outline.definitions.setdefault(name, definition)
+        self._head = None

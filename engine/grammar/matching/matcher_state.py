@@ -1,0 +1,183 @@
+"""Where an answer stands under its constraint, and where the next token leads."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import Any
+
+import attrs
+
+from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
+from greenroom.engine.grammar.matching.trigger_matcher import Position, TriggerMatcher, ends_inside_character
+from greenroom.schemas.problems import Problem, ProblemError
+
+
+class Phase(Enum):
+    """What is being written."""
+
+    OPENING = auto()
+    """Nothing yet: a thought may begin, or the constrained answer."""
+
+    THOUGHT = auto()
+    CLOSING = auto()
+    """The forced end of a thought that has spent its budget."""
+
+    ANSWER = auto()
+    """The answer, which follows one grammar."""
+
+    FREE = auto()
+    """Text of any kind, in which a call may begin."""
+
+    CALL = auto()
+    ENDED = auto()
+    """Nothing may follow."""
+
+
+@attrs.frozen(eq=False)
+class MatcherState:
+    """Where an answer stands.
+
+    Args:
+        trigger: What is looked for in the free text of this phase.
+        position: How much of it the text ends with.
+        grammar: Matcher of llguidance for a phase that follows a grammar; it changes as tokens come.
+        thought_tokens: Tokens of the thought so far.
+        closing_tokens: Tokens of its forced end so far.
+        tail: Last bytes of the thought; before the answer has begun, all of the text.
+        answer_begun: The visible answer has begun, so that no thought can.
+    """
+
+    phase: Phase
+    trigger: TriggerMatcher | None = None
+    position: Position = ()
+    grammar: Any = None
+    thought_tokens: int = 0
+    closing_tokens: int = 0
+    tail: bytes = b""
+    answer_begun: bool = False
+
+
+class Transitions:
+    """The states of answers under one constraint. Stateless itself."""
+
+    def __init__(self, constraint: CompiledConstraint) -> None:
+        self._constraint = constraint
+        self._thought = constraint.thought
+        self._token_bytes = constraint.tokenizer.token_bytes if constraint.thought is not None else []
+        self._stop_token_ids = constraint.tokenizer.stop_token_ids
+
+    def start(self) -> MatcherState:
+        """Return the state before the first token."""
+        if self._thought is not None and self._thought.opened:
+            return self._begin_thought()
+        if self._constraint.opening is not None:
+            return MatcherState(Phase.OPENING, grammar=self._constraint.opening.deep_copy())
+        return self._begin_answer()
+
+    def advance(self, state: MatcherState, token: int) -> MatcherState:
+        """Return the state after the token; the grammar of `state` consumes it.
+
+        Raises:
+            ProblemError: The token was not allowed, or the grammar has become too complex.
+        """
+        if state.phase is Phase.ENDED or token in self._stop_token_ids:
+            return MatcherState(Phase.ENDED)
+        match state.phase:
+            case Phase.THOUGHT:
+                return self._advance_thought(state, token)
+            case Phase.CLOSING:
+                written = state.closing_tokens + 1
+                if written == len(self._constraint.closing):
+                    return self._begin_answer()
+                return attrs.evolve(state, closing_tokens=written)
+            case Phase.FREE:
+                return self._advance_free(state, token)
+            case _:
+                return self._advance_grammar(state, token)
+
+    def _begin_thought(self) -> MatcherState:
+        trigger = self._constraint.thought_end
+        assert trigger is not None
+        if self._is_spent(0):
+            return MatcherState(Phase.CLOSING)
+        return MatcherState(Phase.THOUGHT, trigger, trigger.start)
+
+    def _is_spent(self, tokens: int) -> bool:
+        thought = self._thought
+        return thought is not None and thought.budget is not None and tokens >= thought.budget
+
+    def _begin_free(self, answer_begun: bool) -> MatcherState:
+        trigger = self._constraint.call_trigger
+        position = trigger.start if trigger else ()
+        return MatcherState(Phase.FREE, trigger, position, answer_begun=answer_begun or self._thought is None)
+
+    def _begin_answer(self) -> MatcherState:
+        if self._constraint.answer is None:
+            return self._begin_free(answer_begun=False)
+        return MatcherState(Phase.ANSWER, grammar=self._constraint.answer.deep_copy())
+
+    def _advance_thought(self, state: MatcherState, token: int) -> MatcherState:
+        assert state.trigger is not None
+        position, found = state.trigger.step(state.position, token)
+        if found is not None:
+            return self._begin_answer()
+        tokens = state.thought_tokens + 1
+        tail = (state.tail + self._token_bytes[token])[-3:]
+        if self._is_spent(tokens) and not (ends_inside_character(tail) and not self._is_spent(tokens - 3)):
+            return MatcherState(Phase.CLOSING)
+        return attrs.evolve(state, position=position, thought_tokens=tokens, tail=tail)
+
+    def _advance_free(self, state: MatcherState, token: int) -> MatcherState:
+        if not state.answer_begun:
+            state = self._look_for_thought(state, token)
+            if state.phase is not Phase.FREE:
+                return state
+        if state.trigger is None:
+            return state
+        position, found = state.trigger.step(state.position, token)
+        if found is None:
+            return attrs.evolve(state, position=position)
+        return MatcherState(Phase.CALL, grammar=self._constraint.calls[found].deep_copy())
+
+    def _look_for_thought(self, state: MatcherState, token: int) -> MatcherState:
+        """Return a state that knows whether the text so far begins a thought, may yet do so, or does not."""
+        assert self._thought is not None
+        text = state.tail + self._token_bytes[token]
+        start, written = self._thought.start.encode(), text.lstrip()
+        if written.startswith(start):
+            return self._begin_thought()
+        return attrs.evolve(state, tail=text, answer_begun=not start.startswith(written))
+
+    def _advance_grammar(self, state: MatcherState, token: int) -> MatcherState:
+        if not state.grammar.consume_token(token):
+            check_grammar(state.grammar)
+        if state.phase is Phase.OPENING:
+            state = self._look_for_thought(state, token)
+            if state.phase is not Phase.OPENING:
+                return state
+            if state.answer_begun:
+                state = attrs.evolve(state, phase=Phase.ANSWER)
+        if not state.grammar.is_stopped():
+            return state
+        check_grammar(state.grammar)
+        if state.phase is Phase.CALL and self._constraint.repeats:
+            return self._begin_free(answer_begun=True)
+        return MatcherState(Phase.ENDED)
+
+
+def check_grammar(grammar: Any) -> None:
+    """Raise if an llguidance matcher cannot go on.
+
+    Raises:
+        ProblemError: 400 `grammar_too_complex`.
+    """
+    if grammar.is_error():
+        detail = f"The answer cannot go on under its constraint: {error_of(grammar)}"
+        raise ProblemError(Problem(400, "grammar_too_complex", detail, "response_format"))
+
+
+def error_of(grammar: Any) -> str:
+    """Return why an llguidance matcher is in error, without the dump of its state."""
+    text: str = re.split("<state>|<non-verbose/>", grammar.get_error())[0].strip()
+    return "nothing satisfies it." if text == "NoExtensionBias" else text[:500]

@@ -1,0 +1,97 @@
+"""A model's tokenizer as grammars see it: every token as the bytes that it writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+from greenroom.engine.grammar.vocabulary.c_interface import TokenTrie
+from greenroom.engine.grammar.vocabulary.token_bytes import token_bytes
+from greenroom.schemas.problems import Problem, ProblemError
+
+
+class GrammarTokenizer:
+    """llguidance's view of a tokenizer: built once per model, about a second for 150,000 tokens.
+
+    Meanwhile other threads run: what takes long is done in Rust without the GIL, or in loops.
+
+    Safe to share: what is made from it may go on in another thread.
+
+    Args:
+        tokenizer: A transformers fast tokenizer, mlx-lm's wrapper around one, or a `tokenizers.Tokenizer`.
+        stop_token_ids: Tokens that end an answer; a grammar allows them where it may end.
+
+    Raises:
+        ProblemError: 400 `unsupported_tokenizer`: the tokenizer has no fast form.
+    """
+
+    def __init__(self, tokenizer: Any, stop_token_ids: Iterable[int]) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if not hasattr(backend, "to_str"):
+            raise _unsupported("it has no fast form")
+        size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.stop_token_ids = tuple(sorted(ident for ident in set(stop_token_ids) if 0 <= ident < size))
+        added = backend.get_added_tokens_decoder()
+        self._special = {token.content: ident for ident, token in added.items() if _is_special(token)}
+        special = set(self._special.values())
+        try:
+            self.token_bytes = token_bytes(backend, special)
+            self.trie = TokenTrie(self.token_bytes, special, self.stop_token_ids or (0,))
+        except ValueError as error:
+            raise _unsupported(str(error)) from error
+        self.size = size
+        self.mask_words = (size + 31) // 32
+        self._backend = backend
+
+    def special(self, text: str) -> int | None:
+        """Return the id of the special token that is written so; None if ordinary tokens spell the text."""
+        return self._special.get(text)
+
+    def split_specials(self, text: str) -> list[str | int]:
+        """Return the text in pieces: ids of the special tokens in it, and what stands between."""
+        pieces = [piece for piece in self._specials.split(text) if piece]
+        return [piece if (ident := self.special(piece)) is None else ident for piece in pieces]
+
+    @cached_property
+    def _specials(self) -> re.Pattern[str]:
+        longest_first = sorted(self._special, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else r"(?!)")
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of the text, special ones included. Only for the thread of the tokenizer."""
+        tokens: list[int] = []
+        for piece in self.split_specials(text):
+            tokens += [piece] if isinstance(piece, int) else self._encode_plain(piece)
+        return tuple(tokens)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        """Return the tokens of a text, without the space that some tokenizers write before it."""
+        wanted = text.encode()
+        tokens: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        while tokens and b"".join(self.token_bytes[token] for token in tokens) != wanted:
+            tokens = tokens[1:]
+        return tokens or self._encode_greedily(wanted)
+
+    def _encode_greedily(self, text: bytes) -> list[int]:
+        by_bytes = {written: ident for ident, written in enumerate(self.token_bytes) if written in text}
+        tokens: list[int] = []
+        while text:
+            beginnings = (text[:end] for end in range(len(text), 0, -1))
+            written = next((beginning for beginning in beginnings if beginning in by_bytes), None)
+            if written is None:
+                raise _unsupported(f"it cannot write {text!r}")
+            tokens.append(by_bytes[written])
+            text = text[len(written) :]
+        return tokens
+
+
+def _is_special(token: Any) -> bool:
+    """Return whether an added token's name is no text: also one of the form `<…>` that is not marked so."""
+    return bool(token.special or (token.content.startswith("<") and token.content.endswith(">")))
+
+
+def _unsupported(why: str) -> ProblemError:
+    detail = f"Structured output is not available with this model's tokenizer: {why}"
+    return ProblemError(Problem(400, "unsupported_tokenizer", detail))

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer
+
+from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
+from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.matching.matcher_state import Phase
+from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.parsers.registry import make_tool_parser
+from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.response_format import (
+    CallConstraint,
+    Constraint,
+    JsonSchemaFormat,
+    ThoughtConstraint,
+)
+from greenroom.tests.support.grammar_walks import END, Grammars, validate
+from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
+
+WEATHER = Tool(
+    "get_weather",
+    parameters={
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "minLength": 1, "maxLength": 9},
+            "unit": {"enum": ["celsius", "fahrenheit"]},
+            "days": {"type": "integer", "minimum": 1, "maximum": 14},
+            "where": {"$ref": "#/$defs/point"},
+        },
+        "required": ["city", "days"],
+        "additionalProperties": False,
+        "$defs": {
+            "point": {
+                "type": "object",
+                "properties": {"x": {"type": "integer"}, "y": {"type": "boolean"}},
+                "required": ["x"],
+                "additionalProperties": False,
+            }
+        },
+    },
+    strict=True,
+)
+CODE = Tool(
+    "find-code",
+    parameters={
+        "type": "object",
+        "properties": {"code": {"type": "string", "pattern": "^[A-Z]{2}[0-9]{1,3}$"}},
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+    strict=True,
+)
+SCHEMAS: dict[str, Any] = {tool.name: tool.parameters for tool in (WEATHER, CODE)}
+MARKERS = (
+    *("[TOOL_CALLS]", "[ARGS]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    *("<|tool_call|>", "<|python_tag|>", "<function=", "</function>"),
+)
+AUTO, REQUIRED, NAMED = ToolChoice("auto"), ToolChoice("required"), ToolChoice("named", "find-code")
+
+
+@pytest.fixture(scope="module")
+def marked(grammars: Grammars) -> Grammars:
+    """A tokenizer in which the markers of all formats are special tokens."""
+    tokenizer = Tokenizer.from_str(grammars.backend)
+    tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in MARKERS])
+    known = GrammarTokenizer(tokenizer, [grammars.token(END)])
+    return Grammars(known, GrammarCompiler(known), tokenizer.to_str())
+
+
+@pytest.fixture(params=["spelled", "special"])
+def either(request: pytest.FixtureRequest, grammars: Grammars, marked: Grammars) -> Grammars:
+    """Markers that ordinary tokens spell, and markers that are tokens of their own."""
+    return grammars if request.param == "spelled" else marked
+
+
+def calls_of(call_format: str, text: str) -> ExtractedCalls:
+    extracted = extract_calls(make_tool_parser(call_format), text, (WEATHER, CODE))
+    for call in extracted.calls:
+        validate(SCHEMAS[call.name], call.arguments)
+    return extracted
+
+
+def constrained(call_format: str, choice: ToolChoice, parallel: bool = True) -> Constraint:
+    return Constraint(calls=CallConstraint((WEATHER, CODE), choice, call_format, parallel))
+
+
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_a_required_call_is_made_and_its_arguments_validate(either: Grammars, call_format: str) -> None:
+    for seed in range(6):
+        written = either.walk(constrained(call_format, REQUIRED), seed, eager={END: 0.5})
+        assert written.stopped
+        extracted = calls_of(call_format, written.text)
+        assert extracted.calls
+        assert not extracted.text.strip()
+
+
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_a_named_tool_is_called_exactly_once_where_calls_are_not_parallel(
+    either: Grammars, call_format: str
+) -> None:
+    for seed in range(4):
+        written = either.walk(constrained(call_format, NAMED, parallel=False), seed)
+        assert written.stopped
+        assert [call.name for call in calls_of(call_format, written.text).calls] == ["find-code"]
+
+
+@pytest.mark.parametrize(
+    "call_format",
+    [name for name, written in CALL_FORMATS.items() if all(marker for marker, _ in written.triggers)],
+)
+def test_under_auto_text_is_free_and_a_call_is_held(either: Grammars, call_format: str) -> None:
+    assert CALL_FORMATS[call_format].triggers
+    for trigger, _ in CALL_FORMATS[call_format].triggers:
+        matcher = either.matcher(constrained(call_format, AUTO))
+        opening = either.tokenizer.encode(f"Let me see. {{}} {trigger}")
+        for token in opening:
+            mask = matcher.mask()
+            assert mask is None or mask.allows(token)
+            matcher.accept_token(token)
+        assert matcher.phase is Phase.CALL
+        assert not matcher.is_accepting
+        written = either.walk(matcher, seed=3, eager={END: 1.0})
+        assert written.stopped
+        extracted = calls_of(call_format, either.text([*opening, *written.tokens]))
+        assert len(extracted.calls) >= 1
+        assert extracted.text.strip() == "Let me see. {}"
+
+
+def test_a_model_without_a_marker_answers_or_calls(grammars: Grammars) -> None:
+    called = 0
+    for seed in range(20):
+        start = grammars.matcher(constrained("llama_json", AUTO))
+        prefix = grammars.tokenizer.encode('{"name":') if seed % 2 else ()
+        for token in prefix:
+            start.accept_token(token)
+        written = grammars.walk(start, seed, limit=400, eager={END: 0.3})
+        assert written.stopped
+        extracted = calls_of("llama_json", grammars.text([*prefix, *written.tokens]))
+        called += bool(extracted.calls)
+        assert bool(extracted.calls) == bool(prefix)
+    assert called == 10
+
+
+def test_free_text_costs_and_forbids_nothing(grammars: Grammars) -> None:
+    matcher = grammars.matcher(constrained("hermes_json", AUTO))
+    for token in grammars.tokenizer.encode("Some <tool words, <tool_calls> and {} then"):
+        assert matcher.mask() is None
+        matcher.accept_token(token)
+    assert matcher.is_accepting
+
+
+def test_one_call_at_most_where_calls_are_not_parallel(grammars: Grammars) -> None:
+    matcher = grammars.matcher(constrained("hermes_json", AUTO, parallel=False))
+    matcher.accept_token(grammars.token("<tool_call>"))
+    written = grammars.walk(matcher)
+    assert written.stopped
+    assert matcher.is_terminated
+    assert len(calls_of("hermes_json", "<tool_call>" + written.text).calls) == 1
+
+
+def test_auto_without_strict_tools_is_not_constrained(grammars: Grammars) -> None:
+    loose = Tool("loose", parameters=WEATHER.parameters)
+    assert grammars.compiler.compile(Constraint(calls=CallConstraint((loose,), AUTO, "hermes_json"))) is None
+
+
+def test_a_loose_tool_with_a_schema_that_cannot_be_held_takes_any_object(grammars: Grammars) -> None:
+    loose = Tool("loose", parameters={"type": "object", "not": {"required": ["x"]}})
+    calls = CallConstraint((loose,), REQUIRED, "hermes_json", parallel=False)
+    matcher = grammars.matcher(Constraint(calls=calls))
+    for token in grammars.tokenizer.encode('<tool_call>\n{"name": "loose", "arguments": {"x": [1, {}]}}'):
+        mask = matcher.mask()
+        assert mask is not None
+        assert mask.allows(token)
+        matcher.accept_token(token)
+
+
+@pytest.mark.parametrize(
+    ("calls", "param"),
+    [
+        (CallConstraint((WEATHER,), ToolChoice("named", "nobody"), "hermes_json"), "tool_choice"),
+        (CallConstraint((WEATHER,), REQUIRED, "mlx_lm.kimi_k2"), "tool_choice"),
+        (
+            CallConstraint(
+                (WEATHER, Tool("odd", parameters={"properties": {"x": {"uniqueItems": True}}}, strict=True)),
+                AUTO,
+                "hermes_json",
+            ),
+            "tools[1].function.parameters.properties.x.uniqueItems",
+        ),
+        (
+            CallConstraint((Tool("odd", parameters={"type": "array"}, strict=True),), AUTO, "hermes_json"),
+            "tools[0].function.parameters",
+        ),
+        (
+            CallConstraint(
+                (Tool("odd", parameters={"properties": {"x": {"type": ["string", "null"]}}}, strict=True),),
+                AUTO,
+                "glm4_native",
+            ),
+            "tools[0].function.parameters",
+        ),
+        (CallConstraint((Tool("a b<", strict=True),), AUTO, "llama_xml"), "tools[0].function.parameters"),
+    ],
+)
+def test_calls_that_cannot_be_held_are_refused(grammars: Grammars, calls: CallConstraint, param: str) -> None:
+    with pytest.raises(ProblemError) as refused:
+        grammars.compiler.compile(Constraint(calls=calls))
+    assert refused.value.problem.status == 400
+    assert refused.value.problem.param == param
+
+
+def test_with_a_response_format_the_answer_is_either(grammars: Grammars) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    wanted = JsonSchemaFormat({**schema, "additionalProperties": False})
+    constraint = Constraint(wanted, CallConstraint((WEATHER, CODE), AUTO, "hermes_json"))
+    kinds = set()
+    for seed in range(20):
+        written = grammars.walk(constraint, seed, eager={END: 0.9, "<tool_call>": 0.2})
+        assert written.stopped
+        extracted = calls_of("hermes_json", written.text)
+        if not extracted.calls:
+            validate(schema, written.text)
+        kinds.add(bool(extracted.calls))
+    assert kinds == {True, False}
+
+
+@pytest.mark.parametrize("choice", [REQUIRED, AUTO])
+def test_a_marker_inside_a_thought_begins_no_call(grammars: Grammars, choice: ToolChoice) -> None:
+    thought = ThoughtConstraint("<think>", "</think>", opened=True)
+    calls = CallConstraint((WEATHER,), choice, "hermes_json")
+    matcher = grammars.matcher(Constraint(calls=calls, thought=thought))
+    for token in grammars.tokenizer.encode("Shall I <tool_call> it? </think>"):
+        mask = matcher.mask()
+        assert mask is None or mask.allows(token)
+        matcher.accept_token(token)
+    assert matcher.phase is (Phase.ANSWER if choice is REQUIRED else Phase.FREE)
+    for token in grammars.tokenizer.encode("\n\n<tool_call>"):
+        matcher.accept_token(token)
+    written = grammars.walk(matcher, eager={END: 1.0})
+    assert calls_of("hermes_json", "<tool_call>" + written.text).calls
+
+
+def test_a_thought_may_come_first_under_auto(grammars: Grammars) -> None:
+    calls = CallConstraint((WEATHER,), AUTO, "hermes_json")
+    thought = ThoughtConstraint("<think>", "</think>")
+    matcher = grammars.matcher(Constraint(calls=calls, thought=thought))
+    for text, phase in (
+        ("\n<think>", Phase.THOUGHT),
+        ("hm <tool_call>", Phase.THOUGHT),
+        ("</think>", Phase.FREE),
+        ("So: <think>", Phase.FREE),
+        ("<tool_call>", Phase.CALL),
+    ):
+        for token in grammars.tokenizer.encode(text):
+            matcher.accept_token(token)
+        assert matcher.phase is phase, text
+
+
+def test_arguments_keep_the_order_of_the_schema(grammars: Grammars) -> None:
+    written = grammars.walk(constrained("hermes_json", REQUIRED, parallel=False), seed=5)
+    (call,) = calls_of("hermes_json", written.text).calls
+    expected = [name for name in SCHEMAS[call.name]["properties"] if name in json.loads(call.arguments)]
+    assert list(json.loads(call.arguments)) == expected

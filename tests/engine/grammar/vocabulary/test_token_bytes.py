@@ -1,0 +1,81 @@
+"""A vocabulary as llguidance is given it: the same bytes that its own reading of the tokenizer gives."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+
+from greenroom.engine.grammar.vocabulary.c_interface import TokenTrie
+from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.schemas.problems import ProblemError
+from greenroom.tests.support.tiny_models import TOKENIZER
+
+
+def byte_level() -> Tokenizer:
+    return Tokenizer.from_file(str(TOKENIZER))
+
+
+def with_added_tokens() -> Tokenizer:
+    tokenizer = byte_level()
+    tokenizer.add_tokens(["two words", "<plain>", "\n\n"])
+    return tokenizer
+
+
+def byte_fallback() -> Tokenizer:
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    names += ["▁", "a", "b", "▁a", "▁ab", "ab", "é", "Hello", "▁Hello"]
+    vocabulary = {name: ident for ident, name in enumerate(names)}
+    merges = [("▁", "a"), ("a", "b"), ("▁a", "b")]
+    model = models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in ("<unk>", "<s>", "</s>")])
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [byte_level, with_added_tokens, byte_fallback])
+def test_tokens_are_read_as_llguidance_reads_them(make: Callable[[], Tokenizer]) -> None:
+    import llguidance
+
+    tokenizer = make()
+    known = GrammarTokenizer(tokenizer, [2])
+    theirs = llguidance.LLTokenizer(tokenizer.to_str(), eos_token=[2])
+    assert known.size == theirs.vocab_size
+    for ident, text in enumerate(known.token_bytes):
+        if not text.startswith(b"\xff"):  # which is how llguidance marks special tokens
+            assert theirs.decode_bytes([ident]) == text
+            assert theirs.is_special_token(ident) == (known.special(text.decode(errors="replace")) == ident)
+    for written in ("\n</think>\n\n", "Hello <|im_end|> x", "a b", "éß\n\n"):
+        assert known.encode(written) == tuple(theirs.tokenize_str(written, parse_special=True))
+
+
+def test_a_tokenizer_of_another_kind_is_named() -> None:
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    tokenizer.decoder = decoders.WordPiece()
+    with pytest.raises(ProblemError, match="WordPiece"):
+        GrammarTokenizer(tokenizer, [0])
+
+
+def test_other_threads_run_while_a_large_vocabulary_is_read() -> None:
+    chance = random.Random(0)
+    tokens = [bytes([byte]) for byte in range(255)]
+    tokens += [chance.randbytes(chance.randint(2, 9)).replace(b"\xff", b"x") for _ in range(60_000)]
+    done, turns = threading.Event(), 0
+
+    def read() -> None:
+        TokenTrie(tokens, set(), [0])
+        done.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not done.wait(1e-4):
+        turns += 1
+    thread.join()
+    assert turns > 200  # some 1,500; where the GIL is held, 2 to 60
