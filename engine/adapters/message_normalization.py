@@ -89,12 +89,15 @@ def merge_repeated_roles(turns: Iterable[Message]) -> list[Message]:
 
 
 def split_text_from_calls(turns: Iterable[Message]) -> list[Message]:
-    """Put text and calls into turns of their own, for templates that show only one of them."""
+    """Put text and calls into turns of their own, for templates that show only one of them.
+
+    The thought goes to the calls: templates that drop the thoughts of answers keep those of calls.
+    """
     split: list[Message] = []
     for turn in turns:
         if turn.tool_calls and turn.text:
-            split.append(attrs.evolve(turn, tool_calls=()))
-            turn = attrs.evolve(turn, content=(), reasoning=None)
+            split.append(attrs.evolve(turn, tool_calls=(), reasoning=None))
+            turn = attrs.evolve(turn, content=())
         split.append(turn)
     return split
 

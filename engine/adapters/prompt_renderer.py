@@ -6,7 +6,7 @@ import attrs
 
 from greenroom.engine.adapters.chat_template import check_options, render_conversation
 from greenroom.engine.adapters.message_converter import MessageConverter
-from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.template_probe import THINKING_VALUES, TemplateTraits
 from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
@@ -29,6 +29,16 @@ class RenderedPrompt:
     text: str
     tools: tuple[Tool, ...]
     opens_thought: bool
+
+
+def thinking_options(chat: ChatInput, traits: TemplateTraits) -> JsonObject:
+    """Return the request's template options, whether to think under the name that this template reads."""
+    options, toggle = chat.template_options, traits.thinking_toggle
+    thinks = options.get("enable_thinking")
+    if toggle is None or toggle in options or not isinstance(thinks, bool):
+        return options
+    values = THINKING_VALUES[toggle]
+    return {**options, toggle: values[thinks]} if thinks in values else options
 
 
 class PromptRenderer:
@@ -74,7 +84,7 @@ class PromptRenderer:
             messages,
             tools=[as_openai_tool(self._mark(tool)) for tool in native] or None,
             continue_final_message=chat.continue_final_message,
-            options=self._mark_json(chat.template_options, "chat_template_kwargs"),
+            options=self._mark_json(thinking_options(chat, traits), "chat_template_kwargs"),
         )
         return RenderedPrompt(text, offered, self._opens_thought(text, chat))
 

@@ -33,7 +33,8 @@ class TemplateTraits:
         arguments_as_text: Arguments of past calls must be JSON text, not an object.
         calls_without_content: A turn of calls must have no content at all, rather than an empty one.
         short_call_ids: Ids of calls must be nine letters or digits, or are cut to that length.
-        thinking_toggle: Option that turns thinking on and off, if it has one.
+        thinking_toggle: Option that turns thinking on and off, if it has one: a key of `THINKING_VALUES`.
+        thought_key: Name under which a message holds the thought before its calls.
     """
 
     system: bool = True
@@ -53,6 +54,22 @@ class TemplateTraits:
     calls_without_content: bool = False
     short_call_ids: bool = False
     thinking_toggle: str | None = None
+    thought_key: str = "reasoning_content"
+
+
+THINKING_VALUES: dict[str, dict[bool, Any]] = {
+    "enable_thinking": {True: True, False: False},
+    "thinking": {True: True, False: False},
+    "reasoning": {True: True, False: False},
+    "thinking_budget": {False: 0},
+    "reasoning_effort": {False: "low"},
+}
+"""What templates call it to think or not to think, first come first served, and the values that say so.
+
+Without a value for thinking, it is what happens anyway. The least effort is as near as gpt-oss comes to none.
+"""
+
+_THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 
 def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
@@ -87,7 +104,10 @@ def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
             or probe.shows_with_tools([_calling_for(traits), _result(_SHORT_ID)], tools, "zqvalue")
         ),
         parts=probe.parts,
-        thinking_toggle=next(filter(probe.toggles, ("enable_thinking", "thinking")), None),
+        thinking_toggle=next(filter(probe.toggles, THINKING_VALUES), None),
+        thought_key=next(
+            (key for key in _THOUGHT_KEYS if _shows_thought(probe, traits, key)), _THOUGHT_KEYS[0]
+        ),
     )
 
 
@@ -121,7 +141,10 @@ class _Probe:
         return rendered is not None and all(word in rendered for word in words)
 
     def toggles(self, option: str) -> bool:
-        on, off = (self.render([_user()], None, **{option: value}) for value in (True, False))
+        """Return whether the option makes a difference between thinking and not."""
+        values = THINKING_VALUES[option]
+        on = self.render([_user()], None, **({option: values[True]} if True in values else {}))
+        off = self.render([_user()], None, **{option: values[False]})
         return on is not None and off is not None and on != off
 
 
@@ -149,6 +172,11 @@ def _probe_tools(probe: _Probe) -> TemplateTraits:
         )
     results = tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
     return TemplateTraits(tools=tools, tool_calls=False, tool_results=results)
+
+
+def _shows_thought(probe: _Probe, traits: TemplateTraits, key: str) -> bool:
+    call = {**_calling_for(traits), key: "zqthought"}
+    return traits.tool_calls and probe.shows([_user(), call, _result(_SHORT_ID)], "zqthought")
 
 
 def _two_calls(call: TemplateMessage) -> list[TemplateMessage]:

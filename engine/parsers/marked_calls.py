@@ -79,7 +79,7 @@ class CommandRParser(_OneBlock):
         return parse_json_calls(body)
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
-        return f"Action: ```json\n{_actions(map(_action, calls))}\n```"
+        return f"Action:\n```json\n{_actions(map(_action, calls))}\n```"
 
 
 class Olmo3Parser(_OneBlock):

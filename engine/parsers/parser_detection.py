@@ -58,6 +58,7 @@ _SHOWN_CALLS = (
     ("minimax_m1", ("<tool_calls>", "</tool_calls>"), ("<tool_call>", "<tool_calls>[")),
     ("bare_pythonic", ("<|python_start|>",), ()),
     ("bare_pythonic", ("[func_name1(",), ()),
+    ("llama_json", ('{"name": function name, "parameters"',), ("<|python_tag|>",)),
     ("glm4_xml", ("<tool_call>", "<name>", "<arguments>"), ()),
 )
 """Parsers with what a template of theirs shows, and what it does not; mlx-lm would take some for another."""

@@ -26,7 +26,6 @@ from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool, ToolCall
 from greenroom.schemas.prepared_input import PreparedInput
-from greenroom.tests.support.tool_call_examples import TOOLS
 
 
 @attrs.frozen
@@ -73,16 +72,6 @@ def extract_calls(parser: ToolCallParser, text: str, tools: Sequence[Tool] | Non
     """Read a whole answer with one tool parser."""
     stream = parser.new_stream(tools)
     return collect_calls([*stream.feed(text), *stream.finish()])
-
-
-def extract_in_any_pieces(parser_id: str, text: str, tools: Sequence[Tool] | None = TOOLS) -> ExtractedCalls:
-    """Return the calls in the text, found alike in one piece and character by character."""
-    parser = make_tool_parser(parser_id)
-    found = extract_calls(parser, text, tools)
-    stream = parser.new_stream(tools)
-    events = [event for character in text for event in stream.feed(character)]
-    assert collect_calls([*events, *stream.finish()]) == found
-    return found
 
 
 def collect_calls(events: Iterable[ParserEvent]) -> ExtractedCalls:

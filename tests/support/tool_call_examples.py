@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.registry import make_tool_parser
 from greenroom.schemas.messages import Tool
+from greenroom.tests.support.model_outputs import ExtractedCalls, collect_calls, extract_calls
 
 WEATHER = Tool(
     "get_weather",
@@ -36,7 +40,7 @@ WRITTEN = {
     "olmo3": '<function_calls>get_weather(city="Paris", days=2)</function_calls>',
     "cohere2": '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", '
     '"parameters": {"city": "Paris", "days": 2}}\n]<|END_ACTION|>',
-    "command_r": 'Action: ```json\n[\n    {"tool_name": "get_weather", '
+    "command_r": 'Action:\n```json\n[\n    {"tool_name": "get_weather", '
     '"parameters": {"city": "Paris", "days": 2}}\n]\n```',
     "seed_oss": "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n"
     "<parameter=days>2</parameter>\n</function>\n</seed:tool_call>",
@@ -73,3 +77,13 @@ WRITTEN = {
     "mlx_lm.qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
     "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
 }
+
+
+def extract_in_any_pieces(parser_id: str, text: str, tools: Sequence[Tool] | None = TOOLS) -> ExtractedCalls:
+    """Return the calls in the text, found alike in one piece and character by character."""
+    parser = make_tool_parser(parser_id)
+    found = extract_calls(parser, text, tools)
+    stream = parser.new_stream(tools)
+    events = [event for character in text for event in stream.feed(character)]
+    assert collect_calls([*events, *stream.finish()]) == found
+    return found

@@ -223,7 +223,7 @@ CALL_FORMATS: dict[str, CallFormat] = {
     "command_r": CallFormat(
         tuple(
             (f"Action:{space}```json", tagged_array("```", "parameters", "tool_name"))
-            for space in (" ", "\n", "")
+            for space in ("\n", " ", "")
         )
     ),
     "seed_oss": CallFormat(

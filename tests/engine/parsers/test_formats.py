@@ -13,8 +13,8 @@ from greenroom.engine.parsers.base import ParsedCall
 from greenroom.engine.parsers.registry import TOOL_PARSERS, make_tool_parser
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
-from greenroom.tests.support.model_outputs import extract_in_any_pieces as extract
 from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
+from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
 
 UNQUOTED = {"glm4_native", "qwen3_coder", "seed_oss"}
 REWRITTEN = {"bare_pythonic", "olmo3"}

@@ -9,8 +9,8 @@ import pytest
 from greenroom.engine.parsers.base import ParsedCall
 from greenroom.engine.parsers.registry import make_tool_parser
 from greenroom.tests.support.model_outputs import ExtractedCalls
-from greenroom.tests.support.model_outputs import extract_in_any_pieces as extract
 from greenroom.tests.support.tool_call_examples import PARIS, WRITTEN
+from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_actions_of_cohere(text: str, calls: int, rest: str) -> None:
 
 @pytest.mark.parametrize("space", ["", " ", "\n"])
 def test_the_action_of_command_r_may_hold_a_fence(space: str) -> None:
-    text = WRITTEN["command_r"].replace(": ```json", f":{space}```json").replace("Paris", "```sh\\n```")
+    text = WRITTEN["command_r"].replace(":\n```json", f":{space}```json").replace("Paris", "```sh\\n```")
     (call,) = extract("command_r", text).calls
     assert json.loads(call.arguments)["city"] == "```sh\n```"
     mentioned = "Action: ```json\nis how it begins.\n```"

@@ -24,6 +24,7 @@ SHOWN = {
     "<tool_calls>[{{ call }}]</tool_calls> after [BEGIN FINAL RESPONSE]": "apriel",
     '<tool_calls>\n{"name": name, "arguments": {}}\n</tool_calls>': "minimax_m1",
     "{{ '<|python_start|>' + call }}": "bare_pythonic",
+    'Respond in the format {"name": function name, "parameters": dictionary}': "llama_json",
     "in the form [func_name1(params_name1=params_value1), func_name2(params)]": "bare_pythonic",
     "{{ '<|tool_call|>' }}": "granite_json",
     "<function={{ name }}>{{ arguments }}</function>": "llama_xml",

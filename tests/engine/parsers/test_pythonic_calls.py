@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import ExtractedCalls
-from greenroom.tests.support.model_outputs import extract_in_any_pieces as extract
+from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
 
 
 @pytest.mark.parametrize(
