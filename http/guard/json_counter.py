@@ -33,6 +33,7 @@ MAX_DIGITS = 309
 _SLICE = 65_536
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_WIDE = re.compile(rb"%b|%b" % (_FOUR_BYTES.pattern, _SURROGATE.pattern))
 _OPEN_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _LONGEST_OPEN_ESCAPE = 5
 _DIGITS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
@@ -126,20 +127,26 @@ class JsonCounter:
         has_surrogates = b"\\" in text and _SURROGATE.search(text) is not None
         self.has_surrogates |= has_surrogates
         is_wide = has_surrogates or (not text.isascii() and _FOUR_BYTES.search(text) is not None)
-        if not is_wide:
-            # Those between begin and end here.
-            strings = strings[:1] + strings[1:][-1:]
-        last = len(strings) - 1
-        for i, string in enumerate(strings):
-            self._string_bytes += len(string)
-            if is_wide and not self._string_is_wide:
-                self._string_is_wide = bool(_FOUR_BYTES.search(string) or _SURROGATE.search(string))
-            if self._string_is_wide and self._wide_bytes + self._string_bytes > MAX_WIDE_BYTES:
-                megabytes = MAX_WIDE_BYTES >> 20
-                raise complex_body(f"holds over {megabytes} MB of strings with emoji or others beyond U+FFFF")
-            if i < last or not self._in_string:
-                self._wide_bytes += self._string_bytes * self._string_is_wide
-                self._string_bytes, self._string_is_wide = 0, False
+        for string in strings[:1]:
+            self._go_on_in_string(string, is_wide)
+        if len(strings) > 1:
+            self._end_string()
+            if is_wide:
+                self._wide_bytes += sum(map(len, filter(_WIDE.search, strings[1:-1])))
+            self._go_on_in_string(strings[-1], is_wide)
+        if self._wide_bytes + self._string_bytes * self._string_is_wide > MAX_WIDE_BYTES:
+            megabytes = MAX_WIDE_BYTES >> 20
+            raise complex_body(f"holds over {megabytes} MB of strings with emoji or others beyond U+FFFF")
+        if not self._in_string:
+            self._end_string()
+
+    def _go_on_in_string(self, text: bytes, may_be_wide: bool) -> None:
+        self._string_bytes += len(text)
+        self._string_is_wide = self._string_is_wide or (may_be_wide and _WIDE.search(text) is not None)
+
+    def _end_string(self) -> None:
+        self._wide_bytes += self._string_bytes * self._string_is_wide
+        self._string_bytes, self._string_is_wide = 0, False
 
     def _follow_numbers(self, outside: bytes) -> None:
         text = self._open_number + outside
