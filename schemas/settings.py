@@ -167,7 +167,7 @@ class Settings:
         (), "Host names that requests may be addressed to, besides this machine's own."
     )
     allowed_origins: tuple[str, ...] = _setting((), "Web origins whose pages may call the server.")
-    max_body_bytes: int = _setting(32 * MEGABYTE, "Largest request body, in bytes.", low=1)
+    max_body_bytes: int = _setting(64 * MEGABYTE, "Largest request body, in bytes.", low=1)
     max_connections: int = _setting(
         1024, "Connections open at once, as far as the process may have descriptors for them.", low=1
     )

@@ -18,7 +18,7 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 T = TypeVar("T")
 
-BODIES_AT_ONCE = 8
+BODIES_AT_ONCE = 4
 """How many bodies of the largest size requests may hold together, each until its answer has ended."""
 UNCOUNTED_BYTES = 65_536
 """Of each body; small requests are answered whatever large ones are under way."""
