@@ -44,6 +44,13 @@ class Engine(Protocol):
     def step(self) -> list[tuple[str, InferenceEvent]]:
         """Compute one step for all that runs; return its events with the ids of their requests."""
 
+    @property
+    def idle_delay(self) -> float | None:
+        """Seconds without work or commands after which `work_idly` has something to do; None: it has not."""
+
+    def work_idly(self) -> None:
+        """Do a short piece of what can wait while there is no work."""
+
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
         """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.device_memory import default_memory
@@ -48,7 +49,8 @@ def open_text_engine(
     share = account.open_share()
     charge = partial(_charge, account, share, folder.name)
     try:
-        model = load_model(folder, settings, progress, is_abandoned, charge)
+        unproved: list[IdleProof] = []
+        model = load_model(folder, settings, progress, is_abandoned, charge, unproved.append)
         prefix_cache = None
         if settings.prefix_cache_bytes:
             prefix_cache = PrefixCache(settings.prefix_cache_bytes, open_disk_tier(folder, settings, model))
@@ -62,6 +64,7 @@ def open_text_engine(
             speculation=speculation,
             share=share,
             max_rows=settings.max_batch,
+            idle_proof=unproved[0] if unproved else None,
         )
     except BaseException:
         share.close()

@@ -10,7 +10,9 @@ import mlx.core as mx
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of
 from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
+from greenroom.engine.idle_work import IdleWork
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
+from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
@@ -48,6 +50,7 @@ class TextEngine:
         speculation: Drafts tokens for a request that is alone; None drafts none.
         share: Of the memory account; None is unlimited.
         max_rows: Sequences that are computed at once at most; further choices begin as others end.
+        idle_proof: That the model's rows may be computed together, which the load had no time for.
 
     Attributes:
         admission: Who computes and who waits.
@@ -64,6 +67,7 @@ class TextEngine:
         speculation: Speculation | None = None,
         share: Share | None = None,
         max_rows: int = sys.maxsize,
+        idle_proof: IdleProof | None = None,
     ) -> None:
         self._close_timeout = close_timeout
         self._adapter = adapter
@@ -75,6 +79,7 @@ class TextEngine:
         self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
         self._speculation = speculation
+        self._idle_work = IdleWork(idle_proof, self._memory)
         self._steps = 0
 
     @property
@@ -85,6 +90,16 @@ class TextEngine:
         return bool(
             self._outputs.events or len(self._batches) or len(self._prefill) or len(self.admission) or writing
         )
+
+    @property
+    def idle_delay(self) -> float | None:
+        """Seconds without work after which `work_idly` has something to do; None: it never has."""
+        return self._idle_work.delay
+
+    def work_idly(self) -> None:
+        """Do a short piece of what can wait, if there is no work."""
+        if not self.has_work:
+            self._idle_work.advance()
 
     def statistics(self) -> TextEngineStatistics:
         """Return a snapshot for metrics and tests."""
@@ -138,6 +153,7 @@ class TextEngine:
 
     def release_memory(self) -> None:
         """Evict cached prefixes for the sake of another model that has asked for memory."""
+        self._idle_work.release()
         self._memory.evict_for_others()
 
     def step(self) -> Events:
@@ -182,6 +198,7 @@ class TextEngine:
         """Free the model and everything that belongs to its requests."""
         self._batches.close()
         self._speculation = None
+        self._idle_work = IdleWork(None, self._memory)
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._batches)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)

@@ -157,9 +157,13 @@ class ModelLoop:
                 if idle and self._commands.empty():
                     self._coalescer.flush()
                     self._pulse.rest()
-                command = self._commands.get(block=idle)
+                command = self._commands.get(block=idle, timeout=engine.idle_delay if idle else None)
             except Empty:
-                return True
+                if not idle:
+                    return True
+                self._pulse.beat()
+                engine.work_idly()
+                continue
             self._coalescer.flush()
             self._pulse.beat()
             match command:

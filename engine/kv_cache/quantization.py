@@ -9,6 +9,7 @@ import mlx.core as mx
 import structlog
 
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.batching import new_mergeable_cache
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantized_caches import QuantizedCache
 
@@ -39,7 +40,14 @@ class QuantizingModel:
 
     def make_cache(self) -> Cache:
         """Return an empty plain cache."""
-        return _quantize_layers(caches.new_cache(self._model), self.kv_bits, iter(self.group_sizes))
+        return self._quantize(caches.new_cache(self._model))
+
+    def make_mergeable_cache(self) -> Cache:
+        """Return one that can be merged, even if the model's rows are computed alone for now."""
+        return self._quantize(new_mergeable_cache(self._model))
+
+    def _quantize(self, cache: Cache) -> Cache:
+        return _quantize_layers(cache, self.kv_bits, iter(self.group_sizes))
 
 
 def quantize_kv(model: Any, kv_bits: int | None) -> Any:
@@ -85,7 +93,7 @@ def _group_size(layer: Any) -> int | None:
 
 def _check_attention(model: QuantizingModel) -> None:
     """Run a prefill chunk alone and a step in a padded batch: all that attention is ever asked for."""
-    rows = [caches.new_cache(model) for _ in range(2)]
+    rows = [model.make_mergeable_cache() for _ in range(2)]
     for length, cache in enumerate(rows, 2):
         mx.eval(model(mx.array([[0] * length]), cache=cache))
     if caches.can_batch(rows[0]):
@@ -102,4 +110,6 @@ def _quantize_layers(layers: Iterable[Any], kv_bits: int, group_sizes: Iterator[
         else:
             size = next(group_sizes)
             made.append(layer if size is None else QuantizedCache(kv_bits, size))
+            if getattr(layer, "merge", None) is None:  # the model's rows are computed alone
+                made[-1].merge = None
     return made

@@ -13,9 +13,9 @@ import mlx.core as mx
 
 from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import restrict
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching.decide import decide_batching
+from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.weight_files import check_weight_files
@@ -37,6 +37,7 @@ def load_model(
     report_progress: Callable[[float], None] = lambda fraction: None,
     is_abandoned: Callable[[], bool] = lambda: False,
     reserve_memory: Callable[[int], None] = lambda nbytes: None,
+    on_unproved: Callable[[IdleProof], None] = lambda proof: None,
 ) -> Any:
     """Return one of mlx-lm's models with all its weights in memory, tried with one forward pass.
 
@@ -45,6 +46,8 @@ def load_model(
         report_progress: Called with the fraction of the weights that are in memory, 0 to 1.
         is_abandoned: Called between chunks of the weights.
         reserve_memory: Called with the bytes of the weights before they are read; may raise ProblemError.
+        on_unproved: Called with the rest of a proof for which there was no time, if there is one: until it
+            is computed, so are the model's rows alone.
 
     Raises:
         ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
@@ -56,9 +59,13 @@ def load_model(
         model = _load_lazily(folder, settings)
         reserve_memory(_weight_bytes(model))
         _read_weights(model, report_progress, is_abandoned)
+        read = time.perf_counter()
         _warm_up(model)
+        warm = time.perf_counter()
         patch_for_batching(model)
-        restrict(model, decide_batching(model, folder, settings, time.perf_counter() - began))
+        unproved = decide_batching(model, folder, warm - began, warm - read)
+        if unproved is not None:
+            on_unproved(unproved)
         return quantize_kv(model, settings.kv_bits)
     except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
         raise

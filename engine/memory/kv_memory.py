@@ -47,6 +47,8 @@ class KvMemory:
         self._reserved_bytes = 0
         self._batch_bytes = 0
         self._temporary_bytes = 0
+        self._lent_bytes = 0
+        self._on_taken_back: Callable[[], None] = lambda: None
         if prefix_cache is not None:
             prefix_cache.memory.reserve = self.share.charge_cached
 
@@ -63,12 +65,12 @@ class KvMemory:
             headroom: Bytes of the largest layer.
         """
         self._batch_bytes, self.headroom, self._temporary_bytes = batches, headroom, 0
-        if self.share.running != self._running_bytes:
-            self.share.charge_running(self._running_bytes)
+        if self.share.running != self._running_bytes + self._lent_bytes:
+            self._charge(self._running_bytes)
 
     def reserve_temporary(self, nbytes: int) -> bool:
         """Reserve bytes up to the next `record_usage`; return whether they are there."""
-        if not self.share.charge_running(self._running_bytes + nbytes):
+        if not self._charge(self._running_bytes + nbytes):
             return False
         self._temporary_bytes += nbytes
         return True
@@ -94,9 +96,7 @@ class KvMemory:
 
         def charge() -> bool:
             with_headroom = running + nbytes + headroom
-            return self.share.charge_running(with_headroom, new=True) and self.share.charge_running(
-                running + nbytes
-            )
+            return self._charge(with_headroom, new=True) and self._charge(running + nbytes)
 
         if not self._evicting(nbytes + headroom, charge):
             return False
@@ -108,7 +108,7 @@ class KvMemory:
         """Grow the reservations of these sequences to so many bytes together; return whether they fit."""
         missing = nbytes - sum(self._reservations.get(sequence.serial, 0) for sequence in sequences)
         if missing > 0:
-            if not self.share.charge_running(self._running_bytes + missing):
+            if not self._charge(self._running_bytes + missing):
                 return False
             first = sequences[0].serial
             self._reservations[first] = self._reservations.get(first, 0) + missing
@@ -127,6 +127,27 @@ class KvMemory:
         """Return the bytes that copies take meanwhile, once a cache of that size is among the others."""
         return max(self.headroom, int(nbytes * self.size_model.largest_layer_share))
 
+    def lend(self, nbytes: int, on_taken_back: Callable[[], None]) -> bool:
+        """Lend bytes to what can do without; return whether as many again stay free.
+
+        Args:
+            on_taken_back: Called when anything else needs them; must free them.
+        """
+        running = self._running_bytes
+        if not self.share.charge_running(running + 2 * nbytes, new=True):
+            self.take_back()
+            return False
+        self.share.charge_running(running + nbytes)
+        self._lent_bytes, self._on_taken_back = nbytes, on_taken_back
+        return True
+
+    def take_back(self) -> None:
+        """Have what was lent freed."""
+        if self._lent_bytes:
+            self._lent_bytes = 0
+            self._on_taken_back()
+            self.share.charge_running(self._running_bytes)
+
     def evict_for_others(self) -> None:
         """Evict prefixes for another model that has requested their memory."""
         requested, self.share.eviction_request = self.share.eviction_request, 0
@@ -141,6 +162,15 @@ class KvMemory:
     @property
     def _running_bytes(self) -> int:
         return self._batch_bytes + self._reserved_bytes + self._temporary_bytes
+
+    def _charge(self, running: int, *, new: bool = False) -> bool:
+        """Charge running caches, if need be with what was lent; return whether they fit."""
+        if self.share.charge_running(running + self._lent_bytes, new=new):
+            return True
+        if not self._lent_bytes:
+            return False
+        self.take_back()
+        return self.share.charge_running(running, new=new)
 
     def _evicting(self, nbytes: int, charge: Callable[[], bool]) -> bool:
         """Return whether `charge` succeeds, at last after evicting prefixes of so many bytes."""

@@ -242,6 +242,13 @@ class FaultyEngine:
                 self._faults.release.wait()
         return events
 
+    @property
+    def idle_delay(self) -> float | None:
+        return self._engine.idle_delay
+
+    def work_idly(self) -> None:
+        self._engine.work_idly()
+
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
         self._engine.on_memory_wanted(call)
 

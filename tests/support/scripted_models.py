@@ -77,6 +77,13 @@ class ScriptedEngine:
             for event in self._next(name, answer)
         ]
 
+    @property
+    def idle_delay(self) -> float | None:
+        return None
+
+    def work_idly(self) -> None:
+        pass
+
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
         pass
 

@@ -31,6 +31,7 @@ def neutralize(home: Path) -> None:
     os.environ |= {
         "HF_HOME": str(home / "hub"),
         "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_CACHE_HOME": str(home / "cache"),
         "NO_PROXY": "*",
         "no_proxy": "*",
         "LC_ALL": "C.UTF-8",

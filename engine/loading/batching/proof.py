@@ -4,20 +4,24 @@ What stands in the places that pad a row must not change anything: two rows that
 to agree to the last bits, in whatever precision a model computes. A row that is compared with itself alone
 goes through other sums, so there only what is far apart counts. Measured over mlx-lm's architectures: 0.1 to
 1.5 of the logits' spread where one is wrong, at most 1e-5 where it is right, in 32 bits, 16 and 4.
+
+It is made of passes, each of which may come whenever there is time for it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import Batching
+from greenroom.engine.kv_cache.batching import new_mergeable_cache
 from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.loading.batching.findings import Findings
+from greenroom.engine.loading.batching.pass_costs import PassCosts
 
 SAME = 1e-3
 """Largest distance of rows that differ in their padding alone, in spreads of the logits."""
@@ -32,8 +36,19 @@ _FIRST = 3
 """The only token of a third prompt, whose cache is empty."""
 
 
-class OutOfTimeError(Exception):
-    """The next pass would take more time than there is."""
+ROWS, TOKENS = 6, 30
+"""Rows whose caches there are at once at most, and tokens of the longest."""
+
+_Passes = Generator["_Pass", mx.array, str]
+"""Passes, each of which is sent the logits of its rows' last tokens, up to what is wrong, if anything is."""
+
+
+@attrs.define(eq=False)
+class _Pass:
+    """Tokens `[rows][tokens]` that a model is called with; those of one row may come in pieces."""
+
+    tokens: list[list[int]]
+    cache: Cache
 
 
 @attrs.define(eq=False)
@@ -45,63 +60,99 @@ class _Row:
     logits: mx.array = attrs.field(factory=lambda: mx.zeros(0))
 
 
-class _Passes:
-    """Calls a model while there is time: what a pass will take is known from shorter ones before it."""
-
-    def __init__(self, model: Any, seconds: float, clock: Callable[[], float]) -> None:
-        self._model = model
-        self._clock = clock
-        self._end = clock() + seconds
-        self._shortest = 0.0
-        self._per_token = 0.0
-        self._most_tokens = 1
-
-    def new_cache(self) -> Cache:
-        return caches.new_cache(self._model)
-
-    def run(self, tokens: list[list[int]], cache: Cache) -> mx.array:
-        """Return the logits `[rows, vocabulary]` of the last tokens.
-
-        Raises:
-            OutOfTimeError: There is no time for it.
-        """
-        began, count = self._clock(), len(tokens) * len(tokens[0])
-        if began + self._shortest + self._per_token * count > self._end:
-            raise OutOfTimeError
-        logits: mx.array = self._model(mx.array(tokens), cache=cache)[:, -1].astype(mx.float32)
-        mx.eval(logits, caches.state(cache))
-        seconds = self._clock() - began
-        if not self._shortest:
-            self._per_token = seconds
-        elif count > self._most_tokens:
-            self._per_token = max(0.0, seconds - self._shortest) / (count - 1)
-            self._most_tokens = count
-        self._shortest = min(self._shortest or seconds, seconds)
-        return logits
-
-
-def prove(
-    model: Any, seconds: float, clock: Callable[[], float] = time.perf_counter
-) -> tuple[Batching, bool]:
-    """Return what may be computed together, and whether there was time to find out all of it.
+class Proof:
+    """Finds out what rows of a model may be computed together, a pass at a time.
 
     Args:
-        model: Its weights are in memory, and its caches can be merged.
-        seconds: That it may take; what they do not suffice for is computed alone.
+        model: Its weights are in memory, and its caches can be merged, unless they are restricted.
+        findings: Of an earlier proof, which this one continues.
+        first_pass: Seconds that one token took.
+        clock: Seconds, from any origin.
+
+    Attributes:
+        findings: What is known so far.
+        seconds: That all passes took.
+        failed: What the findings are is the fault of an exception, which may be another one's too.
     """
-    passes = _Passes(model, seconds, clock)
-    decode = False
-    try:
-        rows = _rows(passes)
-        if reason := _decoding_fault(passes, rows):
-            return Batching(False, False, reason), True
-        decode = True
-        reason = _prefilling_fault(passes, rows)
-        return Batching(not reason, True, reason), True
-    except OutOfTimeError:
-        return Batching(False, decode, "there was no time for a proof"), False
-    except Exception as error:  # models fail in ways of their own
-        return Batching(False, decode, f"{type(error).__name__}: {error}"), True
+
+    def __init__(
+        self,
+        model: Any,
+        findings: Findings | None = None,
+        first_pass: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.findings = findings or Findings()
+        self.seconds = 0.0
+        self.failed = False
+        self._model = model
+        self._clock = clock
+        self._costs = PassCosts(first_pass)
+        self._passes = self._checks()
+        self._next: _Pass | None = None
+
+    def run(self, seconds: float) -> None:
+        """Compute what there is time for; what a pass will take is known from those before it."""
+        end = self._clock() + seconds
+        while not self.findings.complete and self.predict(left := end - self._clock()) <= left:
+            self.advance(left)
+
+    def predict(self, seconds: float) -> float:
+        """Return the seconds that the next pass will take, or of it the piece that these suffice for."""
+        if self._next is None:
+            return self._costs.predict(1)
+        return self._costs.predict(len(self._next.tokens) * self._width(self._next, seconds))
+
+    def advance(self, seconds: float) -> None:
+        """Compute the next pass, or of it the piece that these seconds suffice for; one token in any case."""
+        began = self._clock()
+        try:
+            due = self._next or next(self._passes)
+            width = self._width(due, seconds)
+            piece = [row[:width] for row in due.tokens]
+            logits: mx.array = self._model(mx.array(piece), cache=due.cache)[:, -1].astype(mx.float32)
+            mx.eval(logits, caches.state(due.cache))
+            self._costs.observe(len(piece) * width, self._clock() - began)
+            due.tokens = [row[width:] for row in due.tokens]
+            self._next = due if due.tokens[0] else self._passes.send(logits)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # models fail in ways of their own, by exit() and panics of Rust too
+            self._next = None
+            if not self.findings.complete:
+                self.failed = True
+                self._found(f"{type(error).__name__}: {error}")
+                self.pause()
+        self.seconds += self._clock() - began
+
+    def pause(self) -> None:
+        """Drop the caches; what is not found out yet begins anew with the next pass."""
+        self._passes.close()
+        self._passes, self._next = self._checks(), None
+
+    def _width(self, due: _Pass, seconds: float) -> int:
+        width = len(due.tokens[0])
+        return width if len(due.tokens) > 1 else self._costs.fitting(width, seconds)
+
+    def _checks(self) -> Generator[_Pass, mx.array, None]:
+        """Yield the passes of what is not known, and note what they tell."""
+        rows = yield from _rows(self._new_cache)
+        if self.findings.decode is None:
+            self._found((yield from _decoding_fault(rows)))
+        else:
+            yield from _last_tokens(rows)
+        if not self.findings.complete:
+            self._found((yield from _prefilling_fault(self._new_cache, rows)))
+
+    def _found(self, fault: str) -> None:
+        """Note the outcome of the check that has come to its end."""
+        if self.findings.decode is None:
+            self.findings = Findings(False if fault else None, not fault, fault)
+        else:
+            self.findings = Findings(not fault, True, fault)
+
+    def _new_cache(self) -> Cache:
+        return new_mergeable_cache(self._model)
 
 
 def distance(logits: mx.array, wanted: mx.array) -> float:
@@ -112,42 +163,48 @@ def distance(logits: mx.array, wanted: mx.array) -> float:
     return apart if apart == apart else float("inf")
 
 
-def _rows(passes: _Passes) -> list[_Row]:
+def _rows(new_cache: Callable[[], Cache]) -> Generator[_Pass, mx.array, list[_Row]]:
     """Compute each row alone: one whose cache is empty, a short and a long one."""
-    logits = passes.run([[_FIRST]], passes.new_cache())[0]
-    passes.run([[_FIRST, _FIRST]], passes.new_cache())  # shows what more tokens take
-    rows = [_Row([_FIRST], passes.new_cache(), logits)]
+    logits = (yield _Pass([[_FIRST]], new_cache()))[0]
+    yield _Pass([[_FIRST, _FIRST]], new_cache())  # shows what more tokens take
+    rows = [_Row([_FIRST], new_cache(), logits)]
     for length in _LENGTHS:
         prompt = [
             _FIRST + (at * at * 7919 + at * 104729) % (logits.size - _FIRST) for at in range(length, 0, -1)
         ]
-        cache = passes.new_cache()
-        passes.run([prompt[:-1]], cache)
+        cache = new_cache()
+        yield _Pass([prompt[:-1]], cache)
         rows.append(_Row(prompt, cache))
     return rows
 
 
-def _decoding_fault(passes: _Passes, rows: list[_Row]) -> str:
+def _last_tokens(rows: list[_Row]) -> Generator[_Pass, mx.array, None]:
+    """Compute the last token of each row alone; nobody needs the caches any more."""
+    for row in rows[1:]:
+        row.logits = (yield _Pass([row.prompt[-1:]], row.cache))[0]
+        row.cache = []
+
+
+def _decoding_fault(rows: list[_Row]) -> _Passes:
     """Return what is wrong with a step of rows of unequal length, if anything is."""
     batch = caches.merge([row.cache for row in rows])
-    together = passes.run([[row.prompt[-1]] for row in rows], batch)
-    for row in rows[1:]:
-        row.logits = passes.run([row.prompt[-1:]], row.cache)[0]
+    together = yield _Pass([[row.prompt[-1]] for row in rows], batch)
+    yield from _last_tokens(rows)
     apart = max(distance(logits, row.logits) for logits, row in zip(together, rows, strict=True))
     return "" if apart <= ALIKE else f"decoded together, logits are {apart:.2g} of their spread apart"
 
 
-def _prefilling_fault(passes: _Passes, rows: list[_Row]) -> str:
+def _prefilling_fault(new_cache: Callable[[], Cache], rows: list[_Row]) -> _Passes:
     """Return what is wrong with prompts of unequal length, two of which differ in their padding alone."""
     _, short, long = rows
     lengths = [len(row.prompt) - 1 for row in (short, short, long)]
     padding = [lengths[2] - length for length in lengths]
     prompts = [[*short.prompt[:-1], *[pad] * padding[0]] for pad in (short.prompt[-1], long.prompt[0])]
-    cache = caches.merge([passes.new_cache() for _ in lengths])
+    cache = caches.merge([new_cache() for _ in lengths])
     caches.prepare(cache, lengths, padding)
-    passes.run([*prompts, long.prompt[:-1]], cache)
+    yield _Pass([*prompts, long.prompt[:-1]], cache)
     caches.finalize(cache)
-    first, second, third = passes.run([row.prompt[-1:] for row in (short, short, long)], cache)
+    first, second, third = yield _Pass([row.prompt[-1:] for row in (short, short, long)], cache)
     apart = distance(first, second)
     if not apart <= SAME:
         return f"prefilled together, padding moves logits by {apart:.2g} of their spread"

@@ -15,6 +15,7 @@ import structlog
 from greenroom.engine.kv_cache.batching import prefills_alone
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
 from greenroom.engine.loading.batching import decide, known
+from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.load_model import load_model
 from greenroom.schemas.settings import Settings
 
@@ -25,10 +26,17 @@ PROVED = "batching proved"
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has proved nothing yet, and has time for it."""
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process that has proved nothing yet, and has time for it, of a user who has proved nothing either."""
     monkeypatch.setattr(known, "_of_this_process", {})
     monkeypatch.setattr(decide, "_SHORTEST", 600.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where proofs are kept."""
+    return tmp_path / "cache" / "greenroom" / "batching.json"
 
 
 def with_own_code(folder: Path, target: Path, architecture: str) -> Path:
@@ -43,11 +51,12 @@ def with_own_code(folder: Path, target: Path, architecture: str) -> Path:
     return target
 
 
-def loaded(folder: Path, kept_in: Path | None = None) -> tuple[Any, list[dict[str, Any]]]:
+def loaded(
+    folder: Path, on_unproved: Callable[[IdleProof], None] = lambda proof: None
+) -> tuple[Any, list[dict[str, Any]]]:
     """Return a model and what was logged of its batching."""
-    settings = Settings(trust_remote_code=True, prefix_cache_dir=str(kept_in) if kept_in else None)
     with structlog.testing.capture_logs() as logs:
-        model = load_model(folder, settings)
+        model = load_model(folder, Settings(trust_remote_code=True), on_unproved=on_unproved)
     return model, [dict(line) for line in logs if line["event"] in (ALONE, PROVED)]
 
 
@@ -76,17 +85,63 @@ def test_code_that_a_folder_brings_is_proved(tiny_model: TinyModel, tmp_path: Pa
     assert [line["event"] for line in logs] == [PROVED]
 
 
-def test_a_proof_is_remembered_by_the_process_and_by_the_operators_folder(
-    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_proof_is_remembered_by_the_process_and_by_the_users_cache_folder(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
-    folder, kept_in = with_own_code(tiny_model("mamba"), tmp_path / "own", "mamba"), tmp_path / "kept"
-    kept_in.mkdir()
-    assert loaded(folder, kept_in)[1][0]["event"] == PROVED
-    assert [line["known_by"] for line in loaded(folder)[1]] == ["earlier proof"]
+    folder = with_own_code(tiny_model("mamba"), tmp_path / "own", "mamba")
+    assert loaded(folder)[1][0]["event"] == PROVED
     monkeypatch.setattr(known, "_of_this_process", {})
-    model, logs = loaded(folder, kept_in)
+    model, logs = loaded(folder)
     assert [line["known_by"] for line in logs] == ["earlier proof"]
     assert prefills_alone(model)
+    file.unlink()
+    assert [line["known_by"] for line in loaded(folder)[1]] == ["earlier proof"]
+
+
+def test_what_there_is_no_time_for_goes_on_in_pauses_and_at_the_next_load(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    monkeypatch.setattr(decide, "_SHORTEST", 0.0)
+    monkeypatch.setattr(decide, "_SHARE_OF_LOAD", 0.0)
+    folder = with_own_code(tiny_model("mamba"), tmp_path / "own", "mamba")
+    rests: list[IdleProof] = []
+    model, logs = loaded(folder, rests.append)
+    assert [(line["prefill"], line["decode"], line["reason"]) for line in logs] == [
+        ("alone", "alone", "not proved yet")
+    ]
+    assert not can_batch(new_cache(model))
+    while not can_batch(new_cache(model)):
+        rests[0].advance()
+    assert prefills_alone(model)
+    assert list(json.loads(file.read_text()).values()) == [{"decode": True}]
+    monkeypatch.setattr(known, "_of_this_process", {})  # another process
+    model, logs = loaded(folder, rests.append)
+    assert [(line["prefill"], line["decode"]) for line in logs] == [("alone", "together")]
+    assert can_batch(new_cache(model))
+    while rests[1].delay is not None:
+        rests[1].advance()
+    (entry,) = json.loads(file.read_text()).values()
+    assert (entry["prefill"], entry["decode"]) == (False, True)
+    assert prefills_alone(model)
+    monkeypatch.setattr(known, "_of_this_process", {})
+    assert [line["known_by"] for line in loaded(folder, rests.append)[1]] == ["earlier proof"]
+    assert len(rests) == 2
+
+
+def test_what_another_process_has_found_meanwhile_counts(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    monkeypatch.setattr(decide, "_SHORTEST", 0.0)
+    monkeypatch.setattr(decide, "_SHARE_OF_LOAD", 0.0)
+    folder = with_own_code(tiny_model("llama"), tmp_path / "own", "llama")
+    rests: list[IdleProof] = []
+    model, _ = loaded(folder, rests.append)
+    while not can_batch(new_cache(model)):
+        rests[0].advance()
+    entries = json.loads(file.read_text())
+    file.write_text(json.dumps({key: {"prefill": True, "decode": True} for key in entries}))
+    assert not prefills_alone(loaded(folder, rests.append)[0])
+    assert len(rests) == 1
 
 
 def test_other_code_or_sizes_are_proved_again(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -100,11 +155,37 @@ def test_other_code_or_sizes_are_proved_again(tiny_model: TinyModel, tmp_path: P
     assert loaded(folder)[1]
 
 
-def test_a_file_of_proofs_that_is_not_ours_is_passed_over(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_a_file_of_proofs_that_is_not_ours_is_passed_over(
+    tiny_model: TinyModel, tmp_path: Path, file: Path
+) -> None:
     folder = with_own_code(tiny_model("llama"), tmp_path / "own", "llama")
-    file = tmp_path / "greenroom-batching.json"
-    for content in ("{", "[]", '{"x": 1}'):
+    loaded(folder)
+    (key,) = json.loads(file.read_text())
+    odd = [
+        "{",
+        "[]",
+        '{"x": 1}',
+        "[" * 100_000,
+        "\udcff",
+        json.dumps({key: {"decode": "yes"}}),
+        " " * 2_000_000,
+    ]
+    for content in odd:
         known._of_this_process.clear()
-        file.write_text(content)
-        assert [line["event"] for line in loaded(folder, tmp_path)[1]] == [PROVED]
-    assert list(json.loads(file.read_text()).values()) == [{"prefill": True, "decode": True}]
+        file.write_text(content, encoding="utf-8", errors="surrogateescape")
+        assert [line["event"] for line in loaded(folder)[1]] == [PROVED]
+        assert json.loads(file.read_text())[key] == {"prefill": True, "decode": True}
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("cache", ["a-file/x", "relative"])
+def test_where_nothing_can_be_kept_the_process_remembers(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    (tmp_path / "a-file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", cache if cache == "relative" else str(tmp_path / cache))
+    folder = with_own_code(tiny_model("llama"), tmp_path / "own", "llama")
+    assert [line["event"] for line in loaded(folder)[1]] == [PROVED]
+    assert loaded(folder)[1] == []
+    assert not (tmp_path / "relative").exists()

@@ -1,4 +1,4 @@
-"""A short proof at load finds what computes padded rows otherwise, and says nothing of what does not."""
+"""A short proof finds what computes padded rows otherwise, and says nothing of what does not."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.kv_cache.batching import Batching, prefills_alone, restrict
+from greenroom.engine.kv_cache.batching import Batching, new_mergeable_cache, prefills_alone, restrict
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
-from greenroom.engine.loading.batching.proof import prove
+from greenroom.engine.loading.batching.findings import Findings
+from greenroom.engine.loading.batching.proof import ROWS, TOKENS, Proof
 from greenroom.tests.support.architectures import make
 from greenroom.tests.support.schedules import soak_only
 
@@ -21,6 +22,14 @@ DECODE_WRONG = ("afm7", "minimax_m3_vl")
 RIGHT = ("llama", "gemma3_text", "falcon_h1")
 
 
+def proved(model: Any) -> Findings:
+    """Return what a proof finds that has time for everything."""
+    proof = Proof(model)
+    proof.run(PLENTY)
+    assert proof.findings.complete
+    return proof.findings
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -29,18 +38,16 @@ RIGHT = ("llama", "gemma3_text", "falcon_h1")
     ],
 )
 def test_prompts_that_padding_changes_are_found(name: str) -> None:
-    batching, complete = prove(make(name), PLENTY)
-    assert complete
-    assert (batching.prefill, batching.decode) == (False, True)
-    assert "prefilled together" in batching.reason
+    found = proved(make(name))
+    assert (found.prefill, found.decode) == (False, True)
+    assert "prefilled together" in found.reason
 
 
 @pytest.mark.parametrize("name", DECODE_WRONG)
 def test_steps_that_padding_changes_are_found(name: str) -> None:
-    batching, complete = prove(make(name), PLENTY)
-    assert complete
-    assert (batching.prefill, batching.decode) == (False, False)
-    assert "decoded together" in batching.reason
+    found = proved(make(name))
+    assert found.batching == Batching(False, False, found.reason)
+    assert "decoded together" in found.reason
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -48,47 +55,32 @@ def test_steps_that_padding_changes_are_found(name: str) -> None:
 def test_what_is_right_passes_in_any_precision(name: str, dtype: mx.Dtype) -> None:
     model = make(name)
     model.set_dtype(dtype)
-    assert prove(model, PLENTY) == (Batching(), True)
+    assert proved(model).batching == Batching()
 
 
 def test_code_that_fails_with_several_rows_computes_each_alone() -> None:
-    batching, complete = prove(make("gpt_bigcode"), PLENTY)
-    assert complete
-    assert not batching.decode
-    assert "ValueError" in batching.reason
-
-
-class Ticking:
-    """A clock that a pass moves on by a second: it is read when one begins and when it has ended."""
-
-    def __init__(self) -> None:
-        self.passes = 0
-        self._reads = itertools.count()
-
-    def __call__(self) -> float:
-        reads = next(self._reads)
-        self.passes = reads // 2
-        return float(self.passes)
-
-
-@pytest.mark.parametrize(("seconds", "decode"), [(2.5, False), (7.5, True)])
-def test_a_proof_ends_with_its_time_and_what_is_not_proved_is_alone(seconds: float, decode: bool) -> None:
-    clock = Ticking()
-    batching, complete = prove(make("llama"), seconds, clock)
-    assert not complete
-    assert clock.passes <= seconds + 1
-    assert (batching.prefill, batching.decode) == (False, decode)
+    proof = Proof(make("gpt_bigcode"))
+    proof.run(PLENTY)
+    assert proof.findings.decode is False
+    assert "ValueError" in proof.findings.reason
+    assert proof.failed
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
-def test_a_restricted_model_makes_caches_that_no_batch_takes(name: str) -> None:
+def test_a_restricted_model_makes_caches_that_no_batch_takes_until_it_is_no_more(name: str) -> None:
     model: Any = make(name)
     layers = [type(layer) for layer in new_cache(model)]
     restrict(model, Batching(False, True))
     assert prefills_alone(model)
     assert can_batch(new_cache(model))
-    restrict(model, Batching(False, False))
-    assert not can_batch(new_cache(model))
+    for _ in range(2):
+        restrict(model, Batching(False, False))
+        assert not can_batch(new_cache(model))
+        assert can_batch(new_mergeable_cache(model))
+        assert [type(layer) for layer in new_cache(model)] == layers
+    restrict(model, Batching())
+    assert not prefills_alone(model)
+    assert can_batch(new_cache(model))
     assert [type(layer) for layer in new_cache(model)] == layers
 
 
@@ -97,18 +89,86 @@ class TickingByTokens:
 
     def __init__(self, model: Any) -> None:
         self.now = 0.0
+        self.passes: list[int] = []
         self._model = model
         self.make_cache = lambda: new_cache(model)
 
     def __call__(self, tokens: mx.array, cache: Any) -> Any:
+        assert tokens.shape[0] <= ROWS
+        assert tokens.shape[1] <= TOKENS
         self.now += tokens.size
+        self.passes.append(tokens.size)
+        return self._model(tokens, cache=cache)
+
+    def proof(self, findings: Findings | None = None) -> Proof:
+        return Proof(self, findings, 1.0, lambda: self.now)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 10.0, 40.0, 100.0])
+def test_no_pass_begins_that_would_take_longer_than_there_is_time(seconds: float) -> None:
+    machine = TickingByTokens(make("llama"))
+    proof = machine.proof()
+    proof.run(seconds)
+    assert not proof.findings.complete
+    assert not proof.findings.batching.prefill
+    assert seconds - 87 <= machine.now <= seconds
+
+
+def test_what_is_over_goes_on_where_it_ended() -> None:
+    seconds = 20.0
+    machine = TickingByTokens(make("llama"))
+    proof = machine.proof()
+    for turn in itertools.count(1):
+        proof.run(seconds)
+        if proof.predict(seconds) > seconds:
+            break
+        assert machine.now <= turn * seconds
+    assert proof.findings == Findings(None, True)
+    assert proof.predict(seconds) == 87
+    proof.advance(seconds)
+    proof.run(seconds)
+    assert proof.findings == Findings(True, True)
+    whole = TickingByTokens(make("llama"))
+    whole.proof().run(PLENTY)
+    assert sum(machine.passes) == sum(whole.passes)
+
+
+def test_what_was_found_is_not_computed_again_and_what_was_dropped_is() -> None:
+    machine = TickingByTokens(make("llama"))
+    whole = machine.proof()
+    whole.run(PLENTY)
+    rest = TickingByTokens(make("llama"))
+    proof = rest.proof(Findings(None, True))
+    proof.run(PLENTY)
+    assert proof.findings == whole.findings == Findings(True, True)
+    assert rest.passes == [1, 2, 12, 29, 1, 1, 87, 3]
+    machine.passes.clear()
+    proof = machine.proof()
+    proof.run(20.0)
+    proof.pause()
+    proof.run(PLENTY)
+    assert proof.findings == whole.findings
+    assert machine.passes[-9:] == [1, 2, 12, 29, 3, 1, 1, 87, 3]
+    assert len(machine.passes) > 9
+
+
+class OutOfMemory:
+    """A model whose second pass finds no memory."""
+
+    def __init__(self, model: Any) -> None:
+        self.passes = 0
+        self._model = model
+        self.make_cache = lambda: new_cache(model)
+
+    def __call__(self, tokens: mx.array, cache: Any) -> Any:
+        self.passes += 1
+        if self.passes == 2:
+            raise MemoryError
         return self._model(tokens, cache=cache)
 
 
-@pytest.mark.parametrize("seconds", [10.0, 40.0, 100.0])
-def test_no_pass_begins_that_would_take_longer_than_there_is_time(seconds: float) -> None:
-    machine = TickingByTokens(make("llama"))
-    batching, complete = prove(machine, seconds, lambda: machine.now)
-    assert not complete
-    assert not batching.prefill
-    assert machine.now <= seconds
+def test_what_no_pass_ends_for_is_alone_for_this_time_only() -> None:
+    model = OutOfMemory(make("llama"))
+    proof = Proof(model)
+    proof.run(PLENTY)
+    assert (proof.findings.decode, proof.failed, model.passes) == (False, True, 2)

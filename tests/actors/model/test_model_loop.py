@@ -1,0 +1,113 @@
+"""What a model's thread does while nobody asks it for anything, and that this keeps nobody waiting."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.engines import Engines, ModelFiles
+from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
+from greenroom.engine.loading.batching import decide, known
+from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.text_engine import TextEngine
+from greenroom.schemas.events import Finished
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import chat
+from greenroom.tests.support.tiny_models import TinyModel
+
+Order = SimpleQueue[str]
+
+
+class Pauses:
+    """A loop over a model of which nothing is proved; each pass of its proof waits to be let through."""
+
+    def __init__(self, folder: Path) -> None:
+        self.order: Order = SimpleQueue()
+        self.through = threading.Semaphore(0)
+        self.reports: SimpleQueue[LoopReport] = SimpleQueue()
+        engines = Engines(Settings(models=(str(folder),)))
+        opened = engines.open_model(ModelFiles("model", folder))
+        self.loop = ModelLoop(ModelKey("model"), engines, opened, self.reports.put)
+        self.adapter = opened.adapter
+        self.ends: SimpleQueue[LoopEnded] = SimpleQueue()
+        self.thread = threading.Thread(target=lambda: self.ends.put(self.loop.run(Pulse())), daemon=True)
+
+    def submit(self, request_id: str) -> None:
+        request = chat("model", request_id)
+        self.loop.put(Submit(request, self.adapter.prepare_input(request)))
+
+    def finished(self) -> str:
+        """Return the next request that has ended."""
+        while True:
+            report = self.reports.get(timeout=60)
+            for request_id, event in report.events if isinstance(report, Stepped) else ():
+                if isinstance(event, Finished):
+                    return request_id
+
+
+@pytest.fixture
+def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    monkeypatch.setattr(decide, "table", dict)
+    monkeypatch.setattr(decide, "_SHORTEST", 0.0)
+    monkeypatch.setattr(decide, "_SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(known, "_of_this_process", {})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = Pauses(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))
+    _record(monkeypatch, made)
+    return made
+
+
+def _record(monkeypatch: pytest.MonkeyPatch, pauses: Pauses) -> None:
+    advance: Callable[[IdleProof], None] = IdleProof.advance
+    submit = TextEngine.submit
+
+    def advance_when_let(proof: IdleProof) -> None:
+        pauses.order.put("pass")
+        pauses.through.acquire()
+        advance(proof)
+
+    def submit_noted(engine: TextEngine, request: InferenceRequest, prepared: PreparedInput) -> None:
+        pauses.order.put(request.id)
+        submit(engine, request, prepared)
+
+    monkeypatch.setattr(IdleProof, "advance", advance_when_let)
+    monkeypatch.setattr(TextEngine, "submit", submit_noted)
+
+
+def test_a_request_waits_for_one_pass_at_most_and_a_pause_for_no_request(pauses: Pauses) -> None:
+    pauses.thread.start()
+    assert pauses.order.get(timeout=60) == "pass"
+    pauses.submit("first")
+    pauses.through.release()
+    assert pauses.order.get(timeout=60) == "first"
+    assert pauses.finished() == "first"
+    for _ in range(8):
+        assert pauses.order.get(timeout=60) == "pass"
+        pauses.through.release()
+    pauses.submit("second")
+    assert pauses.order.get(timeout=60) == "second"
+    assert pauses.finished() == "second"
+    assert [found.complete for found in known._of_this_process.values()] == [True]
+    pauses.loop.abandon()
+    assert pauses.ends.get(timeout=60) == LoopEnded()
+    assert pauses.order.empty()
+    pauses.thread.join()
+
+
+def test_no_pass_follows_once_a_model_is_to_be_unloaded(pauses: Pauses) -> None:
+    pauses.thread.start()
+    assert pauses.order.get(timeout=60) == "pass"
+    pauses.loop.abandon()
+    pauses.through.release(10)
+    assert pauses.ends.get(timeout=60) == LoopEnded()
+    assert pauses.order.empty()
+    pauses.thread.join()
