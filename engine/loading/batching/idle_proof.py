@@ -14,13 +14,13 @@ from greenroom.engine.loading.batching.proof import Proof
 PIECE = 0.3
 """Seconds of a pass that can be cut, and so of what a request may have to wait for."""
 
-_LONGEST = 3.0
+_LONGEST = 10.0
 """Seconds of one that cannot be cut: prompts together, three rows of 29 tokens. Whoever computes these so
 slowly gains nothing from computing prompts together."""
 
 _REST = 5
-"""How many times as long as a pass takes nobody must have asked for anything before it begins: hardly any
-request comes in the middle of one, and a longer one waits for a longer pause."""
+"""How many times as long as a pass takes nobody must have asked for anything before it begins, so that hardly
+any request comes in the middle of one. If it is longer than a piece: as many times more as it is longer."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +45,8 @@ class IdleProof:
     @property
     def delay(self) -> float | None:
         """Seconds of idleness after which a pass is due; None: there is nothing more to do."""
-        return None if self._over else _REST * self._proof.predict(PIECE)
+        seconds = self._proof.predict(PIECE)
+        return None if self._over else _REST * seconds * max(1.0, seconds / PIECE)
 
     def advance(self) -> None:
         """Compute one pass. No row of the model may be under way."""

@@ -1,0 +1,16 @@
+"""How long a model must have been idle before a pass of its proof begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from greenroom.engine.loading.batching.idle_proof import PIECE, IdleProof
+from greenroom.engine.loading.batching.proof import Proof
+from greenroom.tests.support.architectures import make
+
+
+@pytest.mark.parametrize(("first_pass", "delay"), [(0.01, 0.05), (PIECE, 5 * PIECE), (2 * PIECE, 20 * PIECE)])
+def test_a_longer_pass_waits_for_a_longer_pause(first_pass: float, delay: float) -> None:
+    model = make("llama")
+    rest = IdleProof(model, Proof(model, first_pass=first_pass), "key", "name")
+    assert rest.delay == pytest.approx(delay)
