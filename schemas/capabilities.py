@@ -9,7 +9,22 @@ import attrs
 ModelType = Literal["text", "vision", "embeddings", "audio"]
 """Which MLX library loads the model."""
 
-Family = Literal["qwen", "glm4", "llama", "gemma", "mistral", "liquid", "granite", "gpt_oss", "default"]
+Family = Literal[
+    "qwen",
+    "glm4",
+    "llama",
+    "gemma",
+    "mistral",
+    "liquid",
+    "granite",
+    "gpt_oss",
+    "phi",
+    "nemotron",
+    "apertus",
+    "jamba",
+    "hunyuan",
+    "default",
+]
 """Which adapter speaks for the model."""
 
 

@@ -39,6 +39,11 @@ FAMILIES: Mapping[Family, FamilyTraits] = {
     "liquid": FamilyTraits(("lfm2",), "mlx_lm.pythonic", "think_tag"),
     "granite": FamilyTraits(("granite",), "hermes_json"),
     "gpt_oss": FamilyTraits(("gpt_oss",), "harmony", "harmony", ("<|return|>", "<|call|>")),
+    "phi": FamilyTraits(("phi3", "phi4", "phimoe"), end_of_turn_tokens=("<|end|>",)),
+    "nemotron": FamilyTraits(("nemotron",), end_of_turn_tokens=("<SPECIAL_12>",)),
+    "apertus": FamilyTraits(("apertus",), "apertus", "apertus", ("<|assistant_end|>",)),
+    "jamba": FamilyTraits(("jamba",), end_of_turn_tokens=("<|eom|>",)),
+    "hunyuan": FamilyTraits(("hunyuan", "hy_v3"), end_of_turn_tokens=("<|eos|>",)),
     "default": FamilyTraits(),
 }
 

@@ -28,6 +28,7 @@ class AnswerOrCalls(ToolCallParser):
     def __init__(self, calls: ToolCallParser) -> None:
         self.parser_id = calls.parser_id
         self.markers = calls.markers
+        self.frames_text = calls.frames_text
         self._calls = calls
 
     def new_stream(

@@ -13,16 +13,18 @@ from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.schemas.messages import Tool
 
-_JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
+JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
+"""How an object that is a call begins, without its white space."""
+
 _JSON_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-def begins_bare_json(text: str) -> bool | None:
+def begins_bare_json(text: str, starts: tuple[str, ...] = JSON_STARTS) -> bool | None:
     """Return whether a text begins with a call as JSON; None if that cannot be told yet."""
-    dense = _JSON_SPACE.sub("", text) if text.startswith("{") else text
-    if dense.startswith(_JSON_STARTS):
+    dense = _JSON_SPACE.sub("", text) if text.startswith(("{", "[")) else text
+    if dense.startswith(starts):
         return True
-    return None if any(start.startswith(dense) for start in _JSON_STARTS) else False
+    return None if any(start.startswith(dense) for start in starts) else False
 
 
 class BareBlockParser(BlockParser):

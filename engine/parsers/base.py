@@ -101,10 +101,12 @@ class ToolCallParser(ABC):
     Attributes:
         parser_id: Name in capability records (document 000, section 5.2).
         markers: What opens and closes a block of calls.
+        frames_text: Plain text has markup of this format too, so that it reads answers without tools as well.
     """
 
     parser_id: str
     markers: Markers = ()
+    frames_text: bool = False
 
     @abstractmethod
     def new_stream(

@@ -72,6 +72,42 @@ def parse_json_calls(body: str) -> list[ParsedCall]:
     return calls
 
 
+def parse_keyed_calls(body: str) -> list[ParsedCall]:
+    """Return all calls in a block of objects whose only key is the name of the tool: `{"name": {…}}`.
+
+    Raises:
+        Unclosed: The text ends inside a string.
+        Malformed: It holds no call, or something besides calls.
+    """
+    calls: list[ParsedCall] = []
+    position = _BETWEEN.match(body, 0).end()  # type: ignore[union-attr]
+    while position < len(body):
+        members, position = _members(body, position)
+        if len(members) != 1:
+            raise Malformed("a call is not one name with its arguments")
+        ((name, (value, start, end)),) = members.items()
+        calls.append(ParsedCall(name, normalize_object(value if isinstance(value, str) else body[start:end])))
+        position = _BETWEEN.match(body, position).end()  # type: ignore[union-attr]
+    if not calls:
+        raise Malformed("the block is empty")
+    return calls
+
+
+def read_value(text: str, position: int) -> tuple[Any, int]:
+    """Return the JSON value that begins at a position, and where it ends.
+
+    Raises:
+        Unclosed: The text ends inside a string.
+        Malformed: It is not JSON.
+    """
+    for decoder in (_STRICT, _LENIENT):
+        try:
+            return decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            failure = error
+    raise _malformed(failure)
+
+
 _Members = dict[str, tuple[Any, int, int]]
 
 

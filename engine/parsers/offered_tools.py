@@ -44,6 +44,10 @@ class OfferedTools:
         candidates = [dotted, *([module] if method == "call" else []), method]
         return next((name for name in candidates if self.accepts(name)), dotted)
 
+    def may_begin(self, text: str) -> bool:
+        """Return whether the name of a tool begins with this text."""
+        return self._any or any(name.startswith(text) for name in self._tools)
+
     def has_required_arguments(self, call: ParsedCall) -> bool:
         """Return whether a call has all the arguments that its tool requires."""
         tool = self._tools.get(call.name)

@@ -48,7 +48,28 @@ def detect_thinking_parser(
     return make_thinking_parser(parser_id or family_default)
 
 
-_SHOWN_CALLS = (
+_SHOWN_CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("deepseek_dsml", ("｜DSML｜",), ()),
+    ("deepseek_v3", ("<｜tool▁calls▁begin｜>", "```json"), ()),
+    ("deepseek_v31", ("<｜tool▁calls▁begin｜>",), ()),
+    ("step3", ("steptml:invoke",), ()),
+    ("nemotron_v2", ("<TOOLCALL>",), ()),
+    ("apertus", ("<|tools_prefix|>",), ()),
+    ("firefunction", ("functools", "<|start_header_id|>"), ()),
+    ("phi4mini", ("functools[",), ()),
+    ("phi4mini", ("<|tool|>", "<|/tool|>"), ()),
+    ("granite_20b", ("<function_call>",), ()),
+    ("internlm2", ("<|action_start|>", "<|plugin|>"), ()),
+    ("gigachat3", ("<|role_sep|>", "function call"), ()),
+    ("gigachat3", ("<|function_call|>",), ()),
+    ("functionary_v32", (">>>${recipient}",), ()),
+    ("functionary_v32", (">>>all",), ()),
+    ("xlam", ("make calls in a single JSON array",), ()),
+    ("hunyuan_v3", (":opensource", "<tool_sep"), ()),
+    ("hunyuan", ("<tool_sep>",), ()),
+    ("jamba", ("<tool_calls>", "<|bom|>"), ()),
+    ("hunyuan", ("<tool_calls>", "<|extra_4|>"), ()),
+    ("ernie45", ("<tool_call>", "<response>"), ()),
     ("harmony", ("<|channel|>", "<|message|>"), ()),
     ("cohere2", ("<|START_ACTION|>",), ()),
     ("command_r", ("Action:", "```json", "tool_name"), ()),
@@ -63,7 +84,11 @@ _SHOWN_CALLS = (
 )
 """Parsers with what a template of theirs shows, and what it does not; mlx-lm would take some for another."""
 
-_SHOWN_THOUGHTS = (
+_SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("hunyuan_v3", ("</think:opensource>",)),
+    ("hunyuan", ("</think>", "<answer>")),
+    ("ernie45", ("</think>", "<response>")),
+    ("apertus", ("<|inner_prefix|>",)),
     ("harmony", ("<|channel|>analysis",)),
     *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items()),
 )

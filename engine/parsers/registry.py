@@ -7,9 +7,15 @@ from functools import partial
 
 from greenroom.engine.parsers import mlx_lm_parsers
 from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS, HeadedCallParser
+from greenroom.engine.parsers.framed_answer import FramedAnswerParser
+from greenroom.engine.parsers.functionary import FunctionaryV32Parser
 from greenroom.engine.parsers.glm4 import Glm4NativeParser, Glm4XmlParser
 from greenroom.engine.parsers.harmony import HarmonyParser, HarmonyThinkingParser
 from greenroom.engine.parsers.hermes import GraniteJsonParser, HermesJsonParser
+from greenroom.engine.parsers.hunyuan import HunyuanParser, HunyuanV3Parser
+from greenroom.engine.parsers.invoke_tags import DeepseekDsmlParser, Step3Parser
+from greenroom.engine.parsers.json_block import JSON_BLOCK_FORMATS, JsonBlockParser
 from greenroom.engine.parsers.llama import (
     BarePythonicParser,
     LlamaJsonParser,
@@ -27,8 +33,9 @@ from greenroom.engine.parsers.marked_calls import (
 from greenroom.engine.parsers.mistral import MistralParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
 from greenroom.engine.parsers.qwen3_coder import Qwen3CoderParser
-from greenroom.engine.parsers.think_tag import ThinkTagParser
+from greenroom.engine.parsers.think_tag import MarkedThinkingParser, ThinkTagParser
 from greenroom.engine.parsers.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
+from greenroom.engine.parsers.xlam import XlamParser
 
 TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "hermes_json": HermesJsonParser,
@@ -48,6 +55,14 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "seed_oss": SeedOssParser,
     "apriel": AprielParser,
     "minimax_m1": MinimaxM1Parser,
+    "deepseek_dsml": DeepseekDsmlParser,
+    "step3": Step3Parser,
+    "hunyuan": HunyuanParser,
+    "hunyuan_v3": HunyuanV3Parser,
+    "xlam": XlamParser,
+    "functionary_v32": FunctionaryV32Parser,
+    **{call.parser_id: partial(HeadedCallParser, call) for call in HEADED_CALL_FORMATS},
+    **{block.parser_id: partial(JsonBlockParser, block) for block in JSON_BLOCK_FORMATS},
     "null": NullToolParser,
     **{
         mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)
@@ -59,6 +74,16 @@ THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
     "think_tag": ThinkTagParser,
     "harmony": HarmonyThinkingParser,
     **{parser_id: partial(NamedThinkingParser, parser_id) for parser_id in THOUGHT_MARKERS},
+    "hunyuan": partial(FramedAnswerParser, "hunyuan", ("<think>", "</think>"), ("<answer>", "</answer>")),
+    "hunyuan_v3": partial(MarkedThinkingParser, "hunyuan_v3", "<think:opensource>", "</think:opensource>"),
+    "ernie45": partial(FramedAnswerParser, "ernie45", ("<think>", "</think>"), ("<response>", "</response>")),
+    "apertus": partial(
+        MarkedThinkingParser,
+        "apertus",
+        "<|inner_prefix|>",
+        "<|inner_suffix|>",
+        ended_by=("<|tools_prefix|>",),
+    ),
     "null": NullThinkingParser,
     **{
         mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmThinkingParser, name)

@@ -58,7 +58,8 @@ class StreamProcessor:
         index: int = 0,
         release: Release = "validated",
     ) -> None:
-        calls = tool_parser if prepared.parse and prepared.tools else NullToolParser()
+        reads_calls = prepared.parse and (prepared.tools or tool_parser.frames_text)
+        calls = tool_parser if reads_calls else NullToolParser()
         thoughts = thinking_parser if prepared.parse else NullThinkingParser()
         self._calls = calls.new_stream(prepared.tools, release)
         self._thoughts = thoughts.new_stream(prepared.starts_in_thinking)

@@ -22,12 +22,21 @@ class MarkedThinkingParser(ThinkingParser):
 
     Args:
         dropped: Further markers that structure the answer and mean nothing to a reader.
+        ended_by: Markers of what cannot stand in a thought, such as calls: they end it, and are read on.
     """
 
-    def __init__(self, parser_id: str, start: str, end: str, dropped: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        parser_id: str,
+        start: str,
+        end: str,
+        dropped: tuple[str, ...] = (),
+        ended_by: tuple[str, ...] = (),
+    ) -> None:
         self.parser_id = parser_id
         self.markers = ((start, end),)
-        self.closing = marker_pattern([end])
+        self.closing = marker_pattern([end, *ended_by])
+        self.ended_by = ended_by
         self.dropped_markers = dropped
         self.dropped = marker_pattern(dropped) if dropped else None
 
@@ -112,12 +121,16 @@ class _MarkedThinkingStream(ThinkingStream):
                 self._pending = text[len(self._start) :]
                 return True
         found = self._parser.closing.search(self._pending)
-        complete = found is not None and found.group() == self._end
+        ended = found is not None and found.group() in self._parser.ended_by
+        complete = ended or (found is not None and found.group() == self._end)
         cut = len(self._pending) if found is None or (self._final and not complete) else found.start()
         self._add_thought(events, self._pending[:cut])
         self._pending = self._pending[cut:]
         if not complete:
             return False
+        if ended:
+            self._state, self.in_thought = "answer", False
+            return True
         self._pending = self._pending[len(self._end) :]
         self._state = "before"
         self.in_thought = False

@@ -47,6 +47,40 @@ WRITTEN = {
     "apriel": '<tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]</tool_calls>',
     "minimax_m1": '<tool_calls>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n'
     "</tool_calls>",
+    "deepseek_v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+    '```json\n{"city": "Paris", "days": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    "deepseek_v31": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>"
+    '{"city": "Paris", "days": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    "deepseek_dsml": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n'
+    '<｜DSML｜parameter name="city" string="true">Paris</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n'
+    "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    "step3": "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜>"
+    '<steptml:invoke name="get_weather">\n<steptml:parameter name="city">Paris</steptml:parameter>\n'
+    '<steptml:parameter name="days">2</steptml:parameter>\n</steptml:invoke><｜tool_call_end｜>\n'
+    "<｜tool_calls_end｜>",
+    "hunyuan": '<tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]'
+    "</tool_calls>",
+    "hunyuan_v3": "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+    "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Paris</arg_value:opensource>\n"
+    "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n"
+    "</tool_call:opensource>\n</tool_calls:opensource>",
+    "jamba": '<tool_calls>[\n    {"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n]'
+    "</tool_calls>",
+    "nemotron_v2": '<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]'
+    "</TOOLCALL>",
+    "apertus": '<|tools_prefix|>[{"get_weather": {"city": "Paris", "days": 2}}]<|tools_suffix|>',
+    "phi4mini": 'functools[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]',
+    "firefunction": 'functools[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]',
+    "granite_20b": '<function_call> {"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}',
+    "internlm2": '<|action_start|><|plugin|>\n{"name": "get_weather", "parameters": {"city": "Paris", '
+    '"days": 2}}<|action_end|>',
+    "gigachat3": "<|message_sep|>\n\nfunction call<|role_sep|>\n"
+    '{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}',
+    "ernie45": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n'
+    "</tool_call>",
+    "xlam": '[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]',
+    "functionary_v32": 'get_weather\n{"city": "Paris", "days": 2}',
     "mlx_lm.function_gemma": "<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:2}"
     "<end_function_call>",
     "mlx_lm.gemma4": '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>',

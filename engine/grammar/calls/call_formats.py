@@ -7,6 +7,12 @@ from collections.abc import Callable
 
 import attrs
 
+from greenroom.engine.grammar.calls.block_bodies import (
+    block_triggers,
+    functionary_calls,
+    headed_calls,
+    json_block,
+)
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool, constrained_tools
 from greenroom.engine.grammar.calls.json_call_bodies import (
     Body,
@@ -23,7 +29,14 @@ from greenroom.engine.grammar.calls.tagged_arguments import (
     qwen_arguments,
     seed_arguments,
 )
+from greenroom.engine.grammar.calls.tagged_sections import (
+    DSML_SECTIONS,
+    HUNYUAN_V3_SECTIONS,
+    STEP3_SECTIONS,
+)
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS
+from greenroom.engine.parsers.json_block import JSON_BLOCK_FORMATS
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import CallConstraint
 
@@ -38,12 +51,14 @@ class CallFormat:
         single_block: All calls of an answer stand behind one marker, and nothing follows them.
         lead: What may stand before the marker, at the beginning of an answer.
         plain: Terminal of an answer that is no call, where no marker tells.
+        behind_plain: What stands between such an answer and calls behind it, if any may follow.
     """
 
     triggers: tuple[tuple[str, Body], ...]
     single_block: bool = False
     lead: str = ""
     plain: str = ""
+    behind_plain: str = ""
 
 
 @attrs.frozen
@@ -92,7 +107,9 @@ class CallGrammar:
             calls = f"({text.fixed_text(lead)})? {calls}"
         if self.required or trigger:
             return f"{SPACE} {calls}"
-        return f"{SPACE} {calls} | {text.terminal(self._format.plain)}"
+        plain = text.terminal(self._format.plain)
+        behind = text.fixed_text(self._format.behind_plain) if self._format.behind_plain else ""
+        return f"{SPACE} {calls} | {plain}" + (f" ({behind} {calls})?" if behind else "")
 
 
 def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
@@ -231,6 +248,21 @@ CALL_FORMATS: dict[str, CallFormat] = {
     ),
     "apriel": _single_trigger("<tool_calls>", tagged_array("</tool_calls>")),
     "minimax_m1": _single_trigger("<tool_calls>", tagged_lines("</tool_calls>")),
+    "xlam": CallFormat(
+        (("", _granite),), single_block=True, plain=_no_call("[", "```json", "<tool_call>", "[TOOL_CALLS]")
+    ),
+    "functionary_v32": CallFormat(
+        (("", functionary_calls),),
+        single_block=True,
+        plain=r"/all\n(?s:.*)/ & ~/(?s:.*)>>>(?s:.*)/",
+        behind_plain=">>>",
+    ),
+    "hunyuan": _single_trigger("<tool_calls>", json_block("list", "arguments", "</tool_calls>")),
+    "hunyuan_v3": CallFormat(HUNYUAN_V3_SECTIONS),
+    "deepseek_dsml": CallFormat(DSML_SECTIONS),
+    "step3": CallFormat(STEP3_SECTIONS),
+    **{known.parser_id: _single_trigger(known.start, headed_calls(known)) for known in HEADED_CALL_FORMATS},
+    **{known.parser_id: CallFormat(block_triggers(known)) for known in JSON_BLOCK_FORMATS},
     "mlx_lm.json_tools": _single_trigger("<tool_call>", _hermes),
     "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, single_block=True),
 }

@@ -18,6 +18,7 @@ from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
 from greenroom.schemas.problems import invalid
 
 _STRING_KEYWORDS = {"type", "minLength", "maxLength", "pattern", "allOf", "enum", "const"}
+_NO_STRING = {"type": ["object", "array", "number", "boolean", "null"]}
 _OBJECT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
 
 
@@ -27,7 +28,7 @@ class TaggedArguments:
 
     Args:
         head: What stands before the first argument.
-        before: What stands before a value.
+        before: What stands before a value; `{string}` stands for `true` or `false`: whether it is a string.
         end: What closes a value.
         tail: What follows the last argument.
         space: White space on both sides of a value.
@@ -52,6 +53,10 @@ class TaggedArguments:
         head = self.head.removeprefix("<function=")
         return "(" + " | ".join(text.rule(self._call(text, tool, head)) for tool in tools) + ")"
 
+    def alternatives(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
+        """Return a rule for a call to any of the tools, from its head to its tail."""
+        return text.rule(" | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools))
+
     def _call(self, text: GrammarBuilder, tool: ConstrainedTool, start: str) -> str:
         schema: dict[str, Any] = tool.schema("#") if tool.enforced else {}
         head, tail = text.fixed_text(start.format(tool.plain_name)), self.tail and text.fixed_text(self.tail)
@@ -73,13 +78,23 @@ class TaggedArguments:
         key = text.terminal(r"/[A-Za-z_][A-Za-z0-9_.-]{0,63}/")
         before, _, after = self.before.partition("{}")
         value = self._string(text, "/(?s:.*)/")
-        return f"{text.fixed_text(before)} {key} {text.fixed_text(after + self.space)} {value}"
+        written = f"{text.fixed_text(self._typed(after, True) + self.space)} {value}"
+        if self._typed(after, True) != after:
+            other = (
+                f"{text.fixed_text(self._typed(after, False))} {text.json(_NO_STRING)} {self._closing(text)}"
+            )
+            written = f"({written} | {other})"
+        return f"{text.fixed_text(before)} {key} {written}"
+
+    def _typed(self, before: str, string: bool) -> str:
+        return before.replace("{string}", "true" if string else "false")
 
     def _argument(self, text: GrammarBuilder, tool: ConstrainedTool, name: str, value: Any, root: Any) -> str:
-        start = text.fixed_text(self.before.format(name) + self.space)
+        before = self.before.replace("{}", name) + self.space
         if not re.fullmatch(r"[\w.-]+", name):
             self._refuse(tool, f"the argument name '{name}'")
         types = _types(value, root)
+        start = text.fixed_text(self._typed(before, "string" in types))
         if "string" not in types:
             return f"{start} {self._json(text, value, root)}"
         if types != {"string"}:
@@ -126,11 +141,11 @@ class TaggedArguments:
 
     def _string(self, text: GrammarBuilder, content: str) -> str:
         """Return a string's text, up to the tag that closes it."""
-        special = text.tokenizer.special(self.end)
         inside = self._inside(content)
-        if special is not None and not self.space:
-            return f"{text.terminal(inside)} <[{special}]>"
         closing = text.fixed_text(self.space + self.end)
+        before, special, behind = closing.partition("<[")
+        if special:  # No text looks like a special token, so that the string needs no other end.
+            return f"{text.terminal(f'{inside} {before}')} {special}{behind}"
         return text.rule(text.terminal(f"{inside} {closing}"), "[lazy]")
 
     def _inside(self, content: str) -> str:

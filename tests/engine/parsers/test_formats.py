@@ -16,10 +16,12 @@ from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
 from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
 from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
 
-UNQUOTED = {"glm4_native", "qwen3_coder", "seed_oss"}
-REWRITTEN = {"bare_pythonic", "olmo3"}
+UNQUOTED = {"glm4_native", "qwen3_coder", "seed_oss", "step3", "hunyuan_v3"}
+REWRITTEN = {"bare_pythonic", "olmo3", "deepseek_dsml"}
 TO_THE_END = {"granite_json", "mlx_lm.mistral"}
-ONLY_ALONE = {"llama_json", "bare_pythonic"}
+NAME_FIRST = {"functionary_v32"}
+"""Formats in which a line that is not a tool's name is text at once, so that it is no broken call."""
+ONLY_ALONE = {"llama_json", "bare_pythonic", "xlam", "functionary_v32"}
 
 
 def test_every_parser_has_an_example() -> None:
@@ -52,7 +54,8 @@ def test_a_call_to_a_tool_that_was_not_offered_is_text(parser_id: str) -> None:
         found = extract(parser_id, text, (CLOCK,))
     assert found == ExtractedCalls((), text)
     warnings = [log for log in logs if log["log_level"] == "warning"]
-    assert {(log["parser"], log["reason"]) for log in warnings} == {(parser_id, "tool not offered")}
+    expected = set() if parser_id in NAME_FIRST else {(parser_id, "tool not offered")}
+    assert {(log["parser"], log["reason"]) for log in warnings} == expected
     assert "Paris" not in str(warnings)
 
 

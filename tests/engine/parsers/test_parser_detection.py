@@ -27,6 +27,26 @@ SHOWN = {
     'Respond in the format {"name": function name, "parameters": dictionary}': "llama_json",
     "in the form [func_name1(params_name1=params_value1), func_name2(params)]": "bare_pythonic",
     "{{ '<|tool_call|>' }}": "granite_json",
+    "{%- set dsml_token = '｜DSML｜' %}<{{ dsml_token }}function_calls>": "deepseek_dsml",
+    "{{ '<｜tool▁calls▁begin｜>' + name + '\\n```json\\n' }}": "deepseek_v3",
+    "{{ '<｜tool▁calls▁begin｜>' + name }}": "deepseek_v31",
+    "{{ '<｜tool_calls_begin｜><steptml:invoke name=' }}": "step3",
+    "{{ '<TOOLCALL>[' }}": "nemotron_v2",
+    "{%- set tool_calls_token = '<|tools_prefix|>' -%}": "apertus",
+    "{{ '<|start_header_id|>' + role }}{{ ' functools[' }}": "firefunction",
+    'formatted as functools[{"name": [function name]}]': "phi4mini",
+    "{{ '<|tool|>' + message['tools'] + '<|/tool|>' }}": "phi4mini",
+    "{{ '<function_call> ' + call | tojson }}": "granite_20b",
+    '{{- "<|action_start|><|plugin|>\\n" }}': "internlm2",
+    "role_sep='<|role_sep|>', role='function call'": "gigachat3",
+    "{{ '<|function_call|>' + call }}": "gigachat3",
+    "respond with >>>${recipient}\\n${content}": "functionary_v32",
+    "make calls in a single JSON array: [...]": "xlam",
+    "{{ '<tool_call:opensource>' + name + '<tool_sep:opensource>' }}<arg_key>": "hunyuan_v3",
+    "{{ '<tool_call>' + name + '<tool_sep>' }}<arg_key>": "hunyuan",
+    "{{ '<|bom|>' }}<tool_calls>[...]</tool_calls>": "jamba",
+    "{{ '<|extra_4|>' }}<tool_calls>[...]</tool_calls>": "hunyuan",
+    "<tool_call>{{ call | tojson }}</tool_call> else <response>": "ernie45",
     "<function={{ name }}>{{ arguments }}</function>": "llama_xml",
     "{{ '<|python_tag|>' }}{{ '{\"name\": \"' }}{{ '\"parameters\": ' }}": "llama_json",
     "{{ '<|python_tag|>' + call }}": "llama_python",
@@ -54,6 +74,20 @@ def test_the_record_goes_before_the_template_and_that_before_the_family() -> Non
     assert detect_thinking_parser(RECORD, "<think></think>", "null").parser_id == "think_tag"
     assert detect_thinking_parser(RECORD, None, "think_tag").parser_id == "think_tag"
     assert detect_thinking_parser(RECORD, None, "null").parser_id == "null"
+
+
+@pytest.mark.parametrize(
+    ("template", "parser_id"),
+    [
+        ("<think>{{ thought }}</think>", "think_tag"),
+        ("<think>{{ thought }}</think><answer>{{ answer }}</answer>", "hunyuan"),
+        ("<think:opensource>{{ thought }}</think:opensource>", "hunyuan_v3"),
+        ("<think>{{ thought }}</think><response>{{ answer }}</response>", "ernie45"),
+        ("{{ '<|inner_prefix|>' + thought }}", "apertus"),
+    ],
+)
+def test_the_template_shows_the_markers_of_thoughts(template: str, parser_id: str) -> None:
+    assert detect_thinking_parser(RECORD, template, "null").parser_id == parser_id
 
 
 def test_markers_may_stand_in_the_vocabulary_only() -> None:

@@ -59,7 +59,11 @@ SCHEMAS: dict[str, Any] = {tool.name: tool.parameters for tool in (WEATHER, CODE
 MARKERS = (
     *("[TOOL_CALLS]", "[ARGS]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     *("<|tool_call|>", "<|python_tag|>", "<function=", "</function>"),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "｜DSML｜"),
+    *("<tool_calls>", "</tool_calls>", "<tool_call:opensource>", "<tool_sep:opensource>", "<｜tool_sep｜>"),
+    *("<|action_start|>", "<|plugin|>", "<|action_end|>", "<|message_sep|>", "<|role_sep|>"),
 )
+_PLAIN = {"functionary_v32": "all\nYes"}
 AUTO, REQUIRED, NAMED = ToolChoice("auto"), ToolChoice("required"), ToolChoice("named", "find-code")
 
 
@@ -131,18 +135,24 @@ def test_under_auto_text_is_free_and_a_call_is_held(either: Grammars, call_forma
         assert extracted.text.strip() == "Let me see. {}"
 
 
-def test_a_model_without_a_marker_answers_or_calls(grammars: Grammars) -> None:
+@pytest.mark.parametrize(
+    ("call_format", "beginning"),
+    [("llama_json", '{"name":'), ("xlam", '[{"name":'), ("functionary_v32", "get_weather\n")],
+)
+def test_a_model_without_a_marker_answers_or_calls(
+    grammars: Grammars, call_format: str, beginning: str
+) -> None:
     called = 0
     for seed in range(20):
-        start = grammars.matcher(constrained("llama_json", AUTO))
-        prefix = grammars.tokenizer.encode('{"name":') if seed % 2 else ()
+        start = grammars.matcher(constrained(call_format, AUTO))
+        prefix = grammars.tokenizer.encode(beginning if seed % 2 else _PLAIN.get(call_format, ""))
         for token in prefix:
             start.accept_token(token)
         written = grammars.walk(start, seed, limit=400, eager={END: 0.3})
         assert written.stopped
-        extracted = calls_of("llama_json", grammars.text([*prefix, *written.tokens]))
+        extracted = calls_of(call_format, grammars.text([*prefix, *written.tokens]))
         called += bool(extracted.calls)
-        assert bool(extracted.calls) == bool(prefix)
+        assert bool(extracted.calls) == bool(seed % 2)
     assert called == 10
 
 

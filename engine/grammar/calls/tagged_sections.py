@@ -1,0 +1,68 @@
+"""Calls in sections, with their arguments between tags (DeepSeek V3.2, Step 3, Hunyuan 3)."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+from greenroom.engine.grammar.calls.json_call_bodies import Body
+from greenroom.engine.grammar.calls.tagged_arguments import TaggedArguments
+from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+
+
+def _section(arguments: TaggedArguments, end: str) -> Body:
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        call = arguments.alternatives(text, tools)
+        calls = f"{call} ({SPACE} {call})*" if many else call
+        return f"{SPACE} {calls} {SPACE} {text.fixed_text(end)}"
+
+    return body
+
+
+def _alone(arguments: TaggedArguments) -> Body:
+    return lambda text, tools, many: arguments.alternatives(text, tools)
+
+
+_dsml = TaggedArguments(
+    head='<｜DSML｜invoke name="{}">\n',
+    before='<｜DSML｜parameter name="{}" string="{string}">',
+    end="</｜DSML｜parameter>",
+    tail="</｜DSML｜invoke>",
+    space="",
+)
+DSML_SECTIONS = tuple(
+    (f"<｜DSML｜{name}>", _section(_dsml, f"</｜DSML｜{name}>")) for name in ("function_calls", "tool_calls")
+)
+
+_step3 = TaggedArguments(
+    head='<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{}">\n',
+    before='<steptml:parameter name="{}">',
+    end="</steptml:parameter>",
+    tail="</steptml:invoke><｜tool_call_end｜>",
+    space="",
+)
+STEP3_SECTIONS = (("<｜tool_calls_begin｜>", _section(_step3, "<｜tool_calls_end｜>")),)
+
+
+def _hunyuan(label: str) -> TaggedArguments:
+    return TaggedArguments(
+        head=f"<tool_call{label}>{{}}<tool_sep{label}>\n",
+        before=f"<arg_key{label}>{{}}</arg_key{label}>\n<arg_value{label}>",
+        end=f"</arg_value{label}>",
+        tail=f"</tool_call{label}>",
+        space="",
+    )
+
+
+def _hunyuan_without_section(label: str) -> TaggedArguments:
+    arguments = _hunyuan(label)
+    start = f"<tool_call{label}>"
+    return attrs.evolve(arguments, head=arguments.head.removeprefix(start), tail=f"<end_of_tool_call{label}>")
+
+
+HUNYUAN_V3_SECTIONS = (
+    ("<tool_calls:opensource>", _section(_hunyuan(":opensource"), "</tool_calls:opensource>")),
+    ("<tool_call:opensource>", _alone(_hunyuan_without_section(":opensource"))),
+    ("<tool_calls>", _section(_hunyuan(""), "</tool_calls>")),
+    ("<tool_call>", _alone(_hunyuan_without_section(""))),
+)

@@ -1,0 +1,140 @@
+"""Calls in a section of their own, one after the other, each between markers."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import attrs
+
+from greenroom.engine.parsers.base import Malformed, ParsedCall
+from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.json_calls import normalize_object, read_value
+from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.offered_tools import OfferedTools
+
+
+class SectionParser(BlockParser):
+    """A format whose blocks are lists of calls; white space between two calls means nothing.
+
+    Attributes:
+        separator: What may stand between two calls besides white space.
+    """
+
+    separator: str = ""
+
+    @abstractmethod
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        """Return the call that begins at a position, and where it ends.
+
+        Raises:
+            Unclosed: The text ends inside a value.
+            Malformed: No call begins there.
+        """
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        calls: list[ParsedCall] = []
+        position = skip_space(body, 0)
+        while position < len(body):
+            call, position = self.read_call(body, position, offered)
+            calls.append(call)
+            position = skip_space(body, position)
+            if self.separator and body.startswith(self.separator, position):
+                position = skip_space(body, position + len(self.separator))
+        if not calls:
+            raise Malformed("the section is empty")
+        return calls
+
+    def render(self, name: str, arguments: str) -> str | None:
+        return self.render_all([ParsedCall(name, arguments)])
+
+
+@attrs.frozen
+class HeadedCallFormat:
+    """How a family writes a call whose name stands before its arguments.
+
+    Args:
+        parser_id: Id of the parser, and of the grammar.
+        start: The marker that opens a section.
+        head: What stands before the arguments of a call; `{}` is its name. Line breaks in it and in the
+            tail may be any white space when they are read.
+        tail: What follows the arguments.
+        between: What is written between two calls.
+        end: The marker that closes a section.
+    """
+
+    parser_id: str
+    start: str
+    head: str
+    tail: str
+    between: str
+    end: str
+
+
+HEADED_CALL_FORMATS = (
+    HeadedCallFormat(
+        "deepseek_v3",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n",
+        "\n```<｜tool▁call▁end｜>",
+        "\n",
+        "<｜tool▁calls▁end｜>",
+    ),
+    HeadedCallFormat(
+        "deepseek_v31",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>{}<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "",
+        "<｜tool▁calls▁end｜>",
+    ),
+)
+"""DeepSeek V3 and R1; DeepSeek V3.1."""
+
+
+class HeadedCallParser(SectionParser):
+    """Reads and writes one of the formats, whose arguments are JSON."""
+
+    def __init__(self, call_format: HeadedCallFormat) -> None:
+        self.parser_id = call_format.parser_id
+        self.markers = ((call_format.start, call_format.end),)
+        self._format = call_format
+        before, _, after = call_format.head.partition("{}")
+        self._head = re.compile(rf"{_loosely(before)}\s*([^\s<>{{}}]+?)\s*{_loosely(after)}\s*")
+        self._tail = re.compile(rf"\s*{_loosely(call_format.tail)}")
+        super().__init__()
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        head = self._head.match(text, position)
+        if head is None:
+            raise Malformed("the call has no name")
+        _, end = read_value(text, head.end())
+        call = ParsedCall(head.group(1), normalize_object(text[head.end() : end]))
+        tail = self._tail.match(text, end)
+        if tail is not None:
+            return call, tail.end()
+        if _squeezed(self._format.tail).startswith(_squeezed(text[end:])):
+            return call, len(text)  # The text was cut behind the arguments, which are whole.
+        raise Malformed("the call has no end")
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        parts = self._format
+        written = [f"{parts.head.format(call.name)}{call.arguments or '{}'}{parts.tail}" for call in calls]
+        return f"{parts.start}{parts.between.join(written)}{parts.end}"
+
+
+def skip_space(text: str, position: int) -> int:
+    """Return where white space that begins at a position ends."""
+    while position < len(text) and text[position] in WHITESPACE:
+        position += 1
+    return position
+
+
+def _loosely(text: str) -> str:
+    """Return an expression in which every line break may be any white space."""
+    return r"\s*".join(map(re.escape, text.split("\n")))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())

@@ -1,0 +1,87 @@
+"""Functionary v3.2: every part of an answer is addressed to someone, `all` or a tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.base import Malformed, ParsedCall, ParserEvent, Release, ToolCallStream
+from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
+from greenroom.engine.parsers.json_calls import normalize_object
+from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.schemas.messages import Tool
+
+_SEPARATOR = ">>>"
+_TO_ALL = "all\n"
+_NAME = re.compile(r"[^\s<>{}]{1,256}")
+
+
+class FunctionaryV32Parser(BlockParser):
+    r"""`>>>name\n{…}` is a call, `>>>all\n` goes before text.
+
+    The prompt ends with the first `>>>`, so that an answer begins with the name of its reader.
+    """
+
+    parser_id = "functionary_v32"
+    markers = ((_SEPARATOR, ""),)
+    frames_text = True
+    body_start = re.compile(r"[^\s<>{}]*(?:\Z|\n\s*(?:\Z|\{))")
+    json_header = re.compile(r"[^\s<>{}]+\n\s*(?=\{)")
+    _body = re.compile(r"([^\s<>{}]+)\n\s*(\{.*)\Z", re.DOTALL)
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        parts = self._body.match(body)
+        if parts is None:
+            raise Malformed("the call has no name or no arguments")
+        return [ParsedCall(parts.group(1), normalize_object(parts.group(2)))]
+
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        return _FunctionaryStream(self, OfferedTools(tools), release)
+
+    def begins_call(self, text: str) -> bool | None:
+        name, ended, behind = text.partition("\n")
+        if text and not _NAME.fullmatch(name):
+            return False
+        behind = behind.lstrip(WHITESPACE)
+        return behind.startswith("{") if ended and behind else None
+
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return _SEPARATOR.join(f"{call.name}\n{call.arguments or '{}'}" for call in calls)
+
+
+class _FunctionaryStream(BlockStream):
+    def __init__(self, parser: BlockParser, offered: OfferedTools, release: Release) -> None:
+        super().__init__(parser, offered, release)
+        self._at_beginning = True
+
+    def _read_text(self, events: list[ParserEvent]) -> bool:
+        if not self._at_beginning:
+            return super()._read_text(events)
+        text = self._pending.lstrip(WHITESPACE)
+        line, ended, behind = text.partition("\n")
+        to_all = line + ended == _TO_ALL
+        to_tool = _NAME.fullmatch(line) is not None and self._offered.may_begin(line)
+        undecided = _TO_ALL.startswith(text) or (to_tool and not (ended and behind.strip(WHITESPACE)))
+        if undecided and not to_all and not self._final:
+            return False
+        self._at_beginning = False
+        if to_all:
+            self._pending = behind
+        elif to_tool and ended and self._offered.accepts(line) and behind.lstrip(WHITESPACE).startswith("{"):
+            self._padding, self._pending = self._pending[: len(self._pending) - len(text)], text
+            self._open_block("")
+        return True
+
+    def _read_block(self, events: list[ParserEvent]) -> bool:
+        addressed = self._pending[len(self._start) :]
+        if self._start and addressed.startswith(_TO_ALL):
+            self._pending = addressed[len(_TO_ALL) :]
+            self._state = "text"
+            return True
+        return super()._read_block(events)

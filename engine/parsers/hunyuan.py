@@ -1,0 +1,159 @@
+"""The formats of the Hunyuan models."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.block_end import BlockEnd
+from greenroom.engine.parsers.call_sections import SectionParser, skip_space
+from greenroom.engine.parsers.json_calls import (
+    dump_json,
+    normalize_object,
+    parse_json_calls,
+    read_value,
+    render_json_call,
+)
+from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.offered_tools import OfferedTools
+
+# The open models write a label into every tag: `<tool_call:opensource>`.
+_LABEL = r"(?::[\w-]+)?"
+_HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*(?:<tool_sep{_LABEL}>\s*)?")
+_KEY = re.compile(rf"\s*<arg_key{_LABEL}>\s*([^<>]*?)\s*</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
+_TAIL = re.compile(rf"\s*(?:</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>)")
+_ENDED = re.compile(rf"</tool_call{_LABEL}>\Z")
+_VALUE_END = re.compile(
+    rf"</arg_value{_LABEL}>(?=\s*(?:<arg_key{_LABEL}>|</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>|\Z))"
+)
+# With the first bracket of such a tail it is clear that no argument follows.
+_CUT_TAIL = re.compile(rf"\s*(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]*\Z")
+
+
+_COMMON_END = "</tool_call"
+"""How the ends of a call and of a section begin."""
+
+
+class _SectionEnd(BlockEnd):
+    """Finds the end of a section; where the text is cut, what may be the end of a call is left in it."""
+
+    def find(self, text: str, final: bool) -> tuple[int, int] | None:
+        found = super().find(text, final)
+        if found is not None and _COMMON_END.startswith(text[found[0] : found[1]]):
+            return found[1], found[1]
+        return found
+
+
+class _CallEnd(BlockEnd):
+    """Finds the end of a call without a section, and leaves it to the reader of calls."""
+
+    def find(self, text: str, final: bool) -> tuple[int, int] | None:
+        found = super().find(text, final)
+        return None if found is None else (found[1], found[1])
+
+    def is_cut_short(self, body_end: int, end: int) -> bool:
+        return False  # The reader has looked.
+
+
+class _TaggedCalls(SectionParser):
+    """`<tool_call>name<tool_sep><arg_key>k</arg_key><arg_value>v</arg_value>…</tool_call>`.
+
+    JSON may stand in place of the pairs.
+    """
+
+    label = ""
+
+    def new_block_end(self, start: str) -> BlockEnd:
+        return (_SectionEnd if start.startswith("<tool_calls") else _CallEnd)(start, self.ends[start])
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        at = body.rfind(">") + 1
+        between = body[at:].strip()
+        whole = (
+            body[:at] if between and _COMMON_END.startswith(between) and _ENDED.search(body, 0, at) else body
+        )
+        return super().parse_block(whole, start, offered)
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        head = _HEAD.match(text, position)
+        if head is None:
+            raise Malformed("the call has no name")
+        name, position = head.group(1), head.end()
+        if text.startswith("{", position):
+            _, end = read_value(text, position)
+            arguments = normalize_object(text[position:end])
+        else:
+            arguments, end = self._pairs(name, text, position, offered)
+        tail = _TAIL.match(text, end)
+        if tail is not None:
+            return ParsedCall(name, arguments), tail.end()
+        if _CUT_TAIL.match(text, end):
+            return ParsedCall(name, arguments), len(text)
+        raise Malformed("the call has no end")
+
+    def _pairs(self, name: str, text: str, position: int, offered: OfferedTools) -> tuple[str, int]:
+        arguments: dict[str, Any] = {}
+        while key := _KEY.match(text, position):
+            end = _VALUE_END.search(text, key.end())
+            if end is None:
+                raise Unclosed("a value has no end")
+            value = text[key.end() : end.start()]
+            arguments[key.group(1)] = offered.parse_value(name, key.group(1), value)
+            position = end.end()
+        return dump_json(arguments), position
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        start, end = f"<tool_calls{self.label}>", f"</tool_calls{self.label}>"
+        return "\n".join([start, *map(self._written, calls), end])
+
+    def _written(self, call: ParsedCall) -> str:
+        label = self.label
+        head, tail = f"<tool_call{label}>{call.name}<tool_sep{label}>\n", f"</tool_call{label}>"
+        try:
+            pairs = dict(json.loads(call.arguments or "{}"))
+        except (ValueError, TypeError):  # A client's history may hold anything.
+            return f"{head}{call.arguments}\n{tail}"
+        lines = [
+            f"<arg_key{label}>{key}</arg_key{label}>\n"
+            f"<arg_value{label}>{value if isinstance(value, str) else dump_json(value)}</arg_value{label}>\n"
+            for key, value in pairs.items()
+        ]
+        return head + "".join(lines) + tail
+
+
+class HunyuanParser(_TaggedCalls):
+    """Hunyuan A13B and the dense models: an array of JSON calls in a section; later ones write tags in it."""
+
+    parser_id = "hunyuan"
+    markers = (("<tool_calls>", "</tool_calls>"),)
+    body_start = re.compile(rf"\s*(?:\Z|[\[{{]|<tool_call>|{prefix_pattern('<tool_call>')}\Z)")
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        if body.startswith(("[", "{"), skip_space(body, 0)):
+            return parse_json_calls(body)
+        return super().parse_block(body, start, offered)
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        written = ", ".join(render_json_call(call.name, call.arguments) for call in calls)
+        return f"<tool_calls>[{written}]</tool_calls>"
+
+
+class HunyuanV3Parser(_TaggedCalls):
+    """Hunyuan 3: tags with a label, in a section, which these models sometimes forget."""
+
+    parser_id = "hunyuan_v3"
+    label = ":opensource"
+    markers = (
+        ("<tool_calls:opensource>", "</tool_calls:opensource>"),
+        ("<tool_call:opensource>", "<end_of_tool_call:opensource>"),
+        ("<tool_calls>", "</tool_calls>"),
+        ("<tool_call>", "<end_of_tool_call>"),
+    )
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        if start.startswith("<tool_calls"):
+            return super().parse_block(body, start, offered)
+        return super().parse_block(start + body, start, offered)

@@ -1,0 +1,148 @@
+"""Calls as elements with attributes: `<invoke name="f"><parameter name="k">v</parameter></invoke>`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.call_sections import SectionParser, skip_space
+from greenroom.engine.parsers.json_calls import dump_json, normalize_object, read_value
+from greenroom.engine.parsers.offered_tools import OfferedTools
+
+
+class InvokeTags:
+    """The elements of one family.
+
+    Args:
+        prefix: What their names begin with.
+        typed: An attribute says whether a value is a string; elsewhere the tool's schema decides.
+    """
+
+    def __init__(self, prefix: str, typed: bool = False) -> None:
+        self._prefix = prefix
+        self._typed = typed
+        name = re.escape(prefix)
+        self._invoke = re.compile(rf'<{name}invoke\s+name="([^"<>]+)"\s*(/?)>')
+        self._parameter = re.compile(
+            rf'\s*<{name}parameter\s+name="([^"]+)"(?:\s+string="(true|false)")?\s*>', re.DOTALL
+        )
+        self._end = re.compile(rf"\s*</{name}invoke>")
+        self._value_end = re.compile(
+            rf"</{name}parameter>(?=\s*<{name}parameter\s+name=|\s*</{name}invoke>|\s*\Z)"
+        )
+
+    def read(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        """Return the call that begins at a position, and where it ends.
+
+        Raises:
+            Unclosed: The text ends inside a value.
+            Malformed: No call begins there.
+        """
+        head = self._invoke.match(text, position)
+        if head is None:
+            raise Malformed("the call has no name")
+        name, position = head.group(1), head.end()
+        if head.group(2):
+            return ParsedCall(name, "{}"), position
+        at = skip_space(text, position)
+        if text.startswith("{", at):  # Some models write the arguments as one JSON object.
+            _, position = read_value(text, at)
+            arguments = normalize_object(text[at:position])
+        else:
+            arguments, position = self._parameters(name, text, position, offered)
+        end = self._end.match(text, position)
+        if end is not None:
+            return ParsedCall(name, arguments), end.end()
+        rest = text[position:].strip()
+        if rest.startswith("</") and f"</{self._prefix}invoke>".startswith(rest):
+            return ParsedCall(name, arguments), len(text)  # Cut, but no argument can follow.
+        raise Malformed("the call has no end")
+
+    def _parameters(self, name: str, text: str, position: int, offered: OfferedTools) -> tuple[str, int]:
+        arguments: dict[str, Any] = {}
+        while key := self._parameter.match(text, position):
+            end = self._value_end.search(text, key.end())
+            if end is None:
+                raise Unclosed("a value has no end")
+            value = text[key.end() : end.start()]
+            arguments[key.group(1)] = self._value(name, key, value, offered)
+            position = end.end()
+        return dump_json(arguments), position
+
+    def _value(self, name: str, key: re.Match[str], value: str, offered: OfferedTools) -> Any:
+        return value if key.group(2) == "true" else offered.parse_value(name, key.group(1), value)
+
+    def render(self, call: ParsedCall) -> str:
+        """Return a call, each argument on a line of its own."""
+        tag = self._prefix
+        try:
+            pairs = dict(json.loads(call.arguments or "{}"))
+        except (ValueError, TypeError):  # A client's history may hold anything.
+            return f'<{tag}invoke name="{call.name}">\n{call.arguments}\n</{tag}invoke>'
+        lines = "".join(f"{self._argument(key, value)}\n" for key, value in pairs.items())
+        return f'<{tag}invoke name="{call.name}">\n{lines}</{tag}invoke>'
+
+    def _argument(self, key: str, value: Any) -> str:
+        string = isinstance(value, str)
+        kind = f' string="{"true" if string else "false"}"' if self._typed else ""
+        return (
+            f'<{self._prefix}parameter name="{key}"{kind}>'
+            f"{value if string else dump_json(value)}</{self._prefix}parameter>"
+        )
+
+
+class DeepseekDsmlParser(SectionParser):
+    """DeepSeek V3.2 and later: elements in a section, each value with an attribute that tells strings.
+
+    The section is `function_calls`, from V4 on `tool_calls`.
+    """
+
+    parser_id = "deepseek_dsml"
+    markers = (
+        ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
+        ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
+    )
+    body_start = re.compile(r"\s*(?:\Z|<)")
+    _tags = InvokeTags("｜DSML｜", typed=True)
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        return self._tags.read(text, position, offered)
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        start, end = self.markers[0]
+        return "\n".join([start, *map(self._tags.render, calls), end])
+
+
+class Step3Parser(SectionParser):
+    """Step 3: elements, each between markers, in a section; the tool's schema tells what a value is."""
+
+    parser_id = "step3"
+    markers = (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),)
+    separator = "<｜tool_sep｜>"
+    body_start = re.compile(r"\s*(?:\Z|<)")
+    _tags = InvokeTags("steptml:")
+    _head = re.compile(r"<｜tool_call_begin｜>\s*(?:function\s*<｜tool_sep｜>\s*)?")
+    _tail = "<｜tool_call_end｜>"
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        head = self._head.match(text, position)
+        if head is None:
+            raise Malformed("the call has no beginning")
+        call, position = self._tags.read(text, head.end(), offered)
+        position = skip_space(text, position)
+        if text.startswith(self._tail, position):
+            return call, position + len(self._tail)
+        if self._tail.startswith(text[position:]):
+            return call, len(text)  # The text was cut behind the call, which is whole.
+        raise Malformed("the call has no end")
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        start, end = self.markers[0]
+        written = [
+            f"<｜tool_call_begin｜>function<｜tool_sep｜>{self._tags.render(call)}{self._tail}"
+            for call in calls
+        ]
+        return "\n".join([start, *written, end])

@@ -1,0 +1,105 @@
+"""Calls as JSON behind a marker: many families differ in nothing but the marker and the shape of the JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import attrs
+
+from greenroom.engine.parsers.base import Markers, ParsedCall
+from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.hermes import JSON_BODY
+from greenroom.engine.parsers.json_calls import parse_json_calls, parse_keyed_calls, render_json_call
+from greenroom.engine.parsers.offered_tools import OfferedTools
+
+Shape = Literal["list", "object", "keyed list"]
+"""An array of all calls, one object for each call, or an array of objects whose only key is the name."""
+
+
+@attrs.frozen
+class JsonBlockFormat:
+    """How a family writes its blocks.
+
+    Args:
+        parser_id: Id of the parser, and of the grammar.
+        markers: What opens and closes a block; an empty end where the JSON value ends it. The first is
+            what is written, the others are read as well.
+        shape: What stands between them.
+        key: Under which the arguments are written; `arguments` and `parameters` are both read.
+        before: What is written before the opening marker.
+        space: What is written behind the opening marker.
+        after: What is written before the closing marker.
+        trailer: A marker that may follow a block and means nothing.
+    """
+
+    parser_id: str
+    markers: Markers
+    shape: Shape = "list"
+    key: str = "arguments"
+    before: str = ""
+    space: str = ""
+    after: str = ""
+    trailer: str = ""
+
+
+JSON_BLOCK_FORMATS = (
+    # Hunyuan A13B and Jamba; their templates show the same format, with other tokens around a turn.
+    JsonBlockFormat("jamba", (("<tool_calls>", "</tool_calls>"),)),
+    JsonBlockFormat("nemotron_v2", (("<TOOLCALL>", "</TOOLCALL>"),), trailer="<SPECIAL_12>"),
+    JsonBlockFormat("apertus", (("<|tools_prefix|>", "<|tools_suffix|>"),), "keyed list"),
+    # Phi-4-mini writes the tags where its tools stand between `<|tool|>` tags.
+    JsonBlockFormat("phi4mini", (("functools", ""), ("<|tool_call|>", "<|/tool_call|>"))),
+    JsonBlockFormat("firefunction", (("functools", ""),), before=" "),
+    JsonBlockFormat("granite_20b", (("<function_call>", ""),), "object", space=" "),
+    JsonBlockFormat(
+        "internlm2", (("<|action_start|><|plugin|>", "<|action_end|>"),), "object", "parameters", space="\n"
+    ),
+    # GigaChat 3.0 changes the role of the message, 3.1 has a token for it.
+    JsonBlockFormat(
+        "gigachat3",
+        (("<|message_sep|>\n\nfunction call<|role_sep|>\n", ""), ("<|function_call|>", "")),
+        "object",
+        trailer="</s>",
+    ),
+    JsonBlockFormat("ernie45", (("<tool_call>", "</tool_call>"),), "object", space="\n", after="\n"),
+)
+"""Every family whose calls are this."""
+
+
+class JsonBlockParser(BlockParser):
+    """Reads and writes one of the formats."""
+
+    body_start = JSON_BODY
+    json_header = re.compile(r"[ \t\r\n]*(?=[\[{])")
+
+    def __init__(self, block_format: JsonBlockFormat) -> None:
+        self.parser_id = block_format.parser_id
+        self.markers = block_format.markers
+        self.trailer = block_format.trailer
+        self._format = block_format
+        super().__init__()
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        return parse_keyed_calls(body) if self._format.shape == "keyed list" else parse_json_calls(body)
+
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        written = [self._call(call) for call in calls]
+        if self._format.shape == "object":
+            return "\n".join(map(self._block, written))
+        return self._block(f"[{', '.join(written)}]")
+
+    def _call(self, call: ParsedCall) -> str:
+        if self._format.shape == "keyed list":
+            return f"{{{json.dumps(call.name, ensure_ascii=False)}: {call.arguments or '{}'}}}"
+        return render_json_call(call.name, call.arguments, self._format.key)
+
+    def _block(self, body: str) -> str:
+        start, end = self.markers[0]
+        after = self._format.after
+        return f"{self._format.before}{start}{self._format.space}{body}{after}{end}"

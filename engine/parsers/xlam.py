@@ -1,0 +1,34 @@
+"""The format of the xLAM models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.bare_calls import JSON_STARTS, BareBlockParser, begins_bare_json
+from greenroom.engine.parsers.base import ParsedCall
+from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
+from greenroom.engine.parsers.offered_tools import OfferedTools
+
+_LIST_STARTS = tuple(f"[{start}" for start in JSON_STARTS)
+
+
+class XlamParser(BareBlockParser):
+    """An array of calls as the whole answer, or behind one of the markers that these models use."""
+
+    parser_id = "xlam"
+    markers = (("```json", "```"), ("<tool_call>", "</tool_call>"), ("[TOOL_CALLS]", ""))
+    json_header = re.compile(r"[ \t\r\n]*(?=\[)")
+    body_start = re.compile(r'[ \t\r\n]*(?:\Z|\[[ \t\r\n]*(?:\Z|\{[ \t\r\n]*(?:\Z|")))')
+
+    def begins_bare(self, text: str) -> bool | None:
+        return begins_bare_json(text, _LIST_STARTS)
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        return parse_json_calls(body)
+
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return f"[{', '.join(render_json_call(call.name, call.arguments) for call in calls)}]"
