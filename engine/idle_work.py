@@ -22,6 +22,8 @@ class IdleWork:
         self._proof = proof
         self._memory = memory
         self._is_short = False
+        if proof is not None and not self._borrow(proof):
+            proof.pause()
 
     @property
     def delay(self) -> float | None:
@@ -33,8 +35,7 @@ class IdleWork:
         """Compute a pass, if there is memory for it."""
         if self._proof is None or self._proof.delay is None:
             return
-        nbytes = self._memory.size_model.nbytes(ROWS, TOKENS)
-        self._is_short = not self._memory.lend(nbytes, self._proof.pause)
+        self._is_short = not self._borrow(self._proof)
         if self._is_short:
             return
         self._proof.advance()
@@ -45,3 +46,6 @@ class IdleWork:
     def release(self) -> None:
         """Free what is kept for the passes that follow."""
         self._memory.take_back()
+
+    def _borrow(self, proof: IdleProof) -> bool:
+        return self._memory.lend(self._memory.size_model.nbytes(ROWS, TOKENS), proof.pause)

@@ -186,6 +186,7 @@ def test_passes_take_memory_that_nobody_needs(model_of: ModelOf) -> None:
     driver.engine.close()
     enough = MemoryAccount(kv_limit=2 * lent)
     driver = unproved(folder, enough)
+    assert enough.statistics().running == lent
     pause(driver, 4)
     assert enough.statistics().running == lent
     driver.engine.release_memory()
