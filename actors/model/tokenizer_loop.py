@@ -76,16 +76,16 @@ class TokenizerLoop:
         """End after the prompt in hand."""
         self._preparations.put(None)
 
-    def take_back(self) -> list[Preparation]:
+    def pop_waiting(self) -> list[Preparation]:
         """End after the prompt in hand, if ever, and return what has not been begun."""
-        begun_by_nobody: list[Preparation] = []
+        waiting: list[Preparation] = []
         try:
             while True:
                 if (preparation := self._preparations.get_nowait()) is not None:
-                    begun_by_nobody.append(preparation)
+                    waiting.append(preparation)
         except Empty:
             self.end()
-            return begun_by_nobody
+            return waiting
 
     def run(self, pulse: Pulse) -> TokenizerLoopEnded:
         """Do the job, giving its signs of life. What is no Exception in a prompt's preparation ends it.

@@ -106,7 +106,7 @@ class TokenizerWorker:
         self._control.send(PreparingFailed(problem, final=False))
         if lost.in_hand is not None:
             lost.in_hand.reply.fail(problem)
-        waiting = lost.take_back()
+        waiting = lost.pop_waiting()
         self.start()
         for preparation in waiting:
             self.put(preparation)

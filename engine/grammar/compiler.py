@@ -12,8 +12,8 @@ import attrs
 import numpy as np
 
 from greenroom.engine.grammar.calls.call_formats import CallGrammar, call_grammar
+from greenroom.engine.grammar.constraint_cache import ConstraintCache
 from greenroom.engine.grammar.cost.limits import parser_limits
-from greenroom.engine.grammar.kept_constraints import KeptConstraints
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, response_format_rule
 from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
 from greenroom.engine.grammar.matching.matcher import Matcher
@@ -38,12 +38,12 @@ class GrammarCompiler:
 
     Args:
         tokenizer: The model's tokenizer.
-        kept: Where compiled constraints are kept.
+        cache: Keeps compiled constraints for later requests.
     """
 
-    def __init__(self, tokenizer: GrammarTokenizer, kept: KeptConstraints | None = None) -> None:
+    def __init__(self, tokenizer: GrammarTokenizer, cache: ConstraintCache | None = None) -> None:
         self._tokenizer = tokenizer
-        self._kept = KeptConstraints() if kept is None else kept
+        self._cache = ConstraintCache() if cache is None else cache
         self._triggers: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
 
     def compile(self, constraint: Constraint) -> Matcher | None:
@@ -65,11 +65,11 @@ class GrammarCompiler:
         key = _key_of(constraint)
         if key is None:
             return self._compile(constraint)
-        compiled = self._kept.get(key)
+        compiled = self._cache.get(key)
         if compiled is None:
             began = time.thread_time()
             compiled = self._compile(constraint)
-            self._kept.put(key, compiled, time.thread_time() - began)
+            self._cache.put(key, compiled, time.thread_time() - began)
         return compiled
 
     def _compile(self, constraint: Constraint) -> CompiledConstraint:

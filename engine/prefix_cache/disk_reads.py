@@ -65,7 +65,7 @@ def _wait(disk: DiskTier, reading: Reading) -> Generator[Reading, None, HostTens
     began = time.monotonic()
     while not reading.done():
         if time.monotonic() - began > _READ_TIMEOUT:
-            disk.give_up(reading)
+            disk.abandon(reading)
             return None
         yield reading
     return reading.result()

@@ -158,9 +158,9 @@ class PrefixCache:
         cut = found.length < last.end
         segments.append(kv_tensors.view_kv(last.kv, found.length - last.start) if cut else last.kv)
         states = (last.states if stateful else None) or ()
-        held = self.memory.hold(found.path)
+        pinned = self.memory.pin(found.path)
         try:
             yield from kv_tensors.restore(cache, segments, states, found.length, max(room, found.length))
         finally:
-            self.memory.let_go(held)
+            self.memory.unpin(pinned)
         return found.length

@@ -93,7 +93,7 @@ class PrefillQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a prompt, if it is here; a chunk of it that is under way is wasted."""
-        self._drop([request for request in self._requests if request.sequence is sequence])
+        self._remove([request for request in self._requests if request.sequence is sequence])
         remaining = (prefilled.without(sequence) for prefilled in self._prefilled)
         self._prefilled = [prefilled for prefilled in remaining if prefilled is not None]
 
@@ -213,12 +213,12 @@ class PrefillQueue:
     def _on_prefilled(
         self, prefilled: PrefilledSequences, requests: list[PrefillRequest], idle: bool
     ) -> None:
-        self._drop(requests)
+        self._remove(requests)
         if idle and not self._prefilled:
             self._window.open(prefilled, self._requests, self._clock())
         self._prefilled.append(prefilled)
 
-    def _drop(self, requests: list[PrefillRequest]) -> None:
+    def _remove(self, requests: list[PrefillRequest]) -> None:
         self._requests = [request for request in self._requests if request not in requests]
         for request in requests:
             self._window.remove(request.sequence)

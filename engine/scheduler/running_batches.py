@@ -100,7 +100,7 @@ class RunningBatches:
         """Add prefilled sequences to the batches where they fit, with one copy per batch."""
         per_batch: Arrivals = {}
         for prefilled in arrivals:
-            batch = place(prefilled, movable(self._batches), per_batch, self._policy, self._limits)
+            batch = place(prefilled, self._batches, per_batch, self._policy, self._limits)
             if batch is None:
                 batch = Batch(self._model, prefilled)
                 self._batches.append(batch)

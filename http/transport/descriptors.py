@@ -41,22 +41,22 @@ def _open_descriptors() -> int:
 
 
 class SpareDescriptor:
-    """A descriptor that is given up to accept, and refuse, a connection that there is none for.
+    """A descriptor that is released to accept, and refuse, a connection that there is none for.
 
     Otherwise whoever connects then would wait in the listener's queue without a word.
     """
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
-        self.take_back()
+        self.reserve()
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         """Close it: the next descriptor that is opened takes its place."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def take_back(self) -> None:
+    def reserve(self) -> None:
         """Open it again, if there is a descriptor for it."""
         if self._descriptor is None:
             try:

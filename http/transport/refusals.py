@@ -74,7 +74,7 @@ class Refusals:
         """
         await trio.lowlevel.wait_readable(listener.socket)
         async with self._spare_lock:
-            self._spare.give_up()
+            self._spare.release()
             try:
                 with trio.move_on_after(RETRY):
                     await self.refuse(await listener.accept(), "descriptors", SPARE_LINGER)
@@ -82,7 +82,7 @@ class Refusals:
                 self._count("descriptors", clients=0)
                 await trio.sleep(RETRY)
             finally:
-                self._spare.take_back()
+                self._spare.reserve()
 
     def on_accepted(self) -> None:
         """Say that it is over, if it is: there is room again, and has been for a while."""
@@ -91,8 +91,8 @@ class Refusals:
             self._refused, self._last = 0, 0.0
 
     def close(self) -> None:
-        """Give the spare descriptor up for good."""
-        self._spare.give_up()
+        """Release the spare descriptor for good."""
+        self._spare.release()
 
     def _count(self, reason: str, clients: int = 1) -> None:
         if not self._last:

@@ -23,7 +23,7 @@ class ConstraintBudget:
     def __init__(self) -> None:
         self._left = dict(_TOTALS)
 
-    def take(self, resource: Resource, amount: int, param: object) -> None:
+    def spend(self, resource: Resource, amount: int, param: object) -> None:
         """Spend some of it.
 
         Args:

@@ -37,7 +37,7 @@ class _Walk:
 
     def count(self, place: Place, text: str) -> str:
         """Return a name or value that llguidance will be given, checked and counted."""
-        self.budget.take("characters", len(text), self.root)
+        self.budget.spend("characters", len(text), self.root)
         return check_text(text, place)
 
 
@@ -61,7 +61,7 @@ def check_schema(schema: Any, param: str, budget: ConstraintBudget | None = None
 
 
 def _schema(walk: _Walk, schema: Any, place: Place, depth: int) -> Any:
-    walk.budget.take("subschemas", 1, walk.root)
+    walk.budget.spend("subschemas", 1, walk.root)
     if depth > limits.MAX_DEPTH:
         raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
     if isinstance(schema, bool):
@@ -110,9 +110,9 @@ def _unsupported(keyword: str, place: Place) -> ProblemError:
 def _checked(walk: _Walk, keyword: str, value: Any, place: Place) -> Any:
     checked = KEYWORD_CHECKS[keyword](value, place)
     if keyword in ("pattern", "required"):
-        walk.budget.take("characters", sum(map(len, checked)), walk.root)
+        walk.budget.spend("characters", sum(map(len, checked)), walk.root)
     if keyword == "pattern":
-        walk.budget.take("steps of work", steps_to_parse(checked), walk.root)
+        walk.budget.spend("steps of work", steps_to_parse(checked), walk.root)
     return checked
 
 
@@ -129,7 +129,7 @@ def _map(walk: _Walk, keyword: str, value: Any, place: Place, depth: int) -> dic
         written = name
         if keyword == "patternProperties":
             written = portable_pattern(name, str(here))
-            walk.budget.take("steps of work", steps_to_parse(written), walk.root)
+            walk.budget.spend("steps of work", steps_to_parse(written), walk.root)
         checked[written] = _schema(walk, schema, here, depth + 1)
     return checked
 
@@ -161,7 +161,7 @@ def _values(walk: _Walk, keyword: str, value: Any, place: Place) -> None:
 
 
 def _value(walk: _Walk, value: Any, place: Place, depth: int) -> None:
-    walk.budget.take("listed values", 1, walk.root)
+    walk.budget.spend("listed values", 1, walk.root)
     if depth > limits.MAX_DEPTH:
         raise refusal(place, f"is nested more than {limits.MAX_DEPTH} levels deep")
     if isinstance(value, list):

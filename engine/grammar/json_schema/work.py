@@ -137,7 +137,7 @@ class _Work:
         self._step(self._count_visits(shape))
 
     def _step(self, steps: int) -> None:
-        self._budget.take("steps of work", steps, self._root)
+        self._budget.spend("steps of work", steps, self._root)
 
     def _with_group(self, result: Shape, group: dict[str, Any], schema: Mapping[str, Any]) -> Shape:
         """Intersect with the keywords since the last applicator."""

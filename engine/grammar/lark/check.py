@@ -33,7 +33,7 @@ def check_lark(grammar: str, param: str) -> None:
         raise invalid(detail, param, "grammar_too_large")
     _check_paths(outline, param)
     budget = ConstraintBudget()
-    budget.take("steps of work", sum(map(steps_to_parse, outline.expressions)), param)
+    budget.spend("steps of work", sum(map(steps_to_parse, outline.expressions)), param)
     for schema in outline.schemas:
         check_schema(schema, param, budget=budget)
     if outline.combining:

@@ -17,6 +17,9 @@ import structlog
 
 from greenroom.schemas.problems import Problem, ProblemError
 
+THREADS = max(1, (os.cpu_count() or 1) // 2)
+"""More of them would take the processor from those who stream."""
+
 MAX_JOB_SECONDS = 30.0
 """Seconds that a token's grammar may take; llguidance's limits end it much sooner, unless it hangs."""
 
@@ -69,10 +72,10 @@ class Job:
 
 
 class GrammarThreads:
-    """Runs jobs in order. A thread that hangs in one is given up, and another takes its place.
+    """Runs jobs in order. A thread that hangs in one is abandoned, and another takes its place.
 
     Args:
-        count: Of the threads; more of them would take the processor from those who stream.
+        count: Of the threads.
     """
 
     def __init__(self, count: int) -> None:
@@ -130,10 +133,6 @@ class GrammarThreads:
 @cache
 def grammar_threads() -> GrammarThreads:
     """Return the threads of this process, made when first needed."""
-    threads = GrammarThreads(_thread_count())
+    threads = GrammarThreads(THREADS)
     atexit.register(threads.close)
     return threads
-
-
-def _thread_count() -> int:
-    return max(1, (os.cpu_count() or 1) // 2)

@@ -148,7 +148,7 @@ class Matcher:
                 return True
             if not ahead.job.is_done:
                 return False
-            self._forget(ahead)
+            self._roll_back(ahead)
             ahead = None
         if ahead is None:
             if not self.pace.is_slow or self._state.grammar is None or (token is None and self._mask):
@@ -177,7 +177,7 @@ class Matcher:
             self._state, self._mask = ahead.job.result()
             return
         if ahead is not None:
-            self._forget(ahead)
+            self._roll_back(ahead)
         self._mask = None
         self._state = self._transitions.advance(self._state, token)
 
@@ -218,7 +218,7 @@ class Matcher:
         except ProblemError as error:
             self._mask = error.problem
 
-    def _forget(self, ahead: _LookAhead) -> None:
+    def _roll_back(self, ahead: _LookAhead) -> None:
         """Go back before a token that was sampled anew and came out another."""
         self._ahead = None
         if ahead.token is not None and ahead.job.is_done and self._state.grammar is not None:

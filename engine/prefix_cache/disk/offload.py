@@ -81,7 +81,7 @@ class Offload:
         if not failed:
             self._pending.append(PendingWrite(tree, tokens, stateful, self._step))
 
-    def give_up(self) -> None:
+    def disable(self) -> None:
         """Write nothing any more."""
         self._failures = _MAX_FAILURES
 

@@ -105,7 +105,7 @@ class DiskTier:
         """Have a file read, by the thread that reads; None if it turns out to be of no use."""
         return self._reader.submit(partial(self._read, block))
 
-    def give_up(self, reading: Future[HostTensors | None]) -> None:
+    def abandon(self, reading: Future[HostTensors | None]) -> None:
         """Have nothing match any more until a reading is done that takes too long."""
         self._stuck = reading
         log.warning("prefix folder is slow", actor="model")
@@ -142,7 +142,7 @@ class DiskTier:
                 self._index.insert(block)
             log.info("prefixes found", actor="model", files=len(self._index), bytes=self._folder.nbytes)
         except OSError as error:
-            self._offload.give_up()
+            self._offload.disable()
             log.error("prefix folder cannot be used", actor="model", reason=str(error))
 
     def _read(self, block: CacheBlock) -> HostTensors | None:

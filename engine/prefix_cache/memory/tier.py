@@ -35,7 +35,7 @@ class MemoryTier:
         self._trees: dict[ModelKey, PrefixTree] = {}
         self._clock = itertools.count(1)
         self._unmeasured: list[Node] = []
-        self._held: list[set[Node]] = []
+        self._pinned: list[set[Node]] = []
 
     @property
     def nodes(self) -> int:
@@ -97,15 +97,15 @@ class MemoryTier:
         for node in path:
             node.used_at = now
 
-    def hold(self, path: Sequence[Node]) -> set[Node]:
+    def pin(self, path: Sequence[Node]) -> set[Node]:
         """Keep nodes from eviction while they are copied: before that is done their memory is not free."""
-        held = set(path)
-        self._held.append(held)
-        return held
+        pinned = set(path)
+        self._pinned.append(pinned)
+        return pinned
 
-    def let_go(self, held: set[Node]) -> None:
+    def unpin(self, pinned: set[Node]) -> None:
         """Let nodes be evicted again."""
-        self._held = [nodes for nodes in self._held if nodes is not held]
+        self._pinned = [nodes for nodes in self._pinned if nodes is not pinned]
 
     def measure(self) -> None:
         """Correct the account by what the buffers of the latest copies really are."""
@@ -123,12 +123,12 @@ class MemoryTier:
     def evict_to(self, budget: int) -> None:
         """Evict until no more than `budget` bytes are held."""
         while self.nbytes > budget:
-            held = set[Node]().union(*self._held)
+            pinned = set[Node]().union(*self._pinned)
             candidates = [
                 (node.used_at if not node.children else node.states_used_at, id(node), node, tree)
                 for tree in self._trees.values()
                 for node in tree
-                if node not in held
+                if node not in pinned
                 and (not node.children or (node.states is not None and len(node.children) == 1))
             ]
             if not candidates:
@@ -157,8 +157,8 @@ class MemoryTier:
         self.nbytes -= node.kv_bytes
         front = tree.split(node, length)
         self.nbytes += front.kv_bytes + node.kv_bytes
-        for held in self._held:
-            held.update({front} if node in held else ())
+        for pinned in self._pinned:
+            pinned.update({front} if node in pinned else ())
         self._evaluate([front, node])
         return front
 

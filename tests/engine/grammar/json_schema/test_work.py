@@ -135,21 +135,21 @@ def test_definitions_that_refer_to_each_other_are_met_once(grammars: Grammars) -
 
 
 class Budget(ConstraintBudget):
-    """Says what was taken."""
+    """Says what was spent."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.taken: dict[str, int] = {}
+        self.spent: dict[str, int] = {}
 
-    def take(self, resource: Any, amount: int, param: object) -> None:
-        self.taken[resource] = self.taken.get(resource, 0) + amount
-        super().take(resource, amount, param)
+    def spend(self, resource: Any, amount: int, param: object) -> None:
+        self.spent[resource] = self.spent.get(resource, 0) + amount
+        super().spend(resource, amount, param)
 
 
 def steps(schema: Any) -> int:
     budget = Budget()
     check_schema(schema, "s", budget=budget)
-    return budget.taken["steps of work"]
+    return budget.spent["steps of work"]
 
 
 @pytest.mark.parametrize(

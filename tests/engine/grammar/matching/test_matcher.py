@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.kept_constraints import KeptConstraints
+from greenroom.engine.grammar.constraint_cache import ConstraintCache
 from greenroom.engine.grammar.matching.batch_masks import compute_masks
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.matching.matcher_state import Phase
@@ -216,7 +216,7 @@ def test_a_budget_lets_a_character_be_finished(grammars: Grammars) -> None:
 
 
 def test_the_same_constraint_is_compiled_once(grammars: Grammars) -> None:
-    compiler = GrammarCompiler(grammars.tokenizer, KeptConstraints(most=2))
+    compiler = GrammarCompiler(grammars.tokenizer, ConstraintCache(most=2))
     compiled = []
     for pattern in ("a", "b", "a", "c", "a", "b"):
         matcher = compiler.compile(Constraint(RegexFormat(pattern)))

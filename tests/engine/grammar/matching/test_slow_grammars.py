@@ -71,7 +71,7 @@ class Gate:
 
     def close(self) -> None:
         threads = grammar_threads.grammar_threads()
-        for _ in range(grammar_threads._thread_count()):
+        for _ in range(grammar_threads.THREADS):
             threads.submit(lambda: self.opened.wait(60))
 
     def open(self) -> None:

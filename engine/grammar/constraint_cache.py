@@ -1,4 +1,4 @@
-"""Compiled constraints that are kept: an agent sends the same ones again and again."""
+"""A cache of compiled constraints: an agent sends the same ones again and again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstr
 
 
 @attrs.define
-class KeptConstraints:
+class ConstraintCache:
     """The constraints that were used last.
 
     Args:
@@ -21,23 +21,25 @@ class KeptConstraints:
 
     most: int = 64
     most_seconds: float = 3.0
-    _kept: OrderedDict[bytes, tuple[CompiledConstraint, float]] = attrs.field(factory=OrderedDict, init=False)
+    _entries: OrderedDict[bytes, tuple[CompiledConstraint, float]] = attrs.field(
+        factory=OrderedDict, init=False
+    )
     _seconds: float = attrs.field(default=0.0, init=False)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def get(self, key: bytes) -> CompiledConstraint | None:
-        """Return what is kept under a key, as the last that will be dropped."""
-        if key not in self._kept:
+        """Return what is kept under a key, as the one that is evicted last."""
+        if key not in self._entries:
             return None
-        self._kept.move_to_end(key)
-        return self._kept[key][0]
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
 
     def put(self, key: bytes, compiled: CompiledConstraint, seconds: float) -> None:
         """Keep a constraint that took so long to compile, instead of those that were not used for longest."""
-        self._kept[key] = (compiled, seconds)
+        self._entries[key] = (compiled, seconds)
         self._seconds += seconds
-        while len(self._kept) > self.most or self._seconds > self.most_seconds:
-            _, (_, dropped) = self._kept.popitem(last=False)
-            self._seconds -= dropped
+        while len(self._entries) > self.most or self._seconds > self.most_seconds:
+            _, (_, evicted) = self._entries.popitem(last=False)
+            self._seconds -= evicted

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.kept_constraints import KeptConstraints
+from greenroom.engine.grammar.constraint_cache import ConstraintCache
 from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
 from greenroom.tests.support.grammar_walks import Grammars
@@ -18,24 +18,24 @@ def compiled(grammars: Grammars) -> CompiledConstraint:
 
 
 def test_those_used_last_are_kept(compiled: CompiledConstraint) -> None:
-    kept = KeptConstraints(most=2)
+    cache = ConstraintCache(most=2)
     for key in (b"a", b"b"):
-        kept.put(key, compiled, 0.001)
-    assert kept.get(b"a") is compiled
-    kept.put(b"c", compiled, 0.001)
-    assert [key for key in (b"a", b"b", b"c") if kept.get(key)] == [b"a", b"c"]
+        cache.put(key, compiled, 0.001)
+    assert cache.get(b"a") is compiled
+    cache.put(b"c", compiled, 0.001)
+    assert [key for key in (b"a", b"b", b"c") if cache.get(key)] == [b"a", b"c"]
 
 
 def test_large_ones_take_the_room_of_many(compiled: CompiledConstraint) -> None:
-    kept = KeptConstraints(most_seconds=3.0)
+    cache = ConstraintCache(most_seconds=3.0)
     for number in range(40):
-        kept.put(bytes([number]), compiled, 0.01)
-    kept.put(b"large", compiled, 2.905)
-    assert (len(kept), kept.get(b"large")) == (10, compiled)
-    kept.put(b"too large", compiled, 3.5)
-    assert len(kept) == 0
-    kept.put(b"small", compiled, 0.5)
-    assert kept.get(b"small") is compiled
+        cache.put(bytes([number]), compiled, 0.01)
+    cache.put(b"large", compiled, 2.905)
+    assert (len(cache), cache.get(b"large")) == (10, compiled)
+    cache.put(b"too large", compiled, 3.5)
+    assert len(cache) == 0
+    cache.put(b"small", compiled, 0.5)
+    assert cache.get(b"small") is compiled
 
 
 def test_the_same_constraint_is_compiled_once_unless_it_is_very_long(grammars: Grammars) -> None:
