@@ -88,12 +88,16 @@ class ThoughtConstraint:
         end: Marker that closes it.
         opened: The prompt ends inside the thought.
         budget: Tokens that the thought may take before it is closed; None is unlimited.
+        forced_end: What closes it then; by default the marker on a line of its own.
+        answer_starts: Markers of which one may stand before the visible answer.
     """
 
     start: str
     end: str
     opened: bool = False
     budget: int | None = None
+    forced_end: str = ""
+    answer_starts: tuple[str, ...] = ()
 
 
 @attrs.frozen

@@ -82,9 +82,10 @@ class RequestConstraints:
             calls = CallConstraint(chat.tools, choice, self._tool_parser.parser_id, parallel)
         thought = None
         if self._thinking_parser.markers and (opens_thought or _thinking_enabled(chat)):
-            start, end = self._thinking_parser.markers[0]
-            budget = parameters.thinking_budget
-            thought = ThoughtConstraint(start, end, opens_thought, budget)
+            parser, budget = self._thinking_parser, parameters.thinking_budget
+            start, end = parser.markers[0]
+            forced_end, answer_starts = parser.forced_end, parser.answer_starts
+            thought = ThoughtConstraint(start, end, opens_thought, budget, forced_end, answer_starts)
         return Constraint(request.response_format, calls, thought)
 
     def _get_compiler(self) -> GrammarCompiler:

@@ -92,7 +92,10 @@ class GrammarCompiler:
         def answer(text: GrammarBuilder) -> str:
             options = [] if calls is None else [calls.answer_rule(text)]
             if constraint.response_format is not None and (calls is None or not calls.required):
-                options.append(response_format_rule(text, constraint.response_format))
+                starts = () if thought is None else thought.answer_starts
+                before = " | ".join(map(text.fixed_text, starts))
+                rule = text.rule(response_format_rule(text, constraint.response_format))
+                options.append(f"({before})? {rule}" if starts else rule)
             return " | ".join(options)
 
         def opening(text: GrammarBuilder) -> str:
@@ -119,7 +122,7 @@ class GrammarCompiler:
             compiled,
             call_trigger=call_trigger,
             thought_end=self._trigger((thought.end,), must_go_on=compiled.answer is not None),
-            closing=self._tokenizer.encode(f"\n{thought.end}\n\n"),
+            closing=self._tokenizer.encode(thought.forced_end or f"\n{thought.end}\n\n"),
         )
 
     def _trigger(self, markers: tuple[str, ...], *, must_go_on: bool) -> TriggerMatcher:

@@ -171,11 +171,15 @@ class ThinkingParser(ABC):
         parser_id: Name in capability records (document 000, section 5.2).
         markers: What opens and closes a thought.
         also_opened_by: Further ends of a prompt inside a thought.
+        forced_end: What ends a thought whose budget is spent, if not the marker on a line of its own.
+        answer_starts: Markers of which one may stand before the visible answer.
     """
 
     parser_id: str
     markers: Markers = ()
     also_opened_by: tuple[str, ...] = ()
+    forced_end: str = ""
+    answer_starts: tuple[str, ...] = ()
 
     @abstractmethod
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:

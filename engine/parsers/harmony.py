@@ -38,6 +38,12 @@ class HarmonyThinkingParser(ThinkingParser):
 
     parser_id = "harmony"
     markers = ((THOUGHT_START, THOUGHT_END),)
+    forced_end = f"{THOUGHT_END}{START}assistant"
+    answer_starts = tuple(
+        f"{start}<|channel|>final{kind}<|message|>"
+        for start in ("", f"{START}assistant")
+        for kind in ("", " <|constrain|>json")
+    )
 
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         return _HarmonyThinkingStream(starts_open)

@@ -26,6 +26,8 @@ COHERE_STRUCTURE = (
 
 _DROPPED = {"cohere2": COHERE_STRUCTURE, "apriel": ("[END FINAL RESPONSE]",)}
 
+_ANSWER_STARTS = {"cohere2": ("<|START_RESPONSE|>", "<|START_TEXT|>")}
+
 _ALSO_OPENED_BY = {"seed_oss": ("<seed:think><seed:cot_budget_reflect>",)}
 """Seed-OSS, whose thinking budget is 0, is made to say so."""
 
@@ -40,4 +42,5 @@ class NamedThinkingParser(MarkedThinkingParser):
     def __init__(self, parser_id: str) -> None:
         start, end = THOUGHT_MARKERS[parser_id]
         super().__init__(parser_id, start, end, _DROPPED.get(parser_id, ()))
+        self.answer_starts = _ANSWER_STARTS.get(parser_id, ())
         self.also_opened_by = _ALSO_OPENED_BY.get(parser_id, ())
