@@ -77,7 +77,7 @@ class MessageConverter:
         if turn.name:
             converted["name"] = turn.name
         if turn.reasoning:
-            converted[self._traits.thought_key] = turn.reasoning
+            converted["reasoning_content"] = turn.reasoning
         if turn.tool_call_id is not None:
             converted["tool_call_id"] = self._call_id(turn.tool_call_id)
         if turn.tool_calls:

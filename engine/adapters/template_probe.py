@@ -34,7 +34,6 @@ class TemplateTraits:
         calls_without_content: A turn of calls must have no content at all, rather than an empty one.
         short_call_ids: Ids of calls must be nine letters or digits, or are cut to that length.
         thinking_toggle: Option that turns thinking on and off, if it has one: a key of `THINKING_VALUES`.
-        thought_key: Name under which a message holds the thought before its calls.
     """
 
     system: bool = True
@@ -54,7 +53,6 @@ class TemplateTraits:
     calls_without_content: bool = False
     short_call_ids: bool = False
     thinking_toggle: str | None = None
-    thought_key: str = "reasoning_content"
 
 
 THINKING_VALUES: dict[str, dict[bool, Any]] = {
@@ -68,8 +66,6 @@ THINKING_VALUES: dict[str, dict[bool, Any]] = {
 
 Without a value for thinking, it is what happens anyway. The least effort is as near as gpt-oss comes to none.
 """
-
-_THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 
 def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
@@ -105,9 +101,6 @@ def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
         ),
         parts=probe.parts,
         thinking_toggle=next(filter(probe.toggles, THINKING_VALUES), None),
-        thought_key=next(
-            (key for key in _THOUGHT_KEYS if _shows_thought(probe, traits, key)), _THOUGHT_KEYS[0]
-        ),
     )
 
 
@@ -172,11 +165,6 @@ def _probe_tools(probe: _Probe) -> TemplateTraits:
         )
     results = tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
     return TemplateTraits(tools=tools, tool_calls=False, tool_results=results)
-
-
-def _shows_thought(probe: _Probe, traits: TemplateTraits, key: str) -> bool:
-    call = {**_calling_for(traits), key: "zqthought"}
-    return traits.tool_calls and probe.shows([_user(), call, _result(_SHORT_ID)], "zqthought")
 
 
 def _two_calls(call: TemplateMessage) -> list[TemplateMessage]:

@@ -23,6 +23,7 @@ MakeAdapter = Callable[..., Adapter]
 FAMILY_OF_TEMPLATE: dict[str, Family] = {
     "thinking": "qwen",
     "deepseek": "default",
+    "seed_oss": "default",
     "strict_system": "default",
     "parts": "default",
 }

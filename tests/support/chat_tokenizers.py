@@ -63,6 +63,22 @@ TEMPLATES: Mapping[str, tuple[tuple[str, ...], str | None, str]] = {
         "<s>",
         "<|end|>",
     ),
+    "gpt_oss": (
+        (
+            *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),
+            *("<|call|>", "<|return|>", "<|endoftext|>"),
+        ),
+        None,
+        "<|return|>",
+    ),
+    "seed_oss": (
+        (
+            *("<seed:bos>", "<seed:eos>", "<seed:think>", "</seed:think>", "<seed:cot_budget_reflect>"),
+            *("<seed:tool_call>", "</seed:tool_call>"),
+        ),
+        None,
+        "<seed:eos>",
+    ),
     "strict_system": (_CHATML, None, "<|im_end|>"),
     "parts": (_CHATML, None, "<|im_end|>"),
 }

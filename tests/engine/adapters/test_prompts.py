@@ -8,15 +8,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
+import attrs
 import pytest
 
+from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.families import FAMILIES
 from greenroom.engine.parsers.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord, Family
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.messages import Message, TextPart, Tool
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
@@ -161,6 +163,7 @@ ENDS = {
     "glm4": {"<|endoftext|>", "<|user|>", "<|observation|>"},
     "granite": {"<|end_of_text|>"},
     "liquid": {"<|im_end|>", "<|endoftext|>"},
+    "gpt_oss": {"<|return|>", "<|call|>", "<|endoftext|>"},
 }
 
 
@@ -168,6 +171,45 @@ ENDS = {
 def test_a_turn_ends_at_its_familys_tokens(folder: Folder, name: str) -> None:
     model = adapter_of(folder(name), family=name)
     assert {model.tokenizer.decode([ident]) for ident in model.stop_token_ids} == ENDS[name]
+
+
+def test_thinking_is_switched_in_the_words_of_the_template(folder: Folder) -> None:
+    seed, gpt_oss, qwen = (adapter_of(folder(name)) for name in ("seed_oss", "gpt_oss", "qwen"))
+
+    def prompt(model: Adapter, **options: object) -> tuple[str, bool]:
+        turns = (Message("user", (TextPart("Hi"),)),)
+        request = attrs.evolve(chat("Hi"), input=ChatInput(turns, template_options=options))
+        prepared = model.prepare_input(request)
+        return model.tokenizer.decode(prepared.tokens), prepared.starts_in_thinking
+
+    assert prompt(seed, enable_thinking=False)[0].endswith("<seed:think><seed:cot_budget_reflect>")
+    assert prompt(seed, enable_thinking=False)[1], "the model says first that it will not think"
+    settings: list[dict[str, object]] = [{}, {"enable_thinking": True}, {"thinking_budget": 512}]
+    settings.append({"enable_thinking": False, "thinking_budget": 512})
+    for options in settings:
+        text, opened = prompt(seed, **options)
+        assert ("budget is 0" in text, opened) == (False, False)
+    assert "Reasoning: low" in prompt(gpt_oss, enable_thinking=False)[0]
+    assert "Reasoning: high" in prompt(gpt_oss, enable_thinking=True, reasoning_effort="high")[0]
+    assert "Reasoning: medium" in prompt(gpt_oss, enable_thinking=True)[0]
+    assert prompt(qwen, enable_thinking=True) != prompt(qwen, enable_thinking=False)
+
+
+def test_a_thought_before_a_call_stays_where_text_and_calls_are_split(folder: Folder) -> None:
+    model = adapter_of(folder("gpt_oss"))
+    call = ToolCall("call_1", "look", '{"at": "it"}')
+    turns = (
+        Message("user", (TextPart("Hi"),)),
+        Message("assistant", (TextPart("I look."),), reasoning="Should I?", tool_calls=(call,)),
+        Message("tool", (TextPart("seen"),), tool_call_id="call_1"),
+    )
+    prompt = model.prepare_input(attrs.evolve(chat("Hi"), input=ChatInput(turns)))
+    text = model.tokenizer.decode(prompt.tokens)
+    places = [
+        text.index(part)
+        for part in ("final<|message|>I look.", "analysis<|message|>Should I?", "to=functions.look")
+    ]
+    assert places == sorted(places)
 
 
 def test_ends_are_collected_from_every_file_and_from_the_request(folder: Folder) -> None:

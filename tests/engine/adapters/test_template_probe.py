@@ -42,6 +42,14 @@ TRAITS = {
     "deepseek": TemplateTraits(
         tools=False, arguments_as_text=True, calls_without_content=True, text_beside_calls=False
     ),
+    "gpt_oss": TemplateTraits(
+        late_system=False,
+        several_systems=False,
+        text_beside_calls=False,
+        parallel_calls=False,
+        thinking_toggle="reasoning_effort",
+    ),
+    "seed_oss": TemplateTraits(thinking_toggle="thinking_budget"),
     "strict_system": TemplateTraits(
         system_alone=False,
         late_system=False,
