@@ -7,34 +7,24 @@ comes before them the same terminals are looked at under its limits.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+
+import numpy as np
 
 from greenroom.engine.grammar.cost import limits
+from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher, TokenTrie
 from greenroom.schemas.problems import invalid
 
 _END = 256
 _PREFIX = "\\u0001"
 
 
-class _Bytes:
-    """A vocabulary of all single bytes."""
-
-    eos_token_id = _END
-    bos_token_id = None
-    special_token_ids = (_END,)
-    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
-
-    def __call__(self, text: bytes) -> list[int]:
-        return list(text)
-
-
 @cache
-def _tokenizer() -> Any:
-    from llguidance import LLTokenizer, TokenizerWrapper
-
-    return LLTokenizer(TokenizerWrapper(_Bytes()))
+def _single_bytes() -> TokenTrie:
+    """Return a vocabulary of all single bytes."""
+    return TokenTrie([*(bytes([byte]) for byte in range(256)), b"<end>"], {_END}, [_END])
 
 
 def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
@@ -48,19 +38,19 @@ def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
     Raises:
         ProblemError: 400 that names the field.
     """
-    from llguidance import LLMatcher
-
     prefix = "PROBE"
     while prefix in definitions:
         prefix += "X"
     probes = [f'{prefix}-{index}: "{_PREFIX}" ({name})' for index, name in enumerate(names)]
     start = "start: " + " | ".join(f"{prefix}-{index}" for index in range(len(names)))
-    grammar = "\n".join([definitions, *probes, start, ""])
-    matcher = LLMatcher(_tokenizer(), grammar, log_level=0, limits=limits.parser_limits(limits.GRAMMAR_FUEL))
+    lark = "\n".join([definitions, *probes, start, ""])
+    grammar = json.dumps({"grammars": [{"lark_grammar": lark}]})
+    allowed = limits.parser_limits(limits.GRAMMAR_FUEL)
+    matcher = GrammarMatcher.compile(_single_bytes(), grammar, allowed)
     if not matcher.is_error() and matcher.consume_token(1):
-        matcher.compute_bitmask()
+        matcher.compute_mask(np.zeros(-(-(_END + 1) // 32), np.uint32))
     # Terminals that nothing matches are harmless, and refused when they are compiled in earnest.
-    error = matcher.get_error() if matcher.is_error() else ""
+    error = matcher.get_error()
     if error and not error.startswith("NoExtensionBias"):
         detail = f"What '&' and '~' combine cannot be compiled: {error.split(chr(10))[0][:300]}"
         raise invalid(detail, param, "unsupported_grammar")
