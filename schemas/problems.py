@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import attrs
 
-LONGEST_DETAIL = 1_000
+MAX_DETAIL = 1_000
 """Characters of a detail: what quotes a client's value must not send all of it back."""
-LONGEST_PARAM = 200
+MAX_PARAM = 200
 
 
 def _shorten_detail(text: str) -> str:
-    return text if len(text) <= LONGEST_DETAIL else f"{text[: LONGEST_DETAIL - 1]}…"
+    return text if len(text) <= MAX_DETAIL else f"{text[: MAX_DETAIL - 1]}…"
 
 
 def _shorten_param(text: str | None) -> str | None:
-    return text if text is None or len(text) <= LONGEST_PARAM else f"{text[: LONGEST_PARAM - 1]}…"
+    return text if text is None or len(text) <= MAX_PARAM else f"{text[: MAX_PARAM - 1]}…"
 
 
 @attrs.frozen

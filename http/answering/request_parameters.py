@@ -17,7 +17,7 @@ ParameterTable = Mapping[str, str]
 NeutralValues = Mapping[str, tuple[Any, ...]]
 """Official parameter that is not supported -> the values that ask for nothing, which are accepted."""
 
-LONGEST_MODEL_NAME = 4_096
+MAX_MODEL_NAME = 4_096
 """Characters; a path may be one."""
 
 
@@ -27,8 +27,8 @@ def parse_model_key(model: str) -> ModelKey:
     Raises:
         ProblemError: 400 if it is empty, or longer than any name of a model.
     """
-    if len(model) > LONGEST_MODEL_NAME:
-        detail = f"`model` has {len(model)} characters, but no name has more than {LONGEST_MODEL_NAME}."
+    if len(model) > MAX_MODEL_NAME:
+        detail = f"`model` has {len(model)} characters, but no name has more than {MAX_MODEL_NAME}."
         raise invalid(detail, "model")
     if not model.strip():
         raise invalid("`model` is empty: name a model, or 'default' for the first.", "model")

@@ -15,13 +15,13 @@ PartType = NewType("PartType", str)
 Arguments = NewType("Arguments", str)
 """JSON text."""
 
-MOST_MESSAGES = 10_000
+MAX_MESSAGES = 10_000
 """Of one conversation; agents send some two thousand."""
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 """Of one message."""
-MOST_CALLS = 1_024
+MAX_CALLS = 1_024
 """Of one message."""
-MOST_TOOLS = 2_048
+MAX_TOOLS = 2_048
 """On offer; agents send some hundreds."""
 
 ROLES = ("developer", "system", "user", "assistant", "tool")
@@ -70,7 +70,7 @@ class MessageParam:
     role: Role
     content: Content | None = None
     name: str | None = None
-    tool_calls: Annotated[tuple[ToolCallParam, ...], AtMost(MOST_CALLS)] | None = None
+    tool_calls: Annotated[tuple[ToolCallParam, ...], AtMost(MAX_CALLS)] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -110,11 +110,11 @@ class ChatRequest:
     """
 
     model: str
-    messages: Annotated[tuple[MessageParam, ...], AtMost(MOST_MESSAGES)]
+    messages: Annotated[tuple[MessageParam, ...], AtMost(MAX_MESSAGES)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
-    tools: Annotated[tuple[ToolParam, ...], AtMost(MOST_TOOLS)] | None = None
+    tools: Annotated[tuple[ToolParam, ...], AtMost(MAX_TOOLS)] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
@@ -125,7 +125,7 @@ class ChatRequest:
     continue_final_message: bool | None = None
 
 
-_Parts = Annotated[tuple[PartParam, ...], AtMost(MOST_PARTS)]
+_Parts = Annotated[tuple[PartParam, ...], AtMost(MAX_PARTS)]
 
 
 def _content(value: Any, _: Any) -> Content | None:

@@ -10,7 +10,7 @@ from greenroom.schemas.openai.chat import StreamOptions
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import WireError, wrong_type
 
-MOST_PROMPTS = 128
+MAX_PROMPTS = 128
 
 
 @attrs.frozen
@@ -41,8 +41,8 @@ def _prompts(value: Any, _: Any) -> Prompts:
         raise WireError("must not be empty")
     if not isinstance(value[0], str | list):
         return Prompts((_tokens(value),))
-    if len(value) > MOST_PROMPTS:
-        raise WireError(f"must hold at most {MOST_PROMPTS} prompts")
+    if len(value) > MAX_PROMPTS:
+        raise WireError(f"must hold at most {MAX_PROMPTS} prompts")
     return Prompts(tuple(prompt if isinstance(prompt, str) else _tokens(prompt) for prompt in value))
 
 

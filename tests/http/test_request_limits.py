@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from greenroom.http.answering.request_parameters import LONGEST_MODEL_NAME
+from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import json_counter
 from greenroom.http.guard.request_body import BODIES_AT_ONCE
-from greenroom.schemas.openai.chat import MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
-from greenroom.schemas.openai.completions import MOST_PROMPTS
+from greenroom.schemas.openai.chat import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
+from greenroom.schemas.openai.completions import MAX_PROMPTS
 
 LIMITS = {
     "levels of arrays": json_counter.MAX_DEPTH,
@@ -20,12 +20,12 @@ LIMITS = {
     "backslashes": json_counter.MAX_ESCAPES,
     "bytes of strings": json_counter.MAX_WIDE_BYTES,
     "digits": json_counter.MAX_DIGITS,
-    "`messages`": MOST_MESSAGES,
-    "parts of a message": MOST_PARTS,
-    "`tool_calls`": MOST_CALLS,
-    "`tools`": MOST_TOOLS,
-    "prompts": MOST_PROMPTS,
-    "characters of `model`": LONGEST_MODEL_NAME,
+    "`messages`": MAX_MESSAGES,
+    "parts of a message": MAX_PARTS,
+    "`tool_calls`": MAX_CALLS,
+    "`tools`": MAX_TOOLS,
+    "prompts": MAX_PROMPTS,
+    "characters of `model`": MAX_MODEL_NAME,
     "times `max_body_bytes`": BODIES_AT_ONCE,
 }
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import attrs
 import pytest
 
-from greenroom.schemas.problems import LONGEST_DETAIL, LONGEST_PARAM, Problem, ProblemError
+from greenroom.schemas.problems import MAX_DETAIL, MAX_PARAM, Problem, ProblemError
 from greenroom.schemas.wire import AtMost, WireError, make_wire_converter, structure
 
 
@@ -87,5 +87,5 @@ def test_nothing_is_read_behind_the_first_wrong_item() -> None:
 
 def test_a_problem_quotes_no_more_of_a_value_than_people_read() -> None:
     problem = Problem(400, "code", "x" * 10**6, "y" * 10**6)
-    assert (len(problem.detail), len(problem.param or "")) == (LONGEST_DETAIL, LONGEST_PARAM)
-    assert Problem(400, "code", "x" * LONGEST_DETAIL, "y").detail == "x" * LONGEST_DETAIL
+    assert (len(problem.detail), len(problem.param or "")) == (MAX_DETAIL, MAX_PARAM)
+    assert Problem(400, "code", "x" * MAX_DETAIL, "y").detail == "x" * MAX_DETAIL

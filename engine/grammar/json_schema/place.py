@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.schemas.problems import LONGEST_PARAM
+from greenroom.schemas.problems import MAX_PARAM
 
 _MAX_VALUE = 80
 
@@ -34,7 +34,7 @@ class Place:
         while place is not None:
             segments.append(_shortened(place.segment, _MAX_VALUE))
             place = place.parent
-        return _printable(_shortened("".join(reversed(segments)), LONGEST_PARAM))
+        return _printable(_shortened("".join(reversed(segments)), MAX_PARAM))
 
 
 def shown(value: object) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.request_parameters import LONGEST_MODEL_NAME
+from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard.json_counter import MAX_CONTAINERS
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.openai.chat import MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS, ChatRequest
+from greenroom.schemas.openai.chat import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
@@ -123,15 +123,15 @@ def test_thinking_is_switched_in_every_way_that_clients_know(
     [
         ({"messages": [USER]}, "model"),
         ({"model": 1, "messages": [USER]}, "model"),
-        ({"model": "m" * (LONGEST_MODEL_NAME + 1), "messages": [USER]}, "model"),
-        ({"model": "m", "messages": [USER] * (MOST_MESSAGES + 1)}, "messages"),
-        ({"model": "m", "messages": [1] * MOST_MESSAGES}, "messages[0]"),
-        ({"model": "m", "messages": [{**USER, "content": [TEXT] * (MOST_PARTS + 1)}]}, "messages[0].content"),
+        ({"model": "m" * (MAX_MODEL_NAME + 1), "messages": [USER]}, "model"),
+        ({"model": "m", "messages": [USER] * (MAX_MESSAGES + 1)}, "messages"),
+        ({"model": "m", "messages": [1] * MAX_MESSAGES}, "messages[0]"),
+        ({"model": "m", "messages": [{**USER, "content": [TEXT] * (MAX_PARTS + 1)}]}, "messages[0].content"),
         (
-            {"model": "m", "messages": [{**USER, "tool_calls": [1] * (MOST_CALLS + 1)}]},
+            {"model": "m", "messages": [{**USER, "tool_calls": [1] * (MAX_CALLS + 1)}]},
             "messages[0].tool_calls",
         ),
-        ({"model": "m", "messages": [USER], "tools": [{}] * (MOST_TOOLS + 1)}, "tools"),
+        ({"model": "m", "messages": [USER], "tools": [{}] * (MAX_TOOLS + 1)}, "tools"),
         ({"model": " ", "messages": [USER]}, "model"),
         ({"model": "m"}, "messages"),
         ({"model": "m", "messages": []}, "messages"),
