@@ -9,10 +9,25 @@ from collections.abc import Sequence
 import attrs
 
 from greenroom.engine.parsers.base import Malformed, ParsedCall
+from greenroom.engine.parsers.block_end import BlockEnd
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object, read_value
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.offered_tools import OfferedTools
+
+
+class _SectionEnd(BlockEnd):
+    """Finds the end of a section; where the text is cut, what may be the end of a call is left in it."""
+
+    def __init__(self, start: str, end: str, common: str) -> None:
+        super().__init__(start, end)
+        self._common = common
+
+    def find(self, text: str, final: bool) -> tuple[int, int] | None:
+        found = super().find(text, final)
+        if found is not None and self._common.startswith(text[found[0] : found[1]]):
+            return found[1], found[1]
+        return found
 
 
 class SectionParser(BlockParser):
@@ -20,9 +35,12 @@ class SectionParser(BlockParser):
 
     Attributes:
         separator: What may stand between two calls besides white space.
+        common_end: How the ends of a section and of a call begin alike; a text that is cut there tells
+            that no argument follows.
     """
 
     separator: str = ""
+    common_end: str = ""
 
     @abstractmethod
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
@@ -33,10 +51,15 @@ class SectionParser(BlockParser):
             Malformed: No call begins there.
         """
 
+    def new_block_end(self, start: str) -> BlockEnd:
+        return _SectionEnd(start, self.ends[start], self.common_end)
+
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         calls: list[ParsedCall] = []
         position = skip_space(body, 0)
         while position < len(body):
+            if calls and self.common_end.startswith(body[position:]):
+                break
             call, position = self.read_call(body, position, offered)
             calls.append(call)
             position = skip_space(body, position)
@@ -94,7 +117,12 @@ HEADED_CALL_FORMATS = (
 
 
 class HeadedCallParser(SectionParser):
-    """Reads and writes one of the formats, whose arguments are JSON."""
+    """Reads and writes one of the formats, whose arguments are JSON.
+
+    The markers of results are the template's; a model that writes them means nothing by them.
+    """
+
+    dropped = ("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>")
 
     def __init__(self, call_format: HeadedCallFormat) -> None:
         self.parser_id = call_format.parser_id

@@ -25,26 +25,11 @@ _LABEL = r"(?::[\w-]+)?"
 _HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*(?:<tool_sep{_LABEL}>\s*)?")
 _KEY = re.compile(rf"\s*<arg_key{_LABEL}>\s*([^<>]*?)\s*</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
 _TAIL = re.compile(rf"\s*(?:</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>)")
-_ENDED = re.compile(rf"</tool_call{_LABEL}>\Z")
 _VALUE_END = re.compile(
     rf"</arg_value{_LABEL}>(?=\s*(?:<arg_key{_LABEL}>|</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>|\Z))"
 )
 # With the first bracket of such a tail it is clear that no argument follows.
 _CUT_TAIL = re.compile(rf"\s*(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]*\Z")
-
-
-_COMMON_END = "</tool_call"
-"""How the ends of a call and of a section begin."""
-
-
-class _SectionEnd(BlockEnd):
-    """Finds the end of a section; where the text is cut, what may be the end of a call is left in it."""
-
-    def find(self, text: str, final: bool) -> tuple[int, int] | None:
-        found = super().find(text, final)
-        if found is not None and _COMMON_END.startswith(text[found[0] : found[1]]):
-            return found[1], found[1]
-        return found
 
 
 class _CallEnd(BlockEnd):
@@ -64,18 +49,8 @@ class _TaggedCalls(SectionParser):
     JSON may stand in place of the pairs.
     """
 
+    common_end = "</tool_call"
     label = ""
-
-    def new_block_end(self, start: str) -> BlockEnd:
-        return (_SectionEnd if start.startswith("<tool_calls") else _CallEnd)(start, self.ends[start])
-
-    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        at = body.rfind(">") + 1
-        between = body[at:].strip()
-        whole = (
-            body[:at] if between and _COMMON_END.startswith(between) and _ENDED.search(body, 0, at) else body
-        )
-        return super().parse_block(whole, start, offered)
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         head = _HEAD.match(text, position)
@@ -152,6 +127,10 @@ class HunyuanV3Parser(_TaggedCalls):
         ("<tool_calls>", "</tool_calls>"),
         ("<tool_call>", "<end_of_tool_call>"),
     )
+
+    def new_block_end(self, start: str) -> BlockEnd:
+        in_section = start.startswith("<tool_calls")
+        return super().new_block_end(start) if in_section else _CallEnd(start, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         if start.startswith("<tool_calls"):

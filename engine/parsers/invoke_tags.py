@@ -10,6 +10,7 @@ from typing import Any
 from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.call_sections import SectionParser, skip_space
 from greenroom.engine.parsers.json_calls import dump_json, normalize_object, read_value
+from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
 
 
@@ -24,14 +25,14 @@ class InvokeTags:
     def __init__(self, prefix: str, typed: bool = False) -> None:
         self._prefix = prefix
         self._typed = typed
-        name = re.escape(prefix)
+        name, cut = re.escape(prefix), prefix_pattern(f"</{prefix}invoke>")
         self._invoke = re.compile(rf'<{name}invoke\s+name="([^"<>]+)"\s*(/?)>')
         self._parameter = re.compile(
             rf'\s*<{name}parameter\s+name="([^"]+)"(?:\s+string="(true|false)")?\s*>', re.DOTALL
         )
         self._end = re.compile(rf"\s*</{name}invoke>")
         self._value_end = re.compile(
-            rf"</{name}parameter>(?=\s*<{name}parameter\s+name=|\s*</{name}invoke>|\s*\Z)"
+            rf"</{name}parameter>(?=\s*(?:<{name}parameter\s+name=|</{name}invoke>|(?:{cut})?\Z))"
         )
 
     def read(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
@@ -106,6 +107,7 @@ class DeepseekDsmlParser(SectionParser):
         ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
     )
     body_start = re.compile(r"\s*(?:\Z|<)")
+    common_end = "</｜DSML｜"
     _tags = InvokeTags("｜DSML｜", typed=True)
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:

@@ -46,7 +46,6 @@ class JsonBlockFormat:
 
 
 JSON_BLOCK_FORMATS = (
-    # Hunyuan A13B and Jamba; their templates show the same format, with other tokens around a turn.
     JsonBlockFormat("jamba", (("<tool_calls>", "</tool_calls>"),)),
     JsonBlockFormat("nemotron_v2", (("<TOOLCALL>", "</TOOLCALL>"),), trailer="<SPECIAL_12>"),
     JsonBlockFormat("apertus", (("<|tools_prefix|>", "<|tools_suffix|>"),), "keyed list"),

@@ -111,3 +111,23 @@ def test_a_thought_is_shown_while_it_is_written() -> None:
 def test_an_unknown_id_is_refused_with_those_that_exist() -> None:
     with pytest.raises(LookupError, match=r"'thinker'.*think_tag"):
         make_thinking_parser("thinker")
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", "Hm.", "Yes."),
+        ("<think>\nHm.\n</think>\n<answer>\nYes.", "Hm.", "Yes."),
+        ("<think>\nHm.\n</think>\n<answer>\nYes.\n</ans", "Hm.", "Yes.\n</ans"),
+        ("<think>Hm.</think>Yes, an <answer>.", "Hm.", "Yes, an <answer>."),
+        ("<answer>It is </answer> in HTML.</answer> \n", None, "It is </answer> in HTML."),
+        ("Yes.</answer>", None, "Yes.</answer>"),
+        ("<think>Hm.</think><answer>", "Hm.", ""),
+    ],
+)
+def test_an_answer_between_markers(text: str, thought: str | None, answer: str) -> None:
+    parser = make_thinking_parser("hunyuan")
+    assert extract_thought(parser, text) == ExtractedThought(thought, answer)
+    stream = parser.new_stream()
+    events = [event for character in text for event in stream.feed(character)] + stream.finish()
+    assert "".join(event.text for event in events if isinstance(event, PlainText)) == answer
