@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.catalog.families import FAMILIES
-from greenroom.engine.parsers.parser_detection import detect_thinking_parser, detect_tool_parser
+from greenroom.engine.parsers.detection.parser_detection import detect_thinking_parser, detect_tool_parser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenroom.engine.parsers.base import ParsedCall, ToolCallParser
-from greenroom.engine.parsers.registry import make_tool_parser
+from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.schemas.messages import Tool
 
 FALLBACK_FORMAT = "hermes_json"

@@ -21,7 +21,7 @@ from greenroom.engine.parsers.base import (
     ToolCallParser,
     ToolCallStream,
 )
-from greenroom.engine.parsers.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool, ToolCall

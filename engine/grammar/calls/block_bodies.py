@@ -8,7 +8,7 @@ from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body, json_call
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
 from greenroom.engine.parsers.call_sections import HeadedCallFormat
-from greenroom.engine.parsers.json_block import JsonBlockFormat, Shape
+from greenroom.engine.parsers.formats.json_block import JsonBlockFormat, Shape
 
 
 def keyed_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool = False) -> str:

@@ -36,7 +36,7 @@ from greenroom.engine.grammar.calls.tagged_sections import (
 )
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
 from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS
-from greenroom.engine.parsers.json_block import JSON_BLOCK_FORMATS
+from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import CallConstraint
 

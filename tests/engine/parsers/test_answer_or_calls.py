@@ -4,7 +4,7 @@ import pytest
 
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.base import ParserEvent
-from greenroom.engine.parsers.registry import make_tool_parser
+from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import collect_calls, extract_calls
 

@@ -19,8 +19,12 @@ from greenroom.engine.parsers.base import (
     ThoughtText,
     ToolCallStream,
 )
+from greenroom.engine.parsers.detection.registry import (
+    THINKING_PARSERS,
+    make_thinking_parser,
+    make_tool_parser,
+)
 from greenroom.engine.parsers.json_scanner import JsonScanner
-from greenroom.engine.parsers.registry import THINKING_PARSERS, make_thinking_parser, make_tool_parser
 from greenroom.tests.support.model_outputs import collect_calls, extract_thought
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 

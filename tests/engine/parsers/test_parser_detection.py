@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.parser_detection import detect_thinking_parser, detect_tool_parser
-from greenroom.engine.parsers.registry import TOOL_PARSERS, make_tool_parser
+from greenroom.engine.parsers.detection.parser_detection import detect_thinking_parser, detect_tool_parser
+from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_tool_parser
 from greenroom.schemas.capabilities import CapabilityRecord
 
 RECORD = CapabilityRecord("text", "default", "qwen3", 4096)

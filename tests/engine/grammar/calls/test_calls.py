@@ -10,7 +10,7 @@ from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.parsers.registry import make_tool_parser
+from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import (

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from greenroom.engine.grammar.matching.matcher_state import Phase
-from greenroom.engine.parsers.registry import make_thinking_parser
+from greenroom.engine.parsers.detection.registry import make_thinking_parser
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.response_format import (
     CallConstraint,

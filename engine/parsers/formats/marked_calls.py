@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 
 from greenroom.engine.parsers.base import Markers, ParsedCall
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.hermes import JSON_BODY, HermesJsonParser
+from greenroom.engine.parsers.formats.hermes import JSON_BODY, HermesJsonParser
+from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
+from greenroom.engine.parsers.formats.qwen3_coder import Qwen3CoderParser
 from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.pythonic import parse_pythonic_calls, render_pythonic_call
-from greenroom.engine.parsers.qwen3_coder import Qwen3CoderParser
-from greenroom.engine.parsers.thought_markers import COHERE_STRUCTURE
+from greenroom.engine.parsers.thoughts.thought_markers import COHERE_STRUCTURE
 
 
 class _OneBlock(BlockParser):

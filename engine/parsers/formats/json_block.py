@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.engine.parsers.base import Markers, ParsedCall
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.hermes import JSON_BODY
+from greenroom.engine.parsers.formats.hermes import JSON_BODY
 from greenroom.engine.parsers.json_calls import parse_json_calls, parse_keyed_calls, render_json_call
 from greenroom.engine.parsers.offered_tools import OfferedTools
 

@@ -19,7 +19,7 @@ from greenroom.engine.parsers.base import (
     ToolCallStream,
 )
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.harmony_messages import CHANNEL, START, HarmonyMessages, MessagePart
+from greenroom.engine.parsers.formats.harmony_messages import CHANNEL, START, HarmonyMessages, MessagePart
 from greenroom.engine.parsers.json_calls import normalize_object
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream

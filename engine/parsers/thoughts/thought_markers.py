@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.engine.parsers.think_tag import MarkedThinkingParser
+from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
 
 THOUGHT_MARKERS = {
     "think_brackets": ("[THINK]", "[/THINK]"),

@@ -15,7 +15,7 @@ from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json, normalize_object
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.think_tag import MarkedThinkingParser
+from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
 
 MLX_LM_PREFIX = "mlx_lm."
 

@@ -12,7 +12,7 @@ from greenroom.engine.parsers.base import (
     ThoughtText,
 )
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
-from greenroom.engine.parsers.think_tag import MarkedThinkingParser
+from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
 
 
 class FramedAnswerParser(ThinkingParser):

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from greenroom.engine.parsers import mlx_lm_parsers
 from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS, HeadedCallParser
-from greenroom.engine.parsers.framed_answer import FramedAnswerParser
-from greenroom.engine.parsers.functionary import FunctionaryV32Parser
-from greenroom.engine.parsers.glm4 import Glm4NativeParser, Glm4XmlParser
-from greenroom.engine.parsers.harmony import HarmonyParser, HarmonyThinkingParser
-from greenroom.engine.parsers.hermes import GraniteJsonParser, HermesJsonParser
-from greenroom.engine.parsers.hunyuan import HunyuanParser, HunyuanV3Parser
-from greenroom.engine.parsers.invoke_tags import DeepseekDsmlParser, Step3Parser
-from greenroom.engine.parsers.json_block import JSON_BLOCK_FORMATS, JsonBlockParser
-from greenroom.engine.parsers.llama import (
+from greenroom.engine.parsers.formats import mlx_lm_parsers
+from greenroom.engine.parsers.formats.functionary import FunctionaryV32Parser
+from greenroom.engine.parsers.formats.glm4 import Glm4NativeParser, Glm4XmlParser
+from greenroom.engine.parsers.formats.harmony import HarmonyParser, HarmonyThinkingParser
+from greenroom.engine.parsers.formats.hermes import GraniteJsonParser, HermesJsonParser
+from greenroom.engine.parsers.formats.hunyuan import HunyuanParser, HunyuanV3Parser
+from greenroom.engine.parsers.formats.invoke_tags import DeepseekDsmlParser, Step3Parser
+from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS, JsonBlockParser
+from greenroom.engine.parsers.formats.llama import (
     BarePythonicParser,
     LlamaJsonParser,
     LlamaPythonParser,
     LlamaXmlParser,
 )
-from greenroom.engine.parsers.marked_calls import (
+from greenroom.engine.parsers.formats.marked_calls import (
     AprielParser,
     Cohere2Parser,
     CommandRParser,
@@ -30,12 +29,13 @@ from greenroom.engine.parsers.marked_calls import (
     Olmo3Parser,
     SeedOssParser,
 )
-from greenroom.engine.parsers.mistral import MistralParser
+from greenroom.engine.parsers.formats.mistral import MistralParser
+from greenroom.engine.parsers.formats.qwen3_coder import Qwen3CoderParser
+from greenroom.engine.parsers.formats.xlam import XlamParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
-from greenroom.engine.parsers.qwen3_coder import Qwen3CoderParser
-from greenroom.engine.parsers.think_tag import MarkedThinkingParser, ThinkTagParser
-from greenroom.engine.parsers.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
-from greenroom.engine.parsers.xlam import XlamParser
+from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
+from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser, ThinkTagParser
+from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
 
 TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "hermes_json": HermesJsonParser,
