@@ -22,7 +22,7 @@ from greenroom.engine.grammar.calls.json_call_bodies import (
     tagged_array,
     tagged_lines,
 )
-from greenroom.engine.grammar.calls.pythonic_calls import pythonic_lines, pythonic_list
+from greenroom.engine.grammar.calls.pythonic_calls import pythonic_block, pythonic_lines, pythonic_list
 from greenroom.engine.grammar.calls.tagged_arguments import (
     TaggedArguments,
     glm_arguments,
@@ -233,6 +233,7 @@ CALL_FORMATS: dict[str, CallFormat] = {
         single_block=True,
         plain=_no_call("[{", "<|python_start|>", "<|python_tag|>"),
     ),
+    "mlx_lm.pythonic": _single_trigger("<|tool_call_start|>", pythonic_block("<|tool_call_end|>")),
     "olmo3": _single_trigger("<function_calls>", pythonic_lines("</function_calls>")),
     "cohere2": _single_trigger(
         "<|START_ACTION|>", tagged_array("<|END_ACTION|>", "parameters", "tool_name", numbered=True)

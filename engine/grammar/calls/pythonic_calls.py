@@ -22,6 +22,15 @@ def pythonic_list(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many
     return f'"[" {call} {more} "]"'
 
 
+def pythonic_block(end: str) -> Body:
+    """Return a list of calls, up to an end marker."""
+
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        return f"{SPACE} {pythonic_list(text, tools, many)} {SPACE} {text.fixed_text(end)}"
+
+    return body
+
+
 def pythonic_lines(end: str) -> Body:
     """Return what writes calls one per line, up to an end marker."""
 

@@ -25,6 +25,7 @@ from greenroom.engine.parsers.formats.marked_calls import (
     AprielParser,
     Cohere2Parser,
     CommandRParser,
+    Lfm2Parser,
     MinimaxM1Parser,
     Olmo3Parser,
     SeedOssParser,
@@ -68,6 +69,7 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
         mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)
         for name in mlx_lm_parsers.tool_parser_names()
     },
+    Lfm2Parser.parser_id: Lfm2Parser,
 }
 
 THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {

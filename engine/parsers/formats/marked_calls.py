@@ -97,6 +97,25 @@ class Olmo3Parser(_OneBlock):
         return f"<function_calls>{lines}</function_calls>"
 
 
+class Lfm2Parser(_OneBlock):
+    """LFM 2: a list of calls as Python after `<|tool_call_start|>`; some of its models write JSON.
+
+    Its id is that of mlx-lm's reader, which takes what it does not understand for a call without arguments.
+    """
+
+    parser_id = "mlx_lm.pythonic"
+    markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
+    body_start = re.compile(r"\s*(?:\Z|[\[{]|[A-Za-z_][\w.:/-]*(?:\Z|[ \t]*\())")
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        as_json = re.match(r"\s*\[?\s*\{", body)
+        return parse_json_calls(body) if as_json else parse_pythonic_calls(body, offered)
+
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        written = ", ".join(render_pythonic_call(call.name, call.arguments) for call in calls)
+        return f"<|tool_call_start|>[{written}]<|tool_call_end|>"
+
+
 class SeedOssParser(Qwen3CoderParser):
     """Seed-OSS: Qwen's tags inside `<seed:tool_call>`, values on the line of their tag."""
 

@@ -24,17 +24,17 @@ def parse_pythonic_calls(body: str, offered: OfferedTools) -> list[ParsedCall]:
         Unclosed: The text ends inside a call.
         Malformed: There is no call, or anything else.
     """
-    position = skip_space(body, 0)
-    in_list = body.startswith("[", position)
-    position = skip_space(body, position + in_list)
+    position, lists = skip_space(body, 0), 0
+    while lists < 2 and body.startswith("[", position):  # Some models write a list in a list.
+        position, lists = skip_space(body, position + 1), lists + 1
     calls: list[ParsedCall] = []
-    while position < len(body) and not (in_list and body.startswith("]", position)):
+    while position < len(body) and not (lists and body.startswith("]", position)):
         call, position = _read_call(body, position, offered)
         calls.append(call)
         position = skip_space(body, position)
         if body[position : position + 1] in (",", ";"):
             position = skip_space(body, position + 1)
-    if in_list:
+    for _ in range(lists):
         position = expect(body, position, "]")
     if position < len(body):
         raise Malformed("something follows the calls")

@@ -47,7 +47,8 @@ def test_values_of_seed_keep_their_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "parser_id", ["apriel", "bare_pythonic", "cohere2", "command_r", "minimax_m1", "olmo3"]
+    "parser_id",
+    ["apriel", "bare_pythonic", "cohere2", "command_r", "minimax_m1", "olmo3", "mlx_lm.pythonic"],
 )
 def test_formats_with_one_block_write_all_calls_into_it(parser_id: str) -> None:
     parser = make_tool_parser(parser_id)

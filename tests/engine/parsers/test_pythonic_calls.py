@@ -59,3 +59,21 @@ def test_what_is_no_value_of_python_is_text(written: str) -> None:
 def test_calls_in_a_bare_list(text: str, calls: int, rest: str) -> None:
     found = extract("bare_pythonic", text)
     assert (len(found.calls), found.text) == (calls, rest)
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"),
+    [
+        ('get_weather(city="Paris")', 1),
+        ('[[get_weather(city="Paris")]]', 1),
+        ('[get_weather("Paris", 2), clock.now()]', 2),
+        ('[{"name": "get_weather", "arguments": {"city": "Paris"}}]', 1),
+        ("[get_weather(city=Paris)]", 0),
+        ("[get_weather(Paris)]", 0),
+        ('[get_weather(city="Paris")', 0),
+    ],
+)
+def test_calls_of_lfm2(body: str, calls: int) -> None:
+    text = f"<|tool_call_start|>{body}<|tool_call_end|>"
+    found = extract("mlx_lm.pythonic", text)
+    assert (len(found.calls), found.text) == (calls, "" if calls else text)
