@@ -19,6 +19,10 @@ class TextEncoder:
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
         self._backend = getattr(wrapped._tokenizer, "_tokenizer", None)
+        if self._backend is not None:
+            # What the tokenizer was saved with after training on padded batches would cut and pad prompts.
+            self._backend.no_truncation()
+            self._backend.no_padding()
 
     def pieces(self, text: str, *, special: bool = False, inside: bool = False) -> Iterator[list[int]]:
         """Yield the tokens of a text, those of a long one piece by piece.
