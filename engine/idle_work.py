@@ -22,7 +22,7 @@ class IdleWork:
         self._proof = proof
         self._memory = memory
         self._is_short = False
-        if proof is not None and not self._borrow(proof):
+        if proof is not None and not self._reserve(proof):
             proof.pause()
 
     @property
@@ -35,7 +35,7 @@ class IdleWork:
         """Compute a pass, if there is memory for it."""
         if self._proof is None or self._proof.delay is None:
             return
-        self._is_short = not self._borrow(self._proof)
+        self._is_short = not self._reserve(self._proof)
         if self._is_short:
             return
         self._proof.advance()
@@ -45,7 +45,7 @@ class IdleWork:
 
     def release(self) -> None:
         """Free what is kept for the passes that follow."""
-        self._memory.take_back()
+        self._memory.reclaim()
 
-    def _borrow(self, proof: IdleProof) -> bool:
-        return self._memory.lend(self._memory.size_model.nbytes(ROWS, TOKENS), proof.pause)
+    def _reserve(self, proof: IdleProof) -> bool:
+        return self._memory.reserve_idle(self._memory.size_model.nbytes(ROWS, TOKENS), proof.pause)

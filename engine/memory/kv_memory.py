@@ -47,8 +47,8 @@ class KvMemory:
         self._reserved_bytes = 0
         self._batch_bytes = 0
         self._temporary_bytes = 0
-        self._lent_bytes = 0
-        self._on_taken_back: Callable[[], None] = lambda: None
+        self._idle_bytes = 0
+        self._on_reclaimed: Callable[[], None] = lambda: None
         if prefix_cache is not None:
             prefix_cache.memory.reserve = self.share.charge_cached
 
@@ -65,7 +65,7 @@ class KvMemory:
             headroom: Bytes of the largest layer.
         """
         self._batch_bytes, self.headroom, self._temporary_bytes = batches, headroom, 0
-        if self.share.running != self._running_bytes + self._lent_bytes:
+        if self.share.running != self._running_bytes + self._idle_bytes:
             self._charge(self._running_bytes)
 
     def reserve_temporary(self, nbytes: int) -> bool:
@@ -127,25 +127,25 @@ class KvMemory:
         """Return the bytes that copies take meanwhile, once a cache of that size is among the others."""
         return max(self.headroom, int(nbytes * self.size_model.largest_layer_share))
 
-    def lend(self, nbytes: int, on_taken_back: Callable[[], None]) -> bool:
-        """Lend bytes to what can do without; return whether as many again stay free.
+    def reserve_idle(self, nbytes: int, on_reclaimed: Callable[[], None]) -> bool:
+        """Reserve bytes for what can do without; return whether as many again stay free.
 
         Args:
-            on_taken_back: Called when anything else needs them; must free them.
+            on_reclaimed: Called when anything else needs them; must free them.
         """
         running = self._running_bytes
         if not self.share.charge_running(running + 2 * nbytes, new=True):
-            self.take_back()
+            self.reclaim()
             return False
         self.share.charge_running(running + nbytes)
-        self._lent_bytes, self._on_taken_back = nbytes, on_taken_back
+        self._idle_bytes, self._on_reclaimed = nbytes, on_reclaimed
         return True
 
-    def take_back(self) -> None:
-        """Have what was lent freed."""
-        if self._lent_bytes:
-            self._lent_bytes = 0
-            self._on_taken_back()
+    def reclaim(self) -> None:
+        """Have what was reserved for idle work freed."""
+        if self._idle_bytes:
+            self._idle_bytes = 0
+            self._on_reclaimed()
             self.share.charge_running(self._running_bytes)
 
     def evict_for_others(self) -> None:
@@ -164,12 +164,12 @@ class KvMemory:
         return self._batch_bytes + self._reserved_bytes + self._temporary_bytes
 
     def _charge(self, running: int, *, new: bool = False) -> bool:
-        """Charge running caches, if need be with what was lent; return whether they fit."""
-        if self.share.charge_running(running + self._lent_bytes, new=new):
+        """Charge running caches, if need be with what idle work holds; return whether they fit."""
+        if self.share.charge_running(running + self._idle_bytes, new=new):
             return True
-        if not self._lent_bytes:
+        if not self._idle_bytes:
             return False
-        self.take_back()
+        self.reclaim()
         return self.share.charge_running(running, new=new)
 
     def _evicting(self, nbytes: int, charge: Callable[[], bool]) -> bool:
