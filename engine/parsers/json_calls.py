@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
@@ -61,15 +62,7 @@ def parse_json_calls(body: str) -> list[ParsedCall]:
         Unclosed: The text ends inside a string.
         Malformed: It holds no call, or something besides calls.
     """
-    calls: list[ParsedCall] = []
-    position = _BETWEEN.match(body, 0).end()  # type: ignore[union-attr]
-    while position < len(body):
-        members, position = _members(body, position)
-        calls.append(_call(body, members))
-        position = _BETWEEN.match(body, position).end()  # type: ignore[union-attr]
-    if not calls:
-        raise Malformed("the block is empty")
-    return calls
+    return _parse_objects(body, _call)
 
 
 def parse_keyed_calls(body: str) -> list[ParsedCall]:
@@ -79,18 +72,7 @@ def parse_keyed_calls(body: str) -> list[ParsedCall]:
         Unclosed: The text ends inside a string.
         Malformed: It holds no call, or something besides calls.
     """
-    calls: list[ParsedCall] = []
-    position = _BETWEEN.match(body, 0).end()  # type: ignore[union-attr]
-    while position < len(body):
-        members, position = _members(body, position)
-        if len(members) != 1:
-            raise Malformed("a call is not one name with its arguments")
-        ((name, (value, start, end)),) = members.items()
-        calls.append(ParsedCall(name, normalize_object(value if isinstance(value, str) else body[start:end])))
-        position = _BETWEEN.match(body, position).end()  # type: ignore[union-attr]
-    if not calls:
-        raise Malformed("the block is empty")
-    return calls
+    return _parse_objects(body, _keyed_call)
 
 
 def read_value(text: str, position: int) -> tuple[Any, int]:
@@ -137,6 +119,25 @@ def _decode_members(text: str, position: int, decoder: json.JSONDecoder) -> tupl
         if not text.startswith("}", position):
             position = _expect(text, position, ",")
     return members, position + 1
+
+
+def _parse_objects(body: str, read: Callable[[str, _Members], ParsedCall]) -> list[ParsedCall]:
+    calls: list[ParsedCall] = []
+    position = _BETWEEN.match(body, 0).end()  # type: ignore[union-attr]
+    while position < len(body):
+        members, position = _members(body, position)
+        calls.append(read(body, members))
+        position = _BETWEEN.match(body, position).end()  # type: ignore[union-attr]
+    if not calls:
+        raise Malformed("the block is empty")
+    return calls
+
+
+def _keyed_call(text: str, members: _Members) -> ParsedCall:
+    if len(members) != 1:
+        raise Malformed("a call is not one name with its arguments")
+    ((name, (value, start, end)),) = members.items()
+    return ParsedCall(name, normalize_object(value if isinstance(value, str) else text[start:end]))
 
 
 def _call(text: str, members: _Members) -> ParsedCall:
