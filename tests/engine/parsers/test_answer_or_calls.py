@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.base import ParserEvent
+from greenroom.engine.parsers.base import ParserEvent, Release
 from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import collect_calls, extract_calls
+from greenroom.tests.support.tool_call_examples import PARIS, TOOLS, WRITTEN
 
 CALL = "<tool_call>\n<function=look>\n<parameter=at>\nRome\n</parameter>\n</function>\n</tool_call>"
 JSON = '{"quoted": "' + CALL.replace("\n", "") + '"}'
@@ -33,3 +37,17 @@ def test_a_call_counts_only_where_the_output_begins_with_one(piece: int) -> None
 @pytest.mark.parametrize("text", ["", "\n", "<tool", "<tool_cat>", "<"])
 def test_what_only_begins_like_a_call_is_text(text: str) -> None:
     assert read(text, 1) == ([], text)
+
+
+@pytest.mark.parametrize("release", ["validated", "immediate"])
+@pytest.mark.parametrize("parser_id", CALL_FORMATS)
+def test_a_call_that_a_grammar_demands_is_read_in_every_format(parser_id: str, release: Release) -> None:
+    written = WRITTEN[parser_id]
+    for pieces in ([written], list(written), list(f" {written}")):
+        stream = AnswerOrCalls(make_tool_parser(parser_id)).new_stream(TOOLS, release)
+        events = [event for piece in pieces for event in stream.feed(piece)]
+        extracted = collect_calls([*events, *stream.finish()])
+        assert [(call.name, json.loads(call.arguments)) for call in extracted.calls] == [
+            ("get_weather", PARIS)
+        ]
+        assert not extracted.text.strip()
