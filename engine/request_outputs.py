@@ -8,8 +8,8 @@ import structlog
 
 from greenroom.engine.batch.batch import Batch
 from greenroom.engine.scheduler.admission import Admission
-from greenroom.engine.scheduler.prefill_queue import PrefillQueue
-from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
+from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import Failed, InferenceEvent, Usage
 from greenroom.schemas.problems import Problem, ProblemError

@@ -18,12 +18,12 @@ from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.request_outputs import Events, RequestOutputs
 from greenroom.engine.scheduler.admission import Admission
-from greenroom.engine.scheduler.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.conversation_key import conversation_key
-from greenroom.engine.scheduler.cost_model import StepCosts
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prefill_queue import PrefillQueue
-from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.scheduler.costs.cost_model import StepCosts
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.output_processor import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation

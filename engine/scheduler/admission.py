@@ -17,8 +17,8 @@ import structlog
 from greenroom.engine.batch.parallel_samples import parallel_samples_of, with_parallel_samples
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.scheduler.prefill_queue import PrefillQueue
-from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
+from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.scheduler.waiting_queue import QueueEntry, WaitingQueue
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem, ProblemError

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.sequences.sequence import Sequence
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Finished, PromptProgress
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.tests.support.text_engines import Driver, expected, finished

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.tests.support.recurrent_kinds import RECURRENT
 from greenroom.tests.support.schedules import (
     OVERLAPPING,
@@ -149,7 +149,7 @@ def folder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> I
 
 def test_a_lost_prompt_token_shows(folder: Path) -> None:
     """Planted: the chunk that a prompt is computed in begins one token late."""
-    from greenroom.engine.scheduler.prefill_request import PrefillRequest
+    from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.output_processor import Processor
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import (

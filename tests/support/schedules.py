@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from greenroom.engine.batch import batch as batch_module
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler import running_batches
-from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.decoding import running_batches
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Failed, Finished
 from greenroom.tests.support.text_engines import Driver, expected, loaded
 from greenroom.tests.support.tiny_kinds import VOCABULARY

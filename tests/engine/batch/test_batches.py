@@ -11,7 +11,7 @@ import pytest
 
 from greenroom.engine.batch.batch import Batch
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.text_engine import TextEngine
 from greenroom.tests.support.schedules import (

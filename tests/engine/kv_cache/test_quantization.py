@@ -18,7 +18,7 @@ from greenroom.engine.kv_cache.quantized_caches import BatchedQuantizedCache, Qu
 from greenroom.engine.kv_cache.quantized_layer import QuantizedLayer
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import fetch, serving

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.tests.support.recurrent_kinds import RECURRENT
 from greenroom.tests.support.schedules import soak_only

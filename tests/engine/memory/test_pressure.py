@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
 from greenroom.schemas.generation import GenerationParameters

@@ -16,8 +16,8 @@ from greenroom.engine.prefix_cache.disk.tier import DiskTier
 from greenroom.engine.prefix_cache.memory import tier
 from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler import prefix_reuse
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill import prefix_reuse
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 from greenroom.tests.support.text_engines import Driver, expected, loaded, prefilled_cache

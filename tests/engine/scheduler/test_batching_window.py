@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
-from greenroom.engine.scheduler.batching_window import BatchingWindow
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill.batching_window import BatchingWindow
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.tests.support.sequences import sequence
 from greenroom.tests.support.text_engines import Driver, expected
 

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
 
 NameSource = Callable[[], str]
 

@@ -12,10 +12,10 @@ from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.scheduler import running_batches
-from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.cost_model import StepCosts
-from greenroom.engine.scheduler.running_batches import RunningBatches
+from greenroom.engine.scheduler.costs.cost_model import StepCosts
+from greenroom.engine.scheduler.decoding import running_batches
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.tests.support.text_engines import GREEDY, loaded, prefilled_cache
 

@@ -10,12 +10,12 @@ import attrs
 import pytest
 
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.cost_model import LinearCost, PrefillChunk, StepCosts
-from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prefill_queue import PrefillQueue
-from greenroom.engine.scheduler.step_timer import StepTimer
+from greenroom.engine.scheduler.costs.cost_model import LinearCost, PrefillChunk, StepCosts
+from greenroom.engine.scheduler.costs.step_timer import StepTimer
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.tests.support.sequences import sequence
 from greenroom.tests.support.text_engines import loaded
 

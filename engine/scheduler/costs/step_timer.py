@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
+from greenroom.engine.scheduler.costs.cost_model import PrefillChunk, StepCosts
 
 
 class StepTimer:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prefill_request import PrefillRequest
-from greenroom.engine.scheduler.prefill_runner import PrefillRunner
-from greenroom.engine.scheduler.prefix_reuse import PrefixReuse
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill.prefill_runner import PrefillRunner
+from greenroom.engine.scheduler.prefill.prefix_reuse import PrefixReuse
 
 
 class Cobatching:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.scheduler.cost_model import StepCosts
+from greenroom.engine.scheduler.costs.cost_model import StepCosts
 
 _FIRST_CHUNK = 16
 _FIRST_CHUNK_IDLE = 256

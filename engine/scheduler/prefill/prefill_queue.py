@@ -13,14 +13,14 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.scheduler.batching_window import BatchingWindow
-from greenroom.engine.scheduler.cobatching import Cobatching
-from greenroom.engine.scheduler.cost_model import PrefillChunk, StepCosts
-from greenroom.engine.scheduler.fair_queue import FairQueue, WaitingPrompt
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prefill_request import PrefillRequest
-from greenroom.engine.scheduler.prefill_runner import PrefillRunner
-from greenroom.engine.scheduler.prefix_reuse import PrefixReuse
+from greenroom.engine.scheduler.costs.cost_model import PrefillChunk, StepCosts
+from greenroom.engine.scheduler.prefill.batching_window import BatchingWindow
+from greenroom.engine.scheduler.prefill.cobatching import Cobatching
+from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill.prefill_runner import PrefillRunner
+from greenroom.engine.scheduler.prefill.prefix_reuse import PrefixReuse
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import PromptProgress
 

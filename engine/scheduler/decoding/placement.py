@@ -12,8 +12,8 @@ from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.cost_model import StepCosts
+from greenroom.engine.scheduler.costs.cost_model import StepCosts
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
 from greenroom.engine.sequences.sequence import Sequence
 
 if TYPE_CHECKING:

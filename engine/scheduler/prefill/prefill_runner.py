@@ -14,7 +14,7 @@ from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
-from greenroom.engine.scheduler.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 
 
 class PrefillRunner:

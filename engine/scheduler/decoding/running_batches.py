@@ -11,9 +11,10 @@ from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
-from greenroom.engine.scheduler.batch_policy import BatchPolicy
-from greenroom.engine.scheduler.cost_model import StepCosts
-from greenroom.engine.scheduler.placement import (
+from greenroom.engine.scheduler.costs.cost_model import StepCosts
+from greenroom.engine.scheduler.costs.step_timer import StepTimer
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.decoding.placement import (
     Arrivals,
     copyable_tokens,
     movable,
@@ -22,7 +23,6 @@ from greenroom.engine.scheduler.placement import (
     separate_slow,
     take_turns,
 )
-from greenroom.engine.scheduler.step_timer import StepTimer
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import MAX_DRAFT
 from greenroom.engine.speculation.speculation import Speculation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
-from greenroom.engine.scheduler.prefill_policy import PrefillPolicy
-from greenroom.engine.scheduler.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.sequences.sequence import Sequence
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
-from greenroom.engine.scheduler.cost_model import StepCosts
-from greenroom.engine.scheduler.prefill_request import PrefillRequest
-from greenroom.engine.scheduler.prefix_sharing import PrefixSharing
+from greenroom.engine.scheduler.costs.cost_model import StepCosts
+from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
+from greenroom.engine.scheduler.prefill.prefix_sharing import PrefixSharing
 
 _FIRST_SLICE = 16e6
 _GROWTH = 2
