@@ -71,3 +71,8 @@ class _BareStream(BlockStream):
     def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:
         self._only_calls_so_far = False
         return super()._return_as_text(events, reason, end)
+
+    def _end_block(self, end: int) -> None:
+        super()._end_block(end)
+        if self._start:  # Its end may have been found without its marker.
+            self._trailers += (self._parser.ends[self._start],)

@@ -104,7 +104,7 @@ class BlockStream(ToolCallStream):
         self._padding = ""
         # None before any text; empty behind text; after a call, what separates that text from more of it.
         self._separator: str | None = None
-        self._trailer = ""
+        self._trailers: tuple[str, ...] = ()
         self._final = False
         self._scanner = JsonScanner()
         self._start = ""
@@ -222,7 +222,7 @@ class BlockStream(ToolCallStream):
     def _end_block(self, end: int) -> None:
         self._pending = self._pending[end:]
         self._drop_padding()
-        self._trailer = self._parser.trailer
+        self._trailers = (self._parser.trailer,) if self._parser.trailer else ()
         self._state = "after"
 
     def _drop_padding(self) -> None:
@@ -234,11 +234,12 @@ class BlockStream(ToolCallStream):
         self._pending = text = self._pending.lstrip(WHITESPACE)
         if not text:
             return False
-        if self._trailer and text.startswith(self._trailer):
-            self._pending = text[len(self._trailer) :]
-            self._trailer = ""
+        trailer = next(filter(text.startswith, self._trailers), "")
+        if trailer:
+            self._pending = text[len(trailer) :]
+            self._trailers = ()
             return True
-        if self._trailer.startswith(text):
+        if any(trailer.startswith(text) for trailer in self._trailers):
             self._pending = "" if self._final else text
             return False
         self._padding = self._separator or ""

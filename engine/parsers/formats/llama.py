@@ -64,8 +64,30 @@ class LlamaJsonParser(BareBlockParser, LlamaPythonParser):
     def begins_bare(self, text: str) -> bool | None:
         return begins_bare_json(text)
 
+    def new_block_end(self, start: str) -> BlockEnd:
+        return _TagEnd(start, self.ends[start]) if start else super().new_block_end(start)
+
     def render(self, name: str, arguments: str) -> str:
         return render_json_call(name, arguments, "parameters")
+
+
+class _TagEnd(BlockEnd):
+    """The end of a tag's block: that of its JSON, which needs no marker, else the marker."""
+
+    def __init__(self, start: str, end: str) -> None:
+        super().__init__(start, end)
+        self._json = JsonBlockEnd(start, re.compile(r"\s*(?=\{)"))
+        self._is_json = False
+
+    def find(self, text: str, final: bool) -> tuple[int, int] | None:
+        body = text[len(self._start) :].lstrip() if not self._is_json else ""
+        self._is_json = self._is_json or body.startswith("{")
+        if self._is_json:
+            return self._json.find(text, final)
+        return super().find(text, final)
+
+    def is_cut_short(self, body_end: int, end: int) -> bool:
+        return not self._is_json and super().is_cut_short(body_end, end)
 
 
 class BarePythonicParser(BareBlockParser):

@@ -9,15 +9,18 @@ from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls
 from greenroom.engine.parsers.offered_tools import OfferedTools
 
-_NAMED = r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?\[ARGS\]\s*"
+_NAMED = r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\]\s*|(?=\{))"
 
 
 class MistralParser(BlockParser):
-    """`[TOOL_CALLS][{"name": …, "arguments": …}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    """`[TOOL_CALLS][{"name": …, "arguments": …}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call.
+
+    Some of these models leave `[ARGS]` out.
+    """
 
     parser_id = "mistral"
     markers = (("[TOOL_CALLS]", ""),)
-    body_start = re.compile(r"\s*(?:\Z|[\[{]|[\w.-]+\s*(?:\Z|\[))")
+    body_start = re.compile(r"\s*(?:\Z|[\[{]|[\w.-]+\s*(?:\Z|[\[{]))")
     streamed_header = re.compile(rf"{_NAMED}(?=\{{)")
     _named = re.compile(_NAMED)
     json_header = re.compile(rf"(?:{_NAMED}|\s*)(?=[\[{{])")

@@ -221,6 +221,8 @@ def test_python_that_is_no_call_is_text(text: str) -> None:
     [
         (f"\n{WRITTEN['llama_json']}; {WRITTEN['llama_json']}\n", 2, ""),
         (f"<|python_tag|>{WRITTEN['llama_json']}", 1, ""),
+        (f"<|python_tag|>{WRITTEN['llama_json']}<|python_tag|>{WRITTEN['llama_json']}<|eom_id|>", 2, ""),
+        ('Look: <|python_tag|>{"name": "get_weather", "parameters": {}}', 1, "Look:"),
         (f"{WRITTEN['llama_json']}\nDone.", 1, "Done."),
         ('{ "type" : "function", "name" : "get_weather", "parameters" : {"city": "Paris"}}', 1, ""),
         (f"Sure: {WRITTEN['llama_json']}", 0, f"Sure: {WRITTEN['llama_json']}"),
@@ -266,6 +268,7 @@ def test_a_coder_call_may_lack_its_outer_tag_and_keeps_the_lines_of_its_values()
         ('[TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{"city": "a"}', 1, ""),
         ('Ok.[TOOL_CALLS]clock.now[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{"city": "b"}</s>', 2, "Ok.\n</s>"),
         ('[TOOL_CALLS]get_weather[ARGS]{"city": "b"', 0, '[TOOL_CALLS]get_weather[ARGS]{"city": "b"'),
+        ('[TOOL_CALLS]get_weather{"city": "[ARGS]"}[TOOL_CALLS]clock.now{}', 2, ""),
         ("Write [TOOL_CALLS] before calls.", 0, "Write [TOOL_CALLS] before calls."),
     ],
 )
