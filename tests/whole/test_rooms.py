@@ -143,6 +143,19 @@ def test_the_page_that_newcomers_read_first_names_every_folder() -> None:
             assert any((ROOT / folder / file).is_file() for folder in folders), file
 
 
+def test_imports_point_upwards_on_that_page() -> None:
+    page = (ROOT / "notes" / "structure.md").read_text(encoding="utf-8")
+    folders = re.findall(r"^\| (?:\*\*)?`([\w/]+?)/?`", page, re.MULTILINE)
+    row = {folder: number for number, folder in enumerate(folders)}
+    for path in SOURCES:
+        folder = str(path.parent.relative_to(ROOT))
+        for name in imports_of(ast.parse(path.read_text())) & MODULES.keys():
+            imported = str(MODULES[name].parent.relative_to(ROOT))
+            # A room's own row is the heading of those below it.
+            if "/" in folder and "/" in imported:
+                assert row[imported] <= row[folder], f"{path} imports {name}"
+
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "notes").glob("*.md"))]
 
 
