@@ -84,6 +84,14 @@ def test_the_record_goes_before_the_template_and_that_before_the_family() -> Non
         ("<think:opensource>{{ thought }}</think:opensource>", "hunyuan_v3"),
         ("<think>{{ thought }}</think><response>{{ answer }}</response>", "ernie45"),
         ("{{ '<|inner_prefix|>' + thought }}", "apertus"),
+        ("{{ '[THINK]' + m.reasoning_content + '[/THINK]' }}", "think_brackets"),
+        ("{{ '<seed:think>' + m.reasoning_content + '</seed:think>' }}", "seed_oss"),
+        ("{{ content.split('◁/think▷') }}", "kimi_vl"),
+        ("Write 'Here is my thought process:' and after it 'Here is my response:'", "granite_words"),
+        ("{{ 'Here are my reasoning steps:' }} and then [BEGIN FINAL RESPONSE]", "apriel"),
+        ("<|START_THINKING|>{{ plan }}<|END_THINKING|>", "cohere2"),
+        ("{{ '<|start|>assistant<|channel|>analysis<|message|>' }}", "harmony"),
+        ("{{ '<|channel>thought' + '<channel|>' }}", "mlx_lm.channel"),
     ],
 )
 def test_the_template_shows_the_markers_of_thoughts(template: str, parser_id: str) -> None:
