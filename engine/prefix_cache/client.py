@@ -20,7 +20,7 @@ _MIN_TOKENS = 32
 MIN_TOKENS_RUNNING = 256
 """New tokens of a prompt that are worth one before its answer ends, when all of it is inserted together."""
 
-_PART_BYTES = 16 * 1024 * 1024
+PART_BYTES = 16 * 1024 * 1024
 """Bytes of a prompt that are worth a copy before it is done."""
 
 _CHECKPOINT_INTERVAL = 512
@@ -103,7 +103,7 @@ class PrefixCacheClient:
         All of a long prompt at its end would hold up who decodes beside.
         """
         if self._cache is not None and sequence.key is not None:
-            min_tokens = max(_MIN_TOKENS, _PART_BYTES // max(1, kv_tensors.bytes_per_token(cache)))
+            min_tokens = max(_MIN_TOKENS, PART_BYTES // max(1, kv_tensors.bytes_per_token(cache)))
             tokens = sequence.prefill_tokens[:length]
             self._cache.insert(sequence.key, tokens, cache, None, min_tokens, unfinished=True)
 

@@ -16,7 +16,7 @@ from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors, slice_
 from greenroom.engine.prefix_cache.memory.tier import MemoryTier
 from greenroom.engine.prefix_cache.memory.tree import PrefixTree
 
-_READ_TIMEOUT = 5.0
+READ_TIMEOUT = 5.0
 """Seconds for which a prompt waits for one file; a disk that is slower costs more than computing."""
 
 Reading = Future["HostTensors | None"]
@@ -64,7 +64,7 @@ def insert_from_disk(
 def _wait(disk: DiskTier, reading: Reading) -> Generator[Reading, None, HostTensors | None]:
     began = time.monotonic()
     while not reading.done():
-        if time.monotonic() - began > _READ_TIMEOUT:
+        if time.monotonic() - began > READ_TIMEOUT:
             disk.abandon(reading)
             return None
         yield reading

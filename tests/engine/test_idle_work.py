@@ -41,8 +41,8 @@ def nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return {}
 
     monkeypatch.setattr(decide, "table", table)
-    monkeypatch.setattr(decide, "_SHORTEST", 0.0)
-    monkeypatch.setattr(decide, "_SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
     monkeypatch.setattr(known, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -161,7 +161,7 @@ def test_quantized_caches_are_alone_and_together_as_others(model_of: ModelOf) ->
 def test_a_pass_that_would_hold_a_request_up_for_long_is_never_computed(
     model_of: ModelOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_proof, "_LONGEST", 0.0)
+    monkeypatch.setattr(idle_proof, "MAX_PASS_SECONDS", 0.0)
     driver = unproved(model_of("qwen3"))
     with capture_logs() as logs:
         assert pause(driver) == 1

@@ -139,7 +139,7 @@ class EngineSetup:
         )
         compaction = partial(CompactionPolicy, threshold=self.compaction_threshold)
         patch.setattr(batch_module, "CompactionPolicy", compaction)
-        patch.setattr(running_batches, "_STEPS_PER_REARRANGEMENT", self.rearrange_steps)
+        patch.setattr(running_batches, "STEPS_PER_REARRANGEMENT", self.rearrange_steps)
         prefix_cache = PrefixCache(self.prefix_cache_bytes) if self.prefix_cache_bytes else None
         return Driver(folder, policy, prefix_cache, BatchPolicy(self.hysteresis))
 

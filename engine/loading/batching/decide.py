@@ -16,9 +16,10 @@ from greenroom.engine.loading.batching.idle_proof import IdleProof, log_proof, l
 from greenroom.engine.loading.batching.known import recall, remember, table
 from greenroom.engine.loading.batching.proof import Proof
 
-_SHARE_OF_LOAD = 0.05
-_SHORTEST = 0.1
-"""Seconds that a proof may take however short the load was, which nobody notices."""
+SHARE_OF_LOAD = 0.05
+"""What a proof may take of the time that a model took to load."""
+MIN_SECONDS = 0.1
+"""What it may take however short the load was, which nobody notices."""
 
 _CONFIG = "config.json"
 _COMPUTED_BY = ("mlx", "mlx-lm")
@@ -48,7 +49,7 @@ def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: f
         if not found.complete:
             known_by = "proof"
             proof = Proof(model, found, first_pass)
-            proof.run(max(_SHARE_OF_LOAD * load_seconds, _SHORTEST))
+            proof.run(max(SHARE_OF_LOAD * load_seconds, MIN_SECONDS))
             if proof.findings != found:
                 found = proof.findings
                 if not proof.failed:

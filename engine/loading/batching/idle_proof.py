@@ -14,7 +14,7 @@ from greenroom.engine.loading.batching.proof import Proof
 PIECE = 0.3
 """Seconds of a pass that can be cut, and so of what a request may have to wait for."""
 
-_LONGEST = 10.0
+MAX_PASS_SECONDS = 10.0
 """Seconds of one that cannot be cut: prompts together, three rows of 29 tokens. Whoever computes these so
 slowly gains nothing from computing prompts together."""
 
@@ -59,7 +59,7 @@ class IdleProof:
             if not self._proof.failed:
                 remember(self._key, found)
         due = self._proof.predict(PIECE)
-        if not found.complete and due > _LONGEST:
+        if not found.complete and due > MAX_PASS_SECONDS:
             batching = attrs.evolve(batching, reason=f"the next pass of its proof would take {due:.1f} s")
         elif not found.complete:
             return

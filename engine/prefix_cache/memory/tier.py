@@ -11,7 +11,7 @@ from greenroom.engine.prefix_cache.memory import kv_tensors
 from greenroom.engine.prefix_cache.memory.tree import Match, Node, PrefixTree
 from greenroom.schemas.model_key import ModelKey
 
-_NODE_BYTES = 32 * 1024 * 1024
+NODE_BYTES = 32 * 1024 * 1024
 """Of a node, or nearly twice that: splitting one copies it."""
 
 
@@ -177,7 +177,7 @@ class MemoryTier:
 
 def _end_of_node(start: int, end: int, copy_kv: Callable[[int, int], kv_tensors.LayerTensors]) -> int:
     """Return where a new node ends; nothing is copied to know its bytes."""
-    tokens = max(1, _NODE_BYTES // max(1, kv_tensors.nbytes_of(copy_kv(start, start + 1))))
+    tokens = max(1, NODE_BYTES // max(1, kv_tensors.nbytes_of(copy_kv(start, start + 1))))
     return end if end - start < 2 * tokens else start + tokens
 
 

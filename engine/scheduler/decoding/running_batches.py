@@ -27,7 +27,8 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import MAX_DRAFT
 from greenroom.engine.speculation.speculation import Speculation
 
-_STEPS_PER_REARRANGEMENT = 32
+STEPS_PER_REARRANGEMENT = 32
+"""Each copies caches, and lengths change by a token a step."""
 
 
 class RunningBatches:
@@ -116,7 +117,7 @@ class RunningBatches:
         """
         self._steps += 1
         self._batches += separate_slow(movable(self._batches), self._memory.reserve_temporary)
-        if self._steps % _STEPS_PER_REARRANGEMENT == 0:
+        if self._steps % STEPS_PER_REARRANGEMENT == 0:
             self._rearrange()
         for batch in movable(self._batches):
             batch.maybe_compact(self._memory.reserve_temporary)

@@ -13,9 +13,10 @@ from greenroom.engine.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefill.prefix_sharing import PrefixSharing
 
-_FIRST_SLICE = 16e6
+FIRST_SLICE_BYTES = 16e6
+"""Of a slice that is copied first."""
 _GROWTH = 2
-"""Bytes of a slice that is copied first, and how many times the one before later ones may have."""
+"""How many times the bytes of the slice before a slice may have."""
 
 _MAX_SLICE_MS = 100.0
 """Milliseconds of a slice beside running streams, however slow their steps are."""
@@ -88,7 +89,7 @@ class PrefixReuse:
         """
         self._slice = self.copied or self._slice
         fitting = self._costs.bytes_within(milliseconds if idle else min(milliseconds, _MAX_SLICE_MS))
-        self._allowed = min(fitting, max(_FIRST_SLICE, _GROWTH * self._slice))
+        self._allowed = min(fitting, max(FIRST_SLICE_BYTES, _GROWTH * self._slice))
         self.copied = self._charged = 0
 
     def pop_cost(self) -> float:

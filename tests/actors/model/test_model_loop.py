@@ -57,8 +57,8 @@ class Pauses:
 @pytest.fixture
 def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pauses:
     monkeypatch.setattr(decide, "table", dict)
-    monkeypatch.setattr(decide, "_SHORTEST", 0.0)
-    monkeypatch.setattr(decide, "_SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
     monkeypatch.setattr(known, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Pauses(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))

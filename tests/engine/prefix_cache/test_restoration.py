@@ -109,7 +109,7 @@ def test_slices_fit_into_what_is_allowed(tiny_model: TinyModel) -> None:
 
 def test_slices_grow_step_by_step(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first nobody knows what it costs."""
-    monkeypatch.setattr(prefix_reuse, "_FIRST_SLICE", 1)
+    monkeypatch.setattr(prefix_reuse, "FIRST_SLICE_BYTES", 1)
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(idle_ms=1e9), PrefixCache(GENEROUS))
     ask(driver, [*PROMPT, *words(40, 2)], 1)
     request = driver.submit([*PROMPT, *words(30, 3)], 1)
@@ -232,7 +232,7 @@ def test_a_disk_that_answers_too_late_is_not_waited_for(
 ) -> None:
     folder = tiny_model("qwen3")
     driver, disk = stuck(folder, tmp_path)
-    monkeypatch.setattr(disk_reads, "_READ_TIMEOUT", 0.0)
+    monkeypatch.setattr(disk_reads, "READ_TIMEOUT", 0.0)
     prompt = [*PROMPT, *words(30, 3)]
     assert ask(driver, prompt, 8) == (expected(folder, tuple(prompt), 8), 0)
     cache = driver.engine.prefix_cache
@@ -250,8 +250,8 @@ def test_a_long_prompt_is_inserted_in_parts(
     tiny_model: TinyModel, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Little is copied at its end, and to split a node; what was computed before a hang-up is kept."""
-    monkeypatch.setattr(client, "_PART_BYTES", 1)
-    monkeypatch.setattr(tier, "_NODE_BYTES", 1 << 16)
+    monkeypatch.setattr(client, "PART_BYTES", 1)
+    monkeypatch.setattr(tier, "NODE_BYTES", 1 << 16)
     folder = tiny_model(kind)
     driver = Driver(folder, PrefillPolicy(idle_ms=0.01, min_chunk=50), PrefixCache(GENEROUS))
     cache = driver.engine.prefix_cache

@@ -35,7 +35,7 @@ def test_a_token_of_a_preempted_sequence_is_not_read_where_it_was_sampled(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, moves: int, active: list[int]
 ) -> None:
     """It is sampled again when the sequence resumes, and would be in the answer twice."""
-    monkeypatch.setattr(running_batches, "_STEPS_PER_REARRANGEMENT", 1)
+    monkeypatch.setattr(running_batches, "STEPS_PER_REARRANGEMENT", 1)
     folder = tiny_model("qwen3")
     model, _ = loaded(folder)
     memory = KvMemory(None, CacheSizeModel.of(model), None)
@@ -54,7 +54,7 @@ def test_a_token_of_a_preempted_sequence_is_not_read_where_it_was_sampled(
 def test_who_would_hold_up_others_by_joining_decodes_beside(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, ms_per_megabyte: float, shapes: int
 ) -> None:
-    monkeypatch.setattr(running_batches, "_STEPS_PER_REARRANGEMENT", 1)
+    monkeypatch.setattr(running_batches, "STEPS_PER_REARRANGEMENT", 1)
     folder = tiny_model("qwen3")
     model, _ = loaded(folder)
     costs = StepCosts()

@@ -29,7 +29,7 @@ PROVED = "batching proved"
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that has proved nothing yet, and has time for it, of a user who has proved nothing either."""
     monkeypatch.setattr(known, "_of_this_process", {})
-    monkeypatch.setattr(decide, "_SHORTEST", 600.0)
+    monkeypatch.setattr(decide, "MIN_SECONDS", 600.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -101,8 +101,8 @@ def test_a_proof_is_remembered_by_the_process_and_by_the_users_cache_folder(
 def test_what_there_is_no_time_for_goes_on_in_pauses_and_at_the_next_load(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
-    monkeypatch.setattr(decide, "_SHORTEST", 0.0)
-    monkeypatch.setattr(decide, "_SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
     folder = with_own_code(tiny_model("mamba"), tmp_path / "own", "mamba")
     rests: list[IdleProof] = []
     model, logs = loaded(folder, rests.append)
@@ -131,8 +131,8 @@ def test_what_there_is_no_time_for_goes_on_in_pauses_and_at_the_next_load(
 def test_what_another_process_has_found_meanwhile_counts(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
-    monkeypatch.setattr(decide, "_SHORTEST", 0.0)
-    monkeypatch.setattr(decide, "_SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
     folder = with_own_code(tiny_model("llama"), tmp_path / "own", "llama")
     rests: list[IdleProof] = []
     model, _ = loaded(folder, rests.append)
