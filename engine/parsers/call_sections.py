@@ -58,7 +58,8 @@ class SectionParser(BlockParser):
         calls: list[ParsedCall] = []
         position = skip_space(body, 0)
         while position < len(body):
-            if calls and self.common_end.startswith(body[position:]):
+            rest = body[position : position + len(self.common_end) + 1]
+            if calls and self.common_end.startswith(rest):
                 break
             call, position = self.read_call(body, position, offered)
             calls.append(call)

@@ -23,7 +23,7 @@ from greenroom.engine.parsers.offered_tools import OfferedTools
 # The open models write a label into every tag: `<tool_call:opensource>`.
 _LABEL = r"(?::[\w-]+)?"
 _HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*(?:<tool_sep{_LABEL}>\s*)?")
-_KEY = re.compile(rf"\s*<arg_key{_LABEL}>\s*([^<>]*?)\s*</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
+_KEY = re.compile(rf"\s*<arg_key{_LABEL}>([^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
 _TAIL = re.compile(rf"\s*(?:</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>)")
 _VALUE_END = re.compile(
     rf"</arg_value{_LABEL}>(?=\s*(?:<arg_key{_LABEL}>|</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>|\Z))"
@@ -76,7 +76,8 @@ class _TaggedCalls(SectionParser):
             if end is None:
                 raise Unclosed("a value has no end")
             value = text[key.end() : end.start()]
-            arguments[key.group(1)] = offered.parse_value(name, key.group(1), value)
+            argument = key.group(1).strip()
+            arguments[argument] = offered.parse_value(name, argument, value)
             position = end.end()
         return dump_json(arguments), position
 
