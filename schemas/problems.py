@@ -7,6 +7,7 @@ import attrs
 MAX_DETAIL = 1_000
 """Characters of a detail: what quotes a client's value must not send all of it back."""
 MAX_PARAM = 200
+"""Characters of the path of a field, names in it being the client's."""
 
 
 def _shorten_detail(text: str) -> str:

@@ -26,7 +26,9 @@ _ESCAPE = re.compile(
 )
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _MAX_DEPTH = 100
+"""Levels; each is a call of Python's."""
 _MAX_DIGITS = 4_000
+"""Of an integer: Python reads no more than 4,300, and in time that grows with their square."""
 
 
 def skip_space(text: str, position: int) -> int:

@@ -13,6 +13,7 @@ PIECE = 65_536
 """Characters of a piece at most; most prompts have fewer and stay whole."""
 
 _BESIDE = 256
+"""Characters on either side of a place that are tried."""
 _TRIES = 32
 """Places of each kind; more than a control token has characters."""
 

@@ -16,6 +16,7 @@ _LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _REPLACEMENT = rb"\ufffd"
 _SLICE = 65_536
+"""Bytes that one search goes through."""
 _LONGEST_PAIR = 12
 
 

@@ -25,6 +25,7 @@ UNCOUNTED_BYTES = 65_536
 
 _LARGE_BYTES = 65_536
 _LARGE_CONTAINERS = 256
+"""What a body may have at most to be decoded without another thread."""
 
 
 @attrs.define

@@ -26,6 +26,7 @@ from greenroom.schemas.settings import Settings
 log = structlog.get_logger(actor="http")
 
 MAX_HEAD_BYTES = 64 * 1024
+"""Of a request's head, as notes/http.md says."""
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 """Errors of a system that has no descriptor, or no memory, for another connection."""
 DRAIN_INTERVAL = 0.1

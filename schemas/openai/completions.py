@@ -11,6 +11,7 @@ from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import WireError, wrong_type
 
 MAX_PROMPTS = 128
+"""Of one request: each is an answer of its own."""
 
 
 @attrs.frozen

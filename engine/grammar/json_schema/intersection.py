@@ -26,6 +26,7 @@ _MAX_LEVELS = 128
 """Levels after which llguidance gives up."""
 
 STEPS_OF_A_PATTERN_PAIR = 100
+"""An estimate: two patterns are compared by an automaton of both."""
 
 
 class Intersections:

@@ -7,6 +7,7 @@ import attrs
 from greenroom.schemas.problems import MAX_PARAM
 
 _MAX_VALUE = 80
+"""Characters of a name or a value within an error."""
 
 
 @attrs.frozen(eq=False)

@@ -11,6 +11,7 @@ from typing import Literal
 import attrs
 
 _CHARACTERS_OF_A_NODE = 64
+"""An estimate: as much text as is copied in the time of a node."""
 
 
 def text_size(text: str) -> int:

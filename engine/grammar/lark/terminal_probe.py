@@ -18,6 +18,7 @@ from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher, Toke
 from greenroom.schemas.problems import invalid
 
 _END = 256
+"""Token that ends a text, behind those of the bytes."""
 _PREFIX = "\\u0001"
 
 

@@ -24,6 +24,7 @@ MAX_JOB_SECONDS = 30.0
 """Seconds that a token's grammar may take; llguidance's limits end it much sooner, unless it hangs."""
 
 _CLOSE_SECONDS = 1.0
+"""Seconds for each job at the end of the process; masks within llguidance's limits take a quarter of one."""
 
 log = structlog.get_logger(__name__)
 

@@ -20,6 +20,7 @@ _PROBATION_MS = 1_000.0
 """Allowance that is to be saved by fast masks until a constraint is not slow any more; doubled each time."""
 
 _MAX_RELAPSES = 8
+"""Doublings of the allowance after which it grows no more."""
 
 
 class Pace:

@@ -18,6 +18,7 @@ import numpy as np
 from greenroom.schemas.problems import Problem, ProblemError
 
 _ERROR_BYTES = 1_000
+"""Of a message; llguidance cuts a longer one."""
 
 
 class _ParserLimits(ctypes.Structure):

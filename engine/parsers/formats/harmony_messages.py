@@ -26,6 +26,7 @@ _OPENING = (START, CHANNEL)
 _MARKERS = (*_OPENING, *MESSAGE_ENDS)
 _ANY = marker_pattern(_MARKERS)
 _LONGEST_HEADER = 400
+"""Characters after which what has begun like a header is text, so that no answer is held back."""
 _HEADER_TEXT = r"[\w\s.:=/-]"
 _HEADER = re.compile(
     rf"(?:<\|start\|>)?(?P<role>{_HEADER_TEXT}*)(?P<channels>(?:<\|channel\|>{_HEADER_TEXT}*)*)"
