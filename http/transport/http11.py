@@ -17,7 +17,7 @@ from hypercorn.typing import ASGISendEvent, ResponseSummary
 
 from greenroom.http.answering.problem_documents import ErrorMembers
 from greenroom.http.transport.closing_response import closing_response
-from greenroom.http.transport.request_head import is_well_formed
+from greenroom.http.transport.request_head import has_two_lengths, is_well_formed
 from greenroom.schemas.problems import Problem
 
 MAX_AHEAD = 256 * 1024
@@ -93,6 +93,9 @@ class Http11(H11Protocol):
         if len(request.headers) > MAX_HEADERS:
             detail = f"The request has more than {MAX_HEADERS} headers."
             await self.refuse(Problem(431, "too_many_headers", detail))
+            return
+        if has_two_lengths(request):
+            await self._send_error_response(400, "A chunked request has no Content-Length.")
             return
         if not is_well_formed(request):
             await self._send_error_response(400, "The request's target or its Host is malformed.")

@@ -11,6 +11,15 @@ from greenroom.http.guard.host_guard import host_name
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)[/?]", re.IGNORECASE)
 
 
+def has_two_lengths(request: h11.Request) -> bool:
+    """Return whether a body is chunked and has a Content-Length too (RFC 9112, 6.3).
+
+    A proxy that goes by the other one would pass a part of it on as another client's request.
+    """
+    names = {name for name, _ in request.headers}
+    return b"transfer-encoding" in names and b"content-length" in names
+
+
 def is_well_formed(request: h11.Request) -> bool:
     """Return whether a request names a target and a host as HTTP has them (RFC 9112, 3.2).
 

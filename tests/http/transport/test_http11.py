@@ -57,6 +57,11 @@ async def test_expecting_clients_are_told_to_continue() -> None:
         (b"GET / HTTP/1.1\r\nHost: a..b\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: [127.0.0.1]evil.com\r\n\r\n", 400),
         (b"POST ?x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12345", 400),
+        (
+            b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            400,
+        ),
     ],
 )
 async def test_what_is_no_http_is_answered_with_a_problem(sent: bytes, status: int) -> None:
