@@ -64,13 +64,22 @@ class Shutdown:
 
     def _end_after_timeout(self) -> None:
         self._signal_received.wait()
-        time.sleep(max(0.0, self._timeout - min(0.5, self._timeout / 4)))
+        time.sleep(forced_end(self._timeout))
         self._expired.set()
         # The log may be what hangs.
-        self._log.join(min(0.2, self._timeout / 10))
+        self._log.join(min(0.2, self._timeout / 20))
         os._exit(0)
 
     def _log_expiry(self) -> None:
         self._expired.wait()
         waiting = [thread.name for thread in threading.enumerate() if not thread.daemon]
         structlog.get_logger().warning("shutdown forced", shutdown_timeout=self._timeout, threads=waiting)
+
+
+def forced_end(timeout: float) -> float:
+    """Return the seconds after which a process that still runs is ended: late enough that requests were told.
+
+    Args:
+        timeout: Seconds that a shutdown may take.
+    """
+    return max(0.0, timeout - min(0.5, timeout / 10))

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from greenroom.http.process.shutdown import forced_end
+
 PROGRAM = """
 import os, re, sys, time, trio
 from greenroom.http.process.shutdown import Shutdown
@@ -90,6 +92,12 @@ def test_a_signal_before_trio_runs_is_not_lost() -> None:
 )
 def test_whatever_hangs_the_process_ends_within_the_timeout(body: str) -> None:
     check_forced_end(lambda: Started(body, shutdown_timeout=1.5), 0.75)
+
+
+@pytest.mark.parametrize("timeout", [0.5, 1.0, 2.0, 5.0, 30.0])
+def test_the_process_is_not_ended_while_what_is_left_is_still_told(timeout: float) -> None:
+    told = timeout - min(5.0, timeout / 4) / 2
+    assert told < forced_end(timeout) < timeout
 
 
 def test_a_signal_after_trio_has_ended_does_not_cut_threads_short() -> None:
