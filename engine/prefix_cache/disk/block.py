@@ -50,7 +50,8 @@ class HostTensor:
     @classmethod
     def view(cls, array: mx.array) -> HostTensor:
         """Return an evaluated array's numbers, not copied: they keep its buffer alive."""
-        data: Any = memoryview(array).cast("B") if array.size else b""  # type: ignore[arg-type]
+        buffer: Any = array  # which type checkers know from Python 3.12 on only
+        data: Any = memoryview(buffer).cast("B") if array.size else b""
         words = np.frombuffer(data, f"u{array.dtype.size}").reshape(array.shape)
         return cls(str(array.dtype), words)
 
