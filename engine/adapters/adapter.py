@@ -21,10 +21,11 @@ from greenroom.engine.adapters.request_constraints import RequestConstraints
 from greenroom.engine.adapters.template_probe import TemplateTraits, probe_template
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.base import Release, ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.null import NullThinkingParser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord

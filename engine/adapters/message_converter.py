@@ -15,7 +15,8 @@ from greenroom.engine.adapters import message_normalization as normalization
 from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.engine.adapters.tool_prompt import render_calls
-from greenroom.engine.parsers.base import ParsedCall, ToolCallParser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 

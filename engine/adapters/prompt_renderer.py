@@ -8,7 +8,8 @@ from greenroom.engine.adapters.chat_template import check_options, render_conver
 from greenroom.engine.adapters.message_converter import MessageConverter
 from greenroom.engine.adapters.template_probe import THINKING_VALUES, TemplateTraits
 from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
-from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import JsonObject, Tool

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from greenroom.engine.loading.libraries import import_grammar_library
-from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import ToolChoice

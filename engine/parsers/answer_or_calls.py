@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.engine.parsers.base import (
-    ParserEvent,
-    PlainText,
-    Release,
-    ToolCallParser,
-    ToolCallStream,
-)
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
+from greenroom.engine.parsers.parser_events import ParserEvent, PlainText
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.messages import Tool
 
 

@@ -6,11 +6,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.base import ParserEvent, Release, ToolCallStream
 from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parser_events import ParserEvent
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.schemas.messages import Tool
 
 JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')

@@ -9,24 +9,14 @@ from typing import Literal
 
 import structlog
 
-from greenroom.engine.parsers.base import (
-    CallArguments,
-    CallEnd,
-    CallName,
-    Malformed,
-    ParsedCall,
-    ParserEvent,
-    PlainText,
-    Release,
-    ToolCallParser,
-    ToolCallStream,
-    Unclosed,
-)
 from greenroom.engine.parsers.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.json_scanner import JsonScanner
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent, PlainText
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.messages import Tool
 
 _log = structlog.get_logger(__name__)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.parsers.base import Malformed, ParsedCall
 from greenroom.engine.parsers.block_end import BlockEnd
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object, read_value
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 
 
 class _SectionEnd(BlockEnd):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 # Between two calls of one block: an array's brackets and commas, Llama's semicolons, a marker written

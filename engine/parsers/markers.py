@@ -1,4 +1,4 @@
-"""Finding markers in text that arrives in pieces."""
+"""Markers, and finding them in text that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 
 WHITESPACE = " \t\r\n"
+
+Markers = tuple[tuple[str, str], ...]
+"""Pairs of what opens and what closes a block; an empty end means that the end of the text closes it."""
 
 
 def marker_pattern(markers: Iterable[str]) -> re.Pattern[str]:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.base import (
-    ParserEvent,
-    PlainText,
-    Release,
-    ThinkingParser,
-    ThinkingStream,
-    ThoughtEvent,
-    ToolCallParser,
-    ToolCallStream,
-)
+from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ThoughtEvent
+from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.messages import Tool
 
 

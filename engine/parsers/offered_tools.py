@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from greenroom.engine.parsers.base import ParsedCall
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages import Tool
 
 _TYPES: dict[type, frozenset[str]] = {

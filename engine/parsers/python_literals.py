@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from greenroom.engine.parsers.base import Malformed, Unclosed
+from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
 
 _SPACE = re.compile(r"(?:[ \t\r\n]|\\\n)*")
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])")

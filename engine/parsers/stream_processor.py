@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from greenroom.engine.parsers.base import (
+from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
+from greenroom.engine.parsers.parser_events import (
     CallArguments,
     CallEnd,
     CallName,
     ParserEvent,
     PlainText,
-    Release,
-    ThinkingParser,
     ThoughtEvent,
     ThoughtText,
-    ToolCallParser,
 )
-from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
 from greenroom.engine.parsers.stop_strings import StopStrings
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.prepared_input import PreparedInput
 

@@ -8,21 +8,19 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.parsers.base import (
+from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.parser_events import (
     CallArguments,
     CallEnd,
     CallName,
-    ParsedCall,
     ParserEvent,
     PlainText,
-    Release,
-    ThinkingParser,
     ThoughtText,
-    ToolCallParser,
-    ToolCallStream,
 )
-from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool, ToolCall
 from greenroom.schemas.prepared_input import PreparedInput

@@ -10,14 +10,15 @@ from collections.abc import Collection
 
 import attrs
 
-from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.formats.mlx_lm_parsers import (
     EQUIVALENT_PARSERS,
     MLX_LM_PREFIX,
     thinking_markers,
 )
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.schemas.capabilities import CapabilityRecord
 
 

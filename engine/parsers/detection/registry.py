@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from greenroom.engine.parsers.base import ThinkingParser, ToolCallParser
 from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS, HeadedCallParser
 from greenroom.engine.parsers.formats import mlx_lm_parsers
 from greenroom.engine.parsers.formats.functionary import FunctionaryV32Parser
@@ -34,9 +33,11 @@ from greenroom.engine.parsers.formats.mistral import MistralParser
 from greenroom.engine.parsers.formats.qwen3_coder import Qwen3CoderParser
 from greenroom.engine.parsers.formats.xlam import XlamParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
 from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser, ThinkTagParser
 from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 
 TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "hermes_json": HermesJsonParser,

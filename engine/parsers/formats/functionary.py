@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.base import Malformed, ParsedCall, ParserEvent, Release, ToolCallStream
 from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
 from greenroom.engine.parsers.json_calls import normalize_object
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.parser_events import ParserEvent
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.schemas.messages import Tool
 
 _SEPARATOR = ">>>"

@@ -6,11 +6,11 @@ import json
 import re
 from typing import Any
 
-from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json, normalize_object, parse_json_calls
 from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]]+)\s*")
 _KEY = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>", re.DOTALL)

@@ -5,25 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.base import (
-    Malformed,
-    ParsedCall,
-    ParserEvent,
-    PlainText,
-    Release,
-    ThinkingParser,
-    ThinkingStream,
-    ThoughtEvent,
-    ThoughtText,
-    ToolCallParser,
-    ToolCallStream,
-)
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.formats.harmony_messages import CHANNEL, START, HarmonyMessages, MessagePart
 from greenroom.engine.parsers.json_calls import normalize_object
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ThoughtEvent, ThoughtText
+from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.messages import Tool
 
 THOUGHT_START, THOUGHT_END = "<|channel|>analysis<|message|>", "<|end|>"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from greenroom.engine.parsers.base import Markers, ParsedCall
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
+from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import ParsedCall
 
 JSON_BODY = re.compile(r"[ \t\r\n]*(?:\Z|[{\[][ \t\r\n]*(?:\Z|[\"{\[}]))")
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_end import BlockEnd
 from greenroom.engine.parsers.call_sections import SectionParser, skip_space
 from greenroom.engine.parsers.json_calls import (
@@ -19,6 +18,7 @@ from greenroom.engine.parsers.json_calls import (
 )
 from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 
 # The open models write a label into every tag: `<tool_call:opensource>`.
 _LABEL = r"(?::[\w-]+)?"

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 
 from greenroom.engine.parsers.bare_calls import BareBlockParser, begins_bare_json
-from greenroom.engine.parsers.base import Malformed, ParsedCall
 from greenroom.engine.parsers.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
 from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls, render_json_call
 from greenroom.engine.parsers.json_scanner import PythonScanner
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 
 
 class LlamaXmlParser(BlockParser):

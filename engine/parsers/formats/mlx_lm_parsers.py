@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json, normalize_object
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
 
 MLX_LM_PREFIX = "mlx_lm."

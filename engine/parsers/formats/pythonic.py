@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from greenroom.engine.parsers.base import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.json_calls import dump_json
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.python_literals import expect, read_literal, skip_space
 
 _CALLED = re.compile(r"([A-Za-z_][\w.:/-]*)[ \t]*\(")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from greenroom.engine.parsers.bare_calls import JSON_STARTS, BareBlockParser, begins_bare_json
-from greenroom.engine.parsers.base import ParsedCall
 from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import ParsedCall
 
 _LIST_STARTS = tuple(f"[{start}" for start in JSON_STARTS)
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from greenroom.engine.parsers.base import (
-    PlainText,
-    ThinkingParser,
-    ThinkingStream,
-    ThoughtEvent,
-    ThoughtText,
-)
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
+from greenroom.engine.parsers.parser_events import PlainText, ThoughtEvent, ThoughtText
+from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
 from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser
 
 

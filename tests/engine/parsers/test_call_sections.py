@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from greenroom.engine.parsers.base import ParsedCall
 from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.tests.support.model_outputs import ExtractedCalls
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract

@@ -9,22 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.parsers.base import (
-    CallArguments,
-    CallEnd,
-    CallName,
-    ParserEvent,
-    PlainText,
-    Release,
-    ThoughtText,
-    ToolCallStream,
-)
 from greenroom.engine.parsers.detection.registry import (
     THINKING_PARSERS,
     make_thinking_parser,
     make_tool_parser,
 )
 from greenroom.engine.parsers.json_scanner import JsonScanner
+from greenroom.engine.parsers.parser_events import (
+    CallArguments,
+    CallEnd,
+    CallName,
+    ParserEvent,
+    PlainText,
+    ThoughtText,
+)
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.tests.support.model_outputs import collect_calls, extract_thought
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.parsers.base import ParsedCall
 from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_tool_parser
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
 from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.base import PlainText, ThoughtText
 from greenroom.engine.parsers.detection.registry import make_thinking_parser
+from greenroom.engine.parsers.parser_events import PlainText, ThoughtText
 from greenroom.tests.support.model_outputs import ExtractedThought, extract_thought
 
 

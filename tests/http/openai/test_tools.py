@@ -13,7 +13,7 @@ import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.tool_prompt import render_calls
-from greenroom.engine.parsers.base import ParsedCall
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import serving
 from greenroom.tests.support.openai_clients import ask
