@@ -106,10 +106,17 @@ class Engines:
         """Return the entry that a request's model name means, or a 404 with near names."""
         return self._open_catalog().find(name)
 
+    def find_card(self, name: str) -> ModelCard | Problem:
+        """Return the model that a request's model name means, or a 404 with near names."""
+        entry = self.find(name)
+        if isinstance(entry, Problem):
+            return entry
+        return ModelCard(entry.id, entry.created, entry.owned_by)
+
     def cards(self) -> tuple[ModelCard, ...]:
-        """Return every model that can be asked for."""
-        entries = self._open_catalog().entries()
-        return tuple(ModelCard(entry.id, entry.created, entry.owned_by) for entry in entries)
+        """Return every name that can be asked for: the models, then their exact aliases."""
+        names = self._open_catalog().names()
+        return tuple(ModelCard(name, entry.created, entry.owned_by) for name, entry in names.items())
 
     def fetch(self, name: str) -> ModelFiles:
         """Fetch the model's files if need be, which takes as long as the network does.
@@ -178,6 +185,10 @@ class Engines:
 
         with self._lock:
             if self._catalog is None:
-                trust = self._settings.trust_remote_code
-                self._catalog = Catalog(self._settings.models, trust_remote_code=trust)
+                settings = self._settings
+                self._catalog = Catalog(
+                    settings.models,
+                    trust_remote_code=settings.trust_remote_code,
+                    aliases=settings.aliases,
+                )
             return self._catalog

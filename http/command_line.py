@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from greenroom.http.process.quick_imports import quick_imports
+
+if TYPE_CHECKING:
+    from greenroom.schemas.settings import Settings
 
 COMMANDS = {
     "serve": "Serve models over HTTP to any OpenAI client.",
@@ -63,6 +66,13 @@ class EngineModels:
 
         folder = resolve_folder(model)
         return folder is not None and not (folder / "config.json").is_file()
+
+    def finds(self, settings: Settings, model: str) -> bool:
+        """Return whether a server with these settings has a model of that name now."""
+        from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
+
+        catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code)
+        return isinstance(catalog.find(model), CatalogEntry)
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""

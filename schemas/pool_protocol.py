@@ -74,8 +74,15 @@ class ModelCard:
 
 
 @attrs.frozen
+class FindModel:
+    """Ask what a name means: a model's own, an alias, or one that fits a pattern. Reply: ModelCard."""
+
+    name: str
+
+
+@attrs.frozen
 class ModelList:
-    """The models that can be asked for, those of the command line first."""
+    """The names that can be asked for: models, those of the command line first, then aliases."""
 
     models: tuple[ModelCard, ...]
 
@@ -108,4 +115,4 @@ class Drained:
     """No request is left."""
 
 
-PoolMessage = Acquire | ListModels | DescribePool | Drain
+PoolMessage = Acquire | FindModel | ListModels | DescribePool | Drain

@@ -69,6 +69,8 @@ def _generation_default(name: str, meaning: str) -> Any:
 Device = Literal["auto", "cpu", "gpu"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Speculation = Literal["off", "lookup", "draft"]
+Aliases = tuple[tuple[str, str], ...]
+"""Pairs of a further name, or a pattern of names, and the model that it means; the first that fits holds."""
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -79,6 +81,11 @@ class Settings:
 
     models: tuple[str, ...] = _setting(
         (), "Hub ids or local folders of the models to serve; the first is also called `default`."
+    )
+    aliases: Aliases = _setting(
+        (),
+        "Further names of models, as a table `[aliases]` or `NAME=MODEL`; a name with `*` means every name "
+        "like it that is not a model's own.",
     )
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)

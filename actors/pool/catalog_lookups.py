@@ -10,18 +10,19 @@ import trio
 
 from greenroom.actors.engines import Engines
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import ModelList
+from greenroom.schemas.pool_protocol import ModelCard, ModelList
 from greenroom.schemas.problems import Problem, internal_error, lookup_hung
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from greenroom.engine.catalog.catalog import CatalogEntry
-
 T = TypeVar("T")
 
 LOOKUP_TIMEOUT = 60.0
 """Seconds for a look at folders; a disk that takes longer has hung, and whoever asks is told so."""
+
+MAX_REMEMBERED = 1_024
+"""Names: a pattern fits any number of them."""
 
 
 class CatalogLookups:
@@ -43,29 +44,31 @@ class CatalogLookups:
 
     async def find(self, name: str) -> ModelKey | Problem:
         """Return the model that a name means."""
-        try:
-            find = partial(self._engines.find, name)
-            found: CatalogEntry | Problem = await self._on_thread(find)
-        except trio.TooSlowError:
-            self._log.error("lookup hangs", model=name)
-            return lookup_hung(LOOKUP_TIMEOUT)
-        except Exception:
-            self._log.exception("lookup failed", model=name)
-            return internal_error()
-        if isinstance(found, Problem):
-            return found
-        key = self._keys[name] = ModelKey(found.id)
+        card = await self.card(name)
+        if isinstance(card, Problem):
+            return card
+        key = ModelKey(card.id)
+        if len(self._keys) < MAX_REMEMBERED:
+            self._keys[name] = key
         return key
+
+    async def card(self, name: str) -> ModelCard | Problem:
+        """Return the entry of the model that a name means."""
+        return await self._look(partial(self._engines.find_card, name), model=name)
 
     async def list(self) -> ModelList | Problem:
         """Return every model that can be asked for."""
+        cards = await self._look(self._engines.cards)
+        return cards if isinstance(cards, Problem) else ModelList(cards)
+
+    async def _look(self, look: Callable[[], T | Problem], **about: str) -> T | Problem:
         try:
-            return ModelList(await self._on_thread(self._engines.cards))
+            return await self._on_thread(look)
         except trio.TooSlowError:
-            self._log.error("listing hangs")
+            self._log.error("lookup hangs", **about)
             return lookup_hung(LOOKUP_TIMEOUT)
         except Exception:
-            self._log.exception("listing failed")
+            self._log.exception("lookup failed", **about)
             return internal_error()
 
     async def _on_thread(self, look: Callable[[], T]) -> T:

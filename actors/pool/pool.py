@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -26,7 +28,9 @@ from greenroom.schemas.pool_protocol import (
     DescribePool,
     Drain,
     Drained,
+    FindModel,
     ListModels,
+    ModelCard,
     ModelList,
     PoolMessage,
     PoolStatus,
@@ -46,9 +50,9 @@ class _LookedUp:
 
 
 @attrs.frozen(eq=False)
-class _Listed:
+class _Described:
     reply: Reply
-    models: ModelList | Problem
+    answer: ModelList | ModelCard | Problem
 
 
 @attrs.frozen(eq=False)
@@ -134,10 +138,10 @@ class Pool:
             case _LookedUp(message, reply, found):
                 self._looking_up -= 1
                 self._admit(found, message, reply)
-            case _Listed(reply, Problem() as problem):
+            case _Described(reply, Problem() as problem):
                 reply.fail(problem)
-            case _Listed(reply, models):
-                reply.send(models)
+            case _Described(reply, answer):
+                reply.send(answer)
             case _TicketClosed(record, ticket):
                 self._models.close_ticket(record, ticket)
             case _LeaseClosed(record, lease):
@@ -163,7 +167,9 @@ class Pool:
             case Acquire():
                 self._acquire(message, reply)
             case ListModels():
-                self._nursery.start_soon(self._list, reply)
+                self._nursery.start_soon(self._describe, reply, self._lookups.list)
+            case FindModel(name):
+                self._nursery.start_soon(self._describe, reply, partial(self._lookups.card, name))
             case DescribePool():
                 statuses = self._models.statuses(self._workers.hung())
                 reply.send(PoolStatus(statuses, self._draining))
@@ -194,8 +200,10 @@ class Pool:
         found = await self._lookups.find(message.key.model)
         self._control.send(_LookedUp(message, reply, found))
 
-    async def _list(self, reply: Reply) -> None:
-        self._control.send(_Listed(reply, await self._lookups.list()))
+    async def _describe(
+        self, reply: Reply, look_up: Callable[[], Awaitable[ModelList | ModelCard | Problem]]
+    ) -> None:
+        self._control.send(_Described(reply, await look_up()))
 
     def _start_model(self, key: ModelKey, state: ModelState) -> Model:
         model = Model(

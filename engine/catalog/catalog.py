@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import attrs
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.catalog.hub_cache import HUB_ID, find_cached_model, hub_cache_folder, list_cached_ids
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
+from greenroom.schemas.settings import Aliases
 
 DEFAULT_ID = "default"
 """Another name for the first model."""
@@ -51,6 +53,7 @@ class Catalog:
         models: Hub ids and folders, as the operator named them; with none, the demo model is served.
         demo: Folder of the demo model.
         cache: The hub's cache folder; found as huggingface_hub finds it by default.
+        aliases: Further names and what they mean. A model's own name is stronger than a pattern.
     """
 
     def __init__(
@@ -59,9 +62,12 @@ class Catalog:
         demo: Path = DEMO_FOLDER,
         cache: Path | None = None,
         trust_remote_code: bool = False,
+        aliases: Aliases = (),
     ) -> None:
         self._cache = cache if cache is not None else hub_cache_folder()
         self._trust = trust_remote_code
+        self._aliases = dict(aliases)
+        self._patterns = tuple((_pattern(name), model) for name, model in aliases if "*" in name)
         self._named = self._named_entries(models) if models else (_entry_of_folder(demo, DEMO_ID),)
         self._found: tuple[CatalogEntry, ...] = ()
         self._scanned = float("-inf")
@@ -75,20 +81,34 @@ class Catalog:
             self._scanned = now
         return (*(self._with_folder(entry) for entry in self._named), *self._found)
 
+    def names(self) -> dict[str, CatalogEntry]:
+        """Return every name that can be asked for but for `default` and patterns: models, then aliases."""
+        names = {entry.id: entry for entry in self.entries()}
+        exact = ((alias, model) for alias, model in self._aliases.items() if "*" not in alias)
+        meant = ((alias, self._entry(model)) for alias, model in exact)
+        return names | {alias: entry for alias, entry in meant if entry is not None}
+
     def find(self, model: str) -> CatalogEntry | Problem:
-        """Return the model of that id, or a 404 with the closest ids."""
+        """Return the model of that name, or a 404 with the closest names."""
+        if (found := self._entry(model) or self._entry(self._meaning(model))) is not None:
+            return found
+        ids = {name.lower(): name for name in self.names()}
+        near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
+        return model_not_found(model[:200], tuple(ids[name] for name in near))
+
+    def _entry(self, model: str | None) -> CatalogEntry | None:
         for entry in self._named:
             if entry.id == model:
                 return self._with_folder(entry)
         if model == DEFAULT_ID:
             return self._with_folder(self._named[0])
-        entries = self.entries()
-        found = next((entry for entry in entries if entry.id == model), None)
-        if found is not None:
-            return found
-        ids = {entry.id.lower(): entry.id for entry in entries}
-        near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
-        return model_not_found(model[:200], tuple(ids[name] for name in near))
+        return next((entry for entry in self.entries() if entry.id == model), None)
+
+    def _meaning(self, name: str) -> str | None:
+        if (model := self._aliases.get(name)) is not None:
+            return model
+        fits = (model for pattern, model in self._patterns if pattern.fullmatch(name[:200]))
+        return next(fits, None)
 
     def _named_entries(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
         named: list[CatalogEntry] = []
@@ -131,6 +151,11 @@ def resolve_folder(model: str) -> Path | None:
     if model == DEMO_ID:
         return DEMO_FOLDER
     return None if HUB_ID.fullmatch(model) else path
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return the expression of a name in which `*` stands for any text."""
+    return re.compile(".*".join(map(re.escape, re.sub(r"\*+", "*", name).split("*"))), re.DOTALL)
 
 
 def _entry_of_folder(folder: Path, model: str) -> CatalogEntry:

@@ -57,7 +57,7 @@ def command(
     # A conversation shares the terminal with the log.
     configure_logging("console", "debug" if settings.log_level == "debug" else "error")
     if url is None:
-        check_at_start(settings, local.is_missing, local.has_gpu)
+        check_at_start(settings, local)
 
     import trio
     from rich.console import Console

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from greenroom.schemas.settings import Settings
+
 
 class LocalModels(Protocol):
     """The models and devices of this machine."""
@@ -13,6 +15,9 @@ class LocalModels(Protocol):
 
     def is_missing(self, model: str) -> bool:
         """Return whether an operator's name for a model means a folder that holds none."""
+
+    def finds(self, settings: Settings, model: str) -> bool:
+        """Return whether a server with these settings has a model of that name now."""
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""

@@ -53,7 +53,7 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
         from greenroom.http.settings.start_checks import check_at_start
 
         configure_logging(settings.log_format, settings.log_level)
-        check_at_start(settings, local.is_missing, local.has_gpu)
+        check_at_start(settings, local)
 
         import trio
 

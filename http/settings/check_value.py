@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import attrs
 import click
 
-from greenroom.schemas.settings import Settings, range_of
+from greenroom.schemas.settings import Aliases, Settings, range_of
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any, Any]
@@ -32,6 +32,11 @@ def is_list(name: str) -> bool:
     return get_origin(_KINDS[name]) is tuple
 
 
+def is_table(name: str) -> bool:
+    """Return whether the values of a setting are pairs of a name and what it means."""
+    return bool(_KINDS[name] == Aliases)
+
+
 def click_type(name: str) -> ParamType:
     """Return the click type of a setting, or of each value of a list."""
     kind = _KINDS[name]
@@ -44,18 +49,25 @@ def check_value(name: str, value: Any) -> Any:
     """Return the value of a setting in its own type.
 
     Args:
-        value: From a TOML file, or text; the text of a list separates its values by commas.
+        value: From a TOML file, or text; the text of a list separates its values by commas, that of a table
+            also names from meanings, by `=`.
 
     Raises:
         ValueError: Says what the value must be.
     """
     try:
-        converted = _convert_list(value) if is_list(name) else _convert(click_type(name), value)
+        converted = _convert_values(name, value)
         if (validator := FIELDS[name].validator) is not None:
             validator(None, FIELDS[name], converted)
     except (TypeError, ValueError, OverflowError, click.BadParameter) as problem:
         raise ValueError(f"must be {_expected(name)}") from problem
     return converted
+
+
+def _convert_values(name: str, value: Any) -> Any:
+    if is_table(name):
+        return _convert_table(value)
+    return _convert_list(value) if is_list(name) else _convert(click_type(name), value)
 
 
 def _convert(kind: ParamType, value: Any) -> Any:
@@ -74,7 +86,22 @@ def _convert_list(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _convert_table(value: Any) -> Aliases:
+    pairs = value.items() if isinstance(value, dict) else (_parted(item) for item in _convert_list(value))
+    table = tuple(pairs)
+    if not all(isinstance(text, str) and text for pair in table for text in pair):
+        raise TypeError
+    return table
+
+
+def _parted(text: str) -> tuple[str, str]:
+    name, _, meaning = text.partition("=")
+    return name.strip(), meaning.strip()
+
+
 def _expected(name: str) -> str:
+    if is_table(name):
+        return "a table of strings, or NAME=MODEL"
     if is_list(name):
         return "a list of strings"
     kind, values = click_type(name), range_of(FIELDS[name])

@@ -5,33 +5,48 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from greenroom.http.settings.sources import BadSettingError
 from greenroom.schemas.settings import Settings
 
 
-def check_at_start(
-    settings: Settings, is_missing: Callable[[str], bool], has_gpu: Callable[[], bool]
-) -> None:
-    """Refuse settings that this machine cannot serve with; make the folder of the prefix cache.
+class KnownModels(Protocol):
+    """What is asked of this machine's models and devices."""
 
-    Args:
-        is_missing: Whether the name of a model means a folder that holds none.
-        has_gpu: Whether MLX finds a GPU; it imports MLX, so it is called only if one was asked for.
+    def has_gpu(self) -> bool:
+        """Return whether MLX finds a GPU; it imports MLX, so it is called only if one was asked for."""
+
+    def is_missing(self, model: str) -> bool:
+        """Return whether the name of a model means a folder that holds none."""
+
+    def finds(self, settings: Settings, model: str) -> bool:
+        """Return whether requests can ask for a model of that name."""
+
+
+def check_at_start(settings: Settings, local: KnownModels) -> None:
+    """Refuse settings that this machine cannot serve with; make the folder of the prefix cache.
 
     Raises:
         BadSettingError: Names the setting and says why.
     """
-    _check_models(settings, is_missing)
-    if settings.device == "gpu" and not has_gpu():
+    _check_models(settings, local.is_missing)
+    _check_aliases(settings, local)
+    if settings.device == "gpu" and not local.has_gpu():
         raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
     _check_prefix_cache_dir(settings)
-    _check_speculation(settings, is_missing)
+    _check_speculation(settings, local.is_missing)
 
 
 def _check_models(settings: Settings, is_missing: Callable[[str], bool]) -> None:
     for model in filter(is_missing, settings.models):
         raise BadSettingError(f"models: there is no folder '{model}' with a config.json")
+
+
+def _check_aliases(settings: Settings, local: KnownModels) -> None:
+    for alias, model in settings.aliases:
+        if not local.finds(settings, model):
+            raise BadSettingError(f"aliases: '{alias}' means '{model}', which is none of the models here")
 
 
 def _check_speculation(settings: Settings, is_missing: Callable[[str], bool]) -> None:

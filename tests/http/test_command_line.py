@@ -46,6 +46,7 @@ def test_version() -> None:
     [
         (["nope"], "No such command 'nope'"),
         (["serve", "--nope"], "No such option"),
+        (["serve", "--aliases", "gpt-4o=qwen"], "'gpt-4o' means 'qwen', which is none of the models here"),
         (["serve", "./nowhere"], "there is no folder './nowhere'"),
         (
             ["serve", "--prefix-cache-dir", "/dev/null/x"],

@@ -13,6 +13,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 SHOWN_BY = {
     "models": "test_models_are_listed_in_the_operators_order",
+    "aliases": "test_aliases_and_patterns_are_answered_by_the_model_that_they_mean",
     "host": "test_the_host_decides_on_which_addresses_it_listens",
     "port": "test_a_taken_port_is_an_error_at_once",
     "max_loaded_models": "test_a_model_that_is_held_is_never_unloaded_under_its_request",

@@ -89,6 +89,24 @@ def test_a_model_named_default_is_not_shadowed(tmp_path: Path) -> None:
     assert found(Catalog((str(first), str(second)), cache=tmp_path), "default").folder == second
 
 
+def test_a_name_is_a_model_then_an_alias_then_a_pattern(tmp_path: Path) -> None:
+    first, second = make_model(tmp_path / "first"), make_model(tmp_path / "second")
+    aliases = (("first", "second"), ("gpt-4o", "second"), ("gpt-*", "default"), ("*", "second"))
+    catalog = Catalog((str(first), str(second)), cache=tmp_path, aliases=aliases)
+    asked = {"first": first, "gpt-4o": second, "gpt-5": first, "gpt-": first, "claude": second}
+    assert {name: found(catalog, name).folder for name in asked} == asked
+    assert list(catalog.names()) == ["first", "second", "gpt-4o"]
+
+
+def test_an_alias_means_a_model_and_no_other_alias(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model")
+    catalog = Catalog((str(model),), cache=tmp_path, aliases=(("a", "b"), ("b", "model"), ("c[1]?", "model")))
+    missing(catalog, "a")
+    missing(catalog, "c11")
+    assert [found(catalog, name).folder for name in ("b", "c[1]?")] == [model, model]
+    assert "Did you mean b" in missing(catalog, "bb").detail
+
+
 def test_an_unknown_model_is_a_404_with_near_names(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     make_cached(cache, "mlx-community/Qwen3-0.6B-4bit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import openai
 import pytest
 
@@ -40,3 +41,15 @@ async def test_an_id_with_a_slash_is_found(tmp_path: Path, monkeypatch: pytest.M
         for path in ("/v1/models/org/name", "/v1/models/org%2Fname", "/v1/models/default"):
             answer = await fetch(served.server, "GET", path)
             assert (answer.status, answer.json()["id"]) == (200, "org/name")
+
+
+async def test_aliases_and_patterns_are_answered_by_the_model_that_they_mean(settings: Settings) -> None:
+    aliases = (("gpt-4o", "llama"), ("claude-*", "default"))
+    async with serving(attrs.evolve(settings, aliases=aliases)) as served:
+        listed = await ask(served, lambda client: list(client.models.list()))
+        assert [model.id for model in listed] == ["qwen3", "llama", "gpt-4o"]
+        for name, model in (("gpt-4o", "llama"), ("claude-opus-9", "qwen3"), ("llama", "llama")):
+            assert (await fetch(served.server, "GET", f"/v1/models/{name}")).json()["id"] == model
+            body = {"model": name, "prompt": "a", "max_tokens": 1}
+            answer = await fetch(served.server, "POST", "/v1/completions", body)
+            assert (answer.status, answer.json()["model"]) == (200, model)

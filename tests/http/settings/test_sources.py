@@ -81,9 +81,21 @@ def test_lists_in_the_file_and_repeated_flags(tmp_path: Path) -> None:
     assert settings.allowed_hosts == ("y", "z")
 
 
+def test_a_table_is_read_from_file_variable_and_flags(tmp_path: Path) -> None:
+    config = file(tmp_path, '[aliases]\ngpt-4o = "a"\n"claude-*" = "org/b"')
+    assert load("--config", config).aliases == (("gpt-4o", "a"), ("claude-*", "org/b"))
+    assert load(aliases="gpt-4o=a, claude-*=org/b").aliases == (("gpt-4o", "a"), ("claude-*", "org/b"))
+    assert load("--config", config, "--aliases", "x=y", "--aliases", "z=y").aliases == (
+        ("x", "y"),
+        ("z", "y"),
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
+        ("aliases", "gpt-4o", "a table of strings, or NAME=MODEL"),
+        ("aliases", "=x", "a table of strings, or NAME=MODEL"),
         ("port", "70000", "a whole number, 0 to 65535"),
         ("port", "80.5", "a whole number"),
         ("port", "", "a whole number"),
@@ -111,6 +123,7 @@ def test_a_bad_variable_is_named_with_what_it_must_be(name: str, text: str, expe
         ("host = 5", "host = 5: must be a string"),
         ("models = [1]", r"models = \[1\]: must be a list of strings"),
         ("prot = 5", "there is no setting 'prot' .did you mean 'port'"),
+        ("[aliases]\nx = 5", "aliases = {'x': 5}: must be a table of strings"),
         ("[server]\nport = 5", "there is no setting 'server'"),
         ("port = ", "settings.toml: "),
     ],
