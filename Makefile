@@ -7,6 +7,8 @@ ACCELERATOR ?= cpu
 VERSIONS := 3.11 3.12 3.13 3.14
 # Processes that share the tests, file by file; 0 runs all in one.
 JOBS := 2
+# A folder of other projects' cases for parsers, which `make test` then runs too.
+PARSER_CASES :=
 # How long `make attack` goes on.
 SECONDS := 1800
 BIN := $(VENV)/bin
@@ -18,7 +20,7 @@ run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
 
 test: lint types $(VENV)/developing-$(ACCELERATOR)
-	$(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile
+	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile
 
 # On every Python from 3.11 up that is found, each with a virtual environment of its own.
 test-all:

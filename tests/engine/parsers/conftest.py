@@ -1,0 +1,7 @@
+"""Cases of other projects are collected only where `PARSER_CASES` names the folder that holds them."""
+
+from __future__ import annotations
+
+import os
+
+collect_ignore = [] if os.environ.get("PARSER_CASES") else ["test_foreign_cases.py"]
