@@ -13,6 +13,7 @@ from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
 from greenroom.http.openai.logprobs import chat_logprobs
+from greenroom.http.openai.timings import timings
 from greenroom.http.openai.usage import usage_body
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.openai.answers import ChatChoice, ChatCompletion, ChatMessage
@@ -48,12 +49,14 @@ class ChatFormatter:
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
         """Return the answer as `chat.completion`."""
+        finished = [choice.finished for choice in choices]
         answer = ChatCompletion(
             self.answer_id,
             self.created,
             model,
             tuple(_choice(i, choice) for i, choice in enumerate(choices)),
-            usage_body((choice.finished for choice in choices), self.choices),
+            usage_body(finished, self.choices),
+            timings(finished, self.choices),
             system_fingerprint(),
         )
         return attrs.asdict(answer, filter=_is_sent)

@@ -10,6 +10,7 @@ import attrs
 from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.http.openai.errors import error_object
+from greenroom.http.openai.timings import timings
 from greenroom.http.openai.usage import usage_body
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.openai.chat import StreamOptions
@@ -85,7 +86,8 @@ class ChunkStream(ABC):
         if self._include_usage:
             usage = json_ascii(attrs.asdict(usage_body(self._finished_choices, self._choices_per_prompt)))
             ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
-        return ending + DONE
+        speed = json_ascii(attrs.asdict(timings(self._finished_choices, self._choices_per_prompt)))
+        return ending.removesuffix(b"}\n\n") + b',"timings":%b}\n\n' % speed + DONE
 
 
 @cache

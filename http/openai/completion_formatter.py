@@ -12,6 +12,7 @@ from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
 from greenroom.http.openai.completion_stream import CompletionStream
 from greenroom.http.openai.logprobs import CompletionLogprobs
+from greenroom.http.openai.timings import timings
 from greenroom.http.openai.usage import usage_body
 from greenroom.schemas.openai.answers import Completion, CompletionChoice
 from greenroom.schemas.openai.completions import CompletionRequest
@@ -49,12 +50,14 @@ class CompletionFormatter:
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
         """Return the answer as `text_completion`."""
         echoes = self._echo_of_each_choice()
+        finished = [choice.finished for choice in choices]
         answer = Completion(
             self.answer_id,
             self.created,
             model,
             tuple(_choice(i, *both) for i, both in enumerate(zip(echoes, choices, strict=True))),
-            usage_body((choice.finished for choice in choices), self.choices),
+            usage_body(finished, self.choices),
+            timings(finished, self.choices),
             system_fingerprint(),
         )
         return attrs.asdict(answer)

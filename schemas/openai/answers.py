@@ -23,6 +23,27 @@ class UsageBody:
 
 
 @attrs.frozen
+class Timings:
+    """How fast one request was, named as llama.cpp's server does.
+
+    Args:
+        cache_n: Tokens of the prompt that were known.
+        prompt_n: Those that were computed, in `prompt_ms` milliseconds.
+        predicted_n: Tokens of the answer, in `predicted_ms` milliseconds.
+    """
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+@attrs.frozen
 class ChatMessage:
     """The assistant's answer. Keys that only some answers have are left out when they are None."""
 
@@ -55,6 +76,7 @@ class ChatCompletion:
     model: str
     choices: tuple[ChatChoice, ...]
     usage: UsageBody
+    timings: Timings
     system_fingerprint: str
 
 
@@ -78,4 +100,5 @@ class Completion:
     model: str
     choices: tuple[CompletionChoice, ...]
     usage: UsageBody
+    timings: Timings
     system_fingerprint: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 import openai.types as wire_types
 import openai.types.chat as chat_types
 import pytest
@@ -15,6 +16,7 @@ from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.http.openai.completion_formatter import CompletionFormatter
 from greenroom.http.openai.completion_stream import CompletionStream
+from greenroom.http.openai.timings import timings
 from greenroom.schemas.events import (
     Admitted,
     Failed,
@@ -24,6 +26,7 @@ from greenroom.schemas.events import (
     QueueStatus,
     ReasoningDelta,
     TextDelta,
+    Timing,
     ToolCallDelta,
     Usage,
 )
@@ -31,7 +34,18 @@ from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.completions import CompletionRequest, Prompts
 from greenroom.schemas.problems import model_crashed
 
-FINISHED = Finished("stop", Usage(prompt=7, generated=5, cached=3, reasoning=2))
+FINISHED = Finished("stop", Usage(prompt=7, generated=5, cached=3, reasoning=2), Timing(0.1, 0.5, 2.0))
+TIMINGS = {
+    "cache_n": 3,
+    "prompt_n": 4,
+    "prompt_ms": 500.0,
+    "prompt_per_token_ms": 125.0,
+    "prompt_per_second": 8.0,
+    "predicted_n": 5,
+    "predicted_ms": 2000.0,
+    "predicted_per_token_ms": 400.0,
+    "predicted_per_second": 2.5,
+}
 ANSWER: list[InferenceEvent] = [
     QueueStatus("loading", 0, "m"),
     Admitted(7),
@@ -89,6 +103,7 @@ def test_progress_is_sent_to_those_who_ask_for_it() -> None:
 
 def test_a_streamed_chat_field_by_field() -> None:
     first, *middle, last = chunks(streamed(ANSWER))
+    assert last.pop("timings") == TIMINGS
     for chunk in (first, *middle, last):
         assert set(chunk) == {"id", "object", "created", "model", "choices", "system_fingerprint"}
         assert (chunk["id"], chunk["object"], chunk["created"]) == (
@@ -115,7 +130,8 @@ def test_a_streamed_chat_field_by_field() -> None:
 def test_usage_comes_in_a_chunk_of_its_own_for_those_who_ask() -> None:
     *others, last = chunks(streamed(ANSWER, include_usage=True))
     assert all(chunk["usage"] is None for chunk in others)
-    assert last["choices"] == []
+    assert not any("timings" in chunk for chunk in others)
+    assert (last["choices"], last["timings"]) == ([], TIMINGS)
     assert last["usage"] == {
         "prompt_tokens": 7,
         "completion_tokens": 5,
@@ -128,6 +144,16 @@ def test_usage_comes_in_a_chunk_of_its_own_for_those_who_ask() -> None:
             "rejected_prediction_tokens": 0,
         },
     }
+
+
+def test_timings_are_of_all_choices_together() -> None:
+    fast = Finished("stop", Usage(prompt=7, generated=5, cached=3), Timing(0.1, 0.5, 1.0))
+    finished = [fast, *(attrs.evolve(fast, index=i, timing=Timing(0.1, 0.6, 2.0)) for i in (1, 2, 3))]
+    figures = timings(finished, choices=2)
+    assert (figures.cache_n, figures.prompt_n, figures.predicted_n) == (6, 8, 20)
+    assert (figures.prompt_ms, figures.predicted_ms, figures.predicted_per_second) == (600.0, 2000.0, 10.0)
+    nothing = timings([Finished("stop", Usage())], choices=1)
+    assert (nothing.prompt_per_second, nothing.predicted_per_token_ms) == (0.0, 0.0)
 
 
 def test_tool_calls_carry_id_and_name_once() -> None:

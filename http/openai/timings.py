@@ -1,0 +1,45 @@
+"""How fast a request was, in the words of llama.cpp's clients.
+
+Source: `timings` of its server; what they tell is document 004's GenerationStats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.schemas.events import Finished
+from greenroom.schemas.openai.answers import Timings
+
+
+def timings(finished: Sequence[Finished], choices: int) -> Timings:
+    """Return the figures of a request whose choices were computed side by side.
+
+    Args:
+        finished: Of all its choices.
+        choices: Of each prompt, which counts once.
+    """
+    prompts = [event for event in finished if event.index % choices == 0]
+    cached = sum(event.usage.cached for event in prompts)
+    computed = sum(event.usage.prompt for event in prompts) - cached
+    generated = sum(event.usage.generated for event in finished)
+    prefill = max(event.timing.prefill for event in finished)
+    decode = max(event.timing.decode for event in finished)
+    return Timings(
+        cache_n=cached,
+        prompt_n=computed,
+        prompt_ms=_milliseconds(prefill),
+        prompt_per_token_ms=_ratio(prefill * 1e3, computed),
+        prompt_per_second=_ratio(computed, prefill),
+        predicted_n=generated,
+        predicted_ms=_milliseconds(decode),
+        predicted_per_token_ms=_ratio(decode * 1e3, generated),
+        predicted_per_second=_ratio(generated, decode),
+    )
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1e3, 3)
+
+
+def _ratio(amount: float, by: float) -> float:
+    return round(amount / by, 3) if by else 0.0
