@@ -12,6 +12,7 @@ import attrs
 from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
+from greenroom.http.openai.legacy_functions import FunctionStream, function_call, speaks_of_functions
 from greenroom.http.openai.logprobs import chat_logprobs
 from greenroom.http.openai.timings import timings
 from greenroom.http.openai.usage import usage_body
@@ -38,7 +39,8 @@ class ChatFormatter:
 
     def stream(self, model: str) -> ChatStream:
         """Return what formats the answer as chunks."""
-        return ChatStream(
+        kind = FunctionStream if speaks_of_functions(self.wire) else ChatStream
+        return kind(
             self.answer_id,
             model,
             self.created,
@@ -54,24 +56,27 @@ class ChatFormatter:
             self.answer_id,
             self.created,
             model,
-            tuple(_choice(i, choice) for i, choice in enumerate(choices)),
+            tuple(self._choice(i, choice) for i, choice in enumerate(choices)),
             usage_body(finished, self.choices),
             timings(finished, self.choices),
             system_fingerprint(),
         )
         return attrs.asdict(answer, filter=_is_sent)
 
-
-def _choice(index: int, choice: CollectedChoice) -> ChatChoice:
-    thought = choice.thought or None
-    message = ChatMessage(
-        content=None if choice.tool_calls and not choice.text else choice.text,
-        reasoning_content=thought,
-        reasoning=thought,
-        tool_calls=tuple(map(_tool_call, choice.tool_calls)) or None,
-    )
-    logprobs = json.loads(chat_logprobs(choice.logprobs))
-    return ChatChoice(index, message, finish_reason(choice.finished), logprobs)
+    def _choice(self, index: int, choice: CollectedChoice) -> ChatChoice:
+        thought = choice.thought or None
+        calls, reason = choice.tool_calls, finish_reason(choice.finished)
+        message = ChatMessage(
+            content=None if calls and not choice.text else choice.text,
+            reasoning_content=thought,
+            reasoning=thought,
+        )
+        if speaks_of_functions(self.wire):
+            message = attrs.evolve(message, function_call=function_call(calls))
+            reason = "function_call" if reason == "tool_calls" else reason
+        else:
+            message = attrs.evolve(message, tool_calls=tuple(map(_tool_call, calls)) or None)
+        return ChatChoice(index, message, reason, json.loads(chat_logprobs(choice.logprobs)))
 
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:

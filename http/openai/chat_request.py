@@ -8,6 +8,7 @@ from typing import Any
 
 from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
 from greenroom.http.guard.json_counter import JsonCounter
+from greenroom.http.openai.legacy_functions import with_tools
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.response_format import parse_response_format
 from greenroom.http.openai.tool_choice import parse_tool_choice
@@ -34,6 +35,7 @@ def parse_chat_request(
     """
     if not wire.messages:
         raise invalid("`messages` must hold at least one message.", "messages")
+    wire = with_tools(wire)
     _check_arguments(wire.messages)
     chat = ChatInput(
         messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages)),

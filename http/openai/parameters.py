@@ -44,8 +44,6 @@ CHAT_PARAMETERS: ParameterTable = {
 """Of `POST /v1/chat/completions`."""
 
 UNSUPPORTED_IN_CHAT: NeutralValues = {
-    "functions": ([],),
-    "function_call": ("auto", "none"),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),

@@ -54,6 +54,7 @@ class ChatMessage:
     reasoning_content: str | None = _left_out_if_none()
     reasoning: str | None = _left_out_if_none()
     tool_calls: tuple[dict[str, Any], ...] | None = _left_out_if_none()
+    function_call: dict[str, Any] | None = _left_out_if_none()
 
 
 @attrs.frozen

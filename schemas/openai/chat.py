@@ -24,7 +24,7 @@ MAX_CALLS = 1_024
 MAX_TOOLS = 2_048
 """On offer; agents send some hundreds."""
 
-ROLES = ("developer", "system", "user", "assistant", "tool")
+ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 TEXT_PARTS = ("text", "refusal")
 """Kinds of content part that are text, which each holds under a key of the same name."""
 PARTS = (*TEXT_PARTS, "image_url", "input_audio", "file", "video_url")
@@ -72,6 +72,7 @@ class MessageParam:
     name: str | None = None
     tool_calls: Annotated[tuple[ToolCallParam, ...], AtMost(MAX_CALLS)] | None = None
     tool_call_id: str | None = None
+    function_call: FunctionCall | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Any = None
@@ -117,6 +118,8 @@ class ChatRequest:
     tools: Annotated[tuple[ToolParam, ...], AtMost(MAX_TOOLS)] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
+    functions: Annotated[tuple[FunctionParam, ...], AtMost(MAX_TOOLS)] | None = None
+    function_call: Any = None
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
     thinking: dict[str, Any] | None = None

@@ -21,7 +21,6 @@ from greenroom.schemas.problems import ProblemError
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("functions", [{"name": "f"}]),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "a", "format": "mp3"}),
         ("prediction", {"type": "content", "content": ""}),

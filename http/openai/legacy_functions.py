@@ -1,0 +1,102 @@
+"""`functions` and `function_call`, which were `tools` before November 2023: old clients still send them.
+
+A request with them is read as one with tools of which one may be called; its answer comes in the old words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.json_encoding import json_string
+from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.schemas.events import InferenceEvent, ToolCallDelta
+from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.openai.chat import ChatRequest, FunctionParam, MessageParam, ToolCallParam, ToolParam
+from greenroom.schemas.openai.chat import Role as WireRole
+from greenroom.schemas.problems import invalid, missing
+
+
+def speaks_of_functions(wire: ChatRequest) -> bool:
+    """Return whether the answer is expected in the old words."""
+    return wire.functions is not None
+
+
+def with_tools(wire: ChatRequest) -> ChatRequest:
+    """Return the request in the words of tools.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    if wire.functions and wire.tools:
+        raise invalid("`functions` and `tools` are two names for one thing; send `tools`.", "functions")
+    wire = attrs.evolve(wire, messages=tuple(_messages(wire.messages)))
+    if wire.functions is None:
+        return wire
+    return attrs.evolve(
+        wire,
+        tools=tuple(_tool(function, f"functions[{i}]") for i, function in enumerate(wire.functions)),
+        tool_choice=_tool_choice(wire.function_call),
+        parallel_tool_calls=False,
+    )
+
+
+def _tool(function: FunctionParam, field: str) -> ToolParam:
+    if not function.name:
+        raise invalid(f"`{field}.name` is empty.", f"{field}.name")
+    return ToolParam("function", function)
+
+
+def _tool_choice(value: Any) -> Any:
+    match value:
+        case None | "auto" | "none":
+            return value
+        case {"name": str(name)}:
+            return {"type": "function", "function": {"name": name}}
+        case dict():
+            raise missing("function_call.name")
+        case _:
+            detail = "`function_call` must be 'none', 'auto', or an object with a name."
+            raise invalid(detail, "function_call")
+
+
+def _messages(messages: tuple[MessageParam, ...]) -> Iterator[MessageParam]:
+    """Give calls the ids that they did not have, and results those of the calls that they answer."""
+    ids: dict[str, str] = {}
+    for i, message in enumerate(messages):
+        if message.role == "assistant" and (call := message.function_call) is not None:
+            ids[call.name] = f"call_{i}"
+            calls = (*(message.tool_calls or ()), ToolCallParam(ids[call.name], call))
+            yield attrs.evolve(message, tool_calls=calls)
+        elif message.role == "function":
+            if message.name not in ids:
+                field = f"messages[{i}].name"
+                raise invalid(f"`{field}` names no function that was called before.", field)
+            yield attrs.evolve(message, role=WireRole("tool"), tool_call_id=ids[message.name])
+        else:
+            yield message
+
+
+def function_call(calls: tuple[ToolCall, ...]) -> dict[str, Any] | None:
+    """Return the call of a complete answer, if there is one."""
+    return {"name": calls[0].name, "arguments": calls[0].arguments} if calls else None
+
+
+class FunctionStream(ChatStream):
+    """Formats a streamed answer whose call, if there is one, is a `function_call`."""
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the chunks for an event."""
+        if not isinstance(event, ToolCallDelta):
+            return super().event(event)
+        if event.call:
+            return b""
+        name = b"" if event.name is None else b'"name":%b,' % json_string(event.name)
+        arguments = json_string(event.arguments)
+        call = b'{"content":null,"function_call":{%b"arguments":%b}}' % (name, arguments)
+        return self._chunk(call, event.index)
+
+    def _last_chunk(self, index: int, reason: bytes) -> bytes:
+        return super()._last_chunk(index, b'"function_call"' if reason == b'"tool_calls"' else reason)
