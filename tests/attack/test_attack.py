@@ -71,6 +71,17 @@ def test_what_does_not_come_again_is_no_finding() -> None:
     assert observed
 
 
+def test_harm_that_stops_coming_while_it_is_made_smaller_is_a_finding() -> None:
+    observed: list[Attack] = []
+
+    def four_times(attack: Attack) -> list[Fault]:
+        observed.append(attack)
+        return [Fault("gap", "too long")] if len(observed) <= 4 else []
+
+    [found] = Campaign(attacks(MODELS), four_times, 600, report=lambda _: None, searches=2).run(seed=1)
+    assert found.smallest == found.first == observed[0]
+
+
 @pytest.mark.parametrize(
     ("piece", "value"),
     [
