@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Tool
 
@@ -17,6 +19,8 @@ class PreparedInput:
     Args:
         tokens: Prompt as token ids, `[prompt]`.
         stop_token_ids: Tokens that end a turn in this family, with those of the request.
+        end_of_turn_ids: Those that end a turn, without those that only the request names.
+        control_tokens: Tokens by id that are dropped where no format reads them.
         starts_in_thinking: The template has opened the thought itself.
         tools: Tools that were offered; a call to any other is plain text.
         stop: Strings that end the visible answer; they are not part of it.
@@ -34,6 +38,8 @@ class PreparedInput:
     stop_token_ids: frozenset[int]
     max_tokens: int
     parameters: GenerationParameters = GenerationParameters()
+    end_of_turn_ids: frozenset[int] = frozenset()
+    control_tokens: Mapping[int, ControlToken] = attrs.field(factory=dict, eq=False, repr=False)
     starts_in_thinking: bool = False
     tools: tuple[Tool, ...] = ()
     stop: tuple[str, ...] = ()

@@ -195,6 +195,8 @@ class Adapter:
             parameters=parameters,
             stop=parameters.stop,
             parse=parse,
+            end_of_turn_ids=self.stop_token_ids,
+            control_tokens=self.tokenizer.controls_by_id if parse else {},
             checkpoints=turn_checkpoints(tokens, self.stop_token_ids),
         )
 
@@ -208,5 +210,6 @@ def _with_matcher(prepared: PreparedInput, matcher: Matcher | None) -> PreparedI
     """Return the input with the matcher of its answer, which no stop string may then cut short."""
     if matcher is None:
         return prepared
-    stop = () if matcher.constrains_answer else prepared.stop
-    return attrs.evolve(prepared, matcher=matcher, stop=stop)
+    if matcher.constrains_answer:
+        prepared = attrs.evolve(prepared, stop=(), control_tokens={})
+    return attrs.evolve(prepared, matcher=matcher)

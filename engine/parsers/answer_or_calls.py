@@ -26,6 +26,9 @@ class AnswerOrCalls(ToolCallParser):
         self.frames_text = calls.frames_text
         self._calls = calls
 
+    def reads_outside_calls(self, token: str) -> bool:
+        return self._calls.reads_outside_calls(token)
+
     def new_stream(
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"
     ) -> ToolCallStream:
@@ -44,6 +47,10 @@ class _AnswerOrCallsStream(ToolCallStream):
     def malformed_calls(self) -> int:  # type: ignore[override]
         return self._calls.malformed_calls
 
+    @property
+    def in_call(self) -> bool:  # type: ignore[override]
+        return self._chosen is not None and self._chosen.in_call
+
     def feed(self, text: str) -> list[ParserEvent]:
         if self._chosen is not None:
             return self._chosen.feed(text)
@@ -59,4 +66,5 @@ class _AnswerOrCallsStream(ToolCallStream):
     def finish(self) -> list[ParserEvent]:
         events: list[ParserEvent] = [PlainText(self._pending)] if self._pending else []
         self._pending = ""
+        self._calls.cut = self.cut
         return events if self._chosen is None else [*events, *self._chosen.finish()]

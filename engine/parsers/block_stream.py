@@ -68,6 +68,18 @@ class BlockParser(ToolCallParser):
             return NullToolStream()
         return BlockStream(self, OfferedTools(tools), release)
 
+    def reads_outside_calls(self, token: str) -> bool:
+        return super().reads_outside_calls(token) or any(token in text for text in self.dropped)
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        """Return whether calls that were read from a block show by themselves that no argument is missing.
+
+        Args:
+            body: What stands in the block.
+            rest: How much there is of the marker that closes it; not all.
+        """
+        return True
+
     def new_block_end(self, start: str) -> BlockEnd:
         """Return what finds the end of a block that `start` opened."""
         end = self.ends.get(start, "")
@@ -99,6 +111,10 @@ class BlockStream(ToolCallStream):
         self._scanner = JsonScanner()
         self._start = ""
         self._end = BlockEnd("", "")
+
+    @property
+    def in_call(self) -> bool:  # type: ignore[override]
+        return self._state not in ("text", "after")
 
     def feed(self, text: str) -> list[ParserEvent]:
         self._pending += text
@@ -184,13 +200,18 @@ class BlockStream(ToolCallStream):
             return self._return_as_text(events, str(error), self._end_of_text(end))
         if not all(self._offered.accepts(call.name) for call in calls):
             return self._return_as_text(events, "tool not offered", end)
-        complete = all(map(self._offered.has_required_arguments, calls))
-        if not complete and self._end.is_cut_short(body_end, end):
+        if self._end.is_cut_short(body_end, end) and not self._is_complete(calls, body, body_end, end):
             return self._return_as_text(events, "cut short", end)
         for call in calls:
             events += [CallName(call.name), CallArguments(call.arguments), CallEnd()]
         self._end_block(end)
         return True
+
+    def _is_complete(self, calls: list[ParsedCall], body: str, body_end: int, end: int) -> bool:
+        """Return whether calls without the end of their block are whole."""
+        if self.cut and not self._parser.is_whole(body, self._pending[body_end:end]):
+            return False
+        return all(map(self._offered.has_required_arguments, calls))
 
     def _end_of_text(self, end: int) -> int:
         """Return how much of a broken block is text for certain: up to its first end, or a marker before."""

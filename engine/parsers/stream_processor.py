@@ -18,8 +18,11 @@ from greenroom.engine.parsers.parser_events import (
     ThoughtText,
 )
 from greenroom.engine.parsers.stop_strings import StopStrings
+from greenroom.engine.parsers.stray_tokens import StrayTokens
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.thought_tail import ThoughtTail
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
+from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.prepared_input import PreparedInput
 
@@ -32,6 +35,8 @@ class StreamProcessor:
     Joined, its deltas are a function of the whole text, wherever it was cut. Stop strings count in the
     visible text only, where they cannot reach across a call. A call is handed out in two deltas, its name
     and its arguments, when its block has proved right; under `immediate`, in as many as its text came in.
+    Calls at the end of a thought that the model ended with its answer are made; nothing of them is shown
+    before, since text that may be such calls is held back. Control tokens that nothing reads are dropped.
 
     Args:
         tool_parser: Format of the model's calls; without tools on offer they are text.
@@ -66,8 +71,14 @@ class StreamProcessor:
         self._new_call_id = new_call_id
         self._index = index
         self._call = -1
-        self._finished = False
+        self._open = True  # Until the end, or a stop string.
         self._undecided_tokens = 0
+        self._begun = False
+        self._thought_tail: ThoughtTail | None = None
+        if prepared.tools and release == "validated" and not isinstance(thoughts, NullThinkingParser):
+            self._thought_tail = ThoughtTail(calls, prepared.tools)
+        self._stray: StrayTokens | None = None
+        self._parsers = calls, thoughts
         self.tokens = 0
         self.reasoning_tokens = 0
 
@@ -93,15 +104,20 @@ class StreamProcessor:
         """What comes next is part of the thought, as far as is known."""
         return self._thoughts.in_thought
 
-    def feed(self, text: str, tokens: int = 1) -> list[Delta]:
+    def feed(self, text: str, tokens: int = 1, control: ControlToken | None = None) -> list[Delta]:
         """Return the deltas that the next piece of output decides.
 
         Args:
             tokens: How many tokens were decoded to get this text, which may be empty.
+            control: The last of these tokens, if it is a control token.
         """
+        if control is not None:
+            return self._feed_control_token(text, tokens, control)
+        if self._stray is not None:
+            text = self._stray.feed(text)
         self.tokens += tokens
         deltas: list[Delta] = []
-        if not self._is_open or not (text or tokens):
+        if not self._open or not (text or tokens):
             return deltas
         if self._thoughts.thought_ended:
             self._add_answer(deltas, self._calls.feed(text))
@@ -112,21 +128,34 @@ class StreamProcessor:
         self._add_events(deltas, events)
         return deltas
 
-    def finish(self) -> list[Delta]:
-        """Return the deltas that the end of the output decides. Harmless if called again."""
-        deltas: list[Delta] = []
-        if self._is_open:
-            self._add_events(deltas, self._thoughts.finish())
-        if self._is_open:
-            self._add_answer(deltas, self._calls.finish())
-        if self._is_open:
-            self._flush_stop_strings(deltas)
-        self._finished = True
-        return deltas
+    def _feed_control_token(self, text: str, tokens: int, token: ControlToken) -> list[Delta]:
+        """Feed a token whose text may mean nothing to a reader where it stands."""
+        before = text.removesuffix(token.text)
+        deltas = self.feed(before, 0) if before and before != text else []
+        if self._thoughts.in_thought or self._calls.in_call or not text.endswith(token.text):
+            return [*deltas, *self.feed(text.removeprefix(before) if deltas else text, tokens)]
+        stray = self._stray = self._stray or StrayTokens(*self._parsers)
+        read = stray.feed_token(token, thought_ended=self._thoughts.thought_ended, begun=self._begun)
+        return [*deltas, *self.feed(read, tokens)]
 
-    @property
-    def _is_open(self) -> bool:
-        return not self._finished and (self._stop is None or self._stop.matched is None)
+    def finish(self, *, ended_by_model: bool = True) -> list[Delta]:
+        """Return the deltas that the end of the output decides. Harmless if called again.
+
+        Args:
+            ended_by_model: The model wrote its own end; nothing cut the output.
+        """
+        deltas: list[Delta] = []
+        self._calls.cut = not ended_by_model
+        if self._open:
+            is_thought = self._thoughts.in_thought
+            self._add_events(deltas, self._thoughts.finish())
+            self._end_thought(deltas, may_call=is_thought and ended_by_model)
+        if self._open:
+            self._add_answer(deltas, self._calls.finish())
+        if self._open:
+            self._flush_stop_strings(deltas)
+        self._open = False
+        return deltas
 
     def _count_tokens(self, tokens: int, was_in_thought: bool, events: list[ThoughtEvent]) -> None:
         """Attribute tokens; those of a marker that is still incomplete wait for what it turns out to be."""
@@ -141,17 +170,36 @@ class StreamProcessor:
     def _add_events(self, deltas: list[Delta], events: list[ThoughtEvent]) -> None:
         for event in events:
             if isinstance(event, ThoughtText):
-                deltas.append(ReasoningDelta(event.text, self._index))
+                text, tail = event.text, self._thought_tail
+                if tail is not None and (tail.is_holding or tail.opening.search(text)):
+                    text = tail.feed(text)
+                if text:
+                    deltas.append(ReasoningDelta(text, self._index))
             else:
+                self._end_thought(deltas)
                 self._add_answer(deltas, self._calls.feed(event.text))
+
+    def _end_thought(self, deltas: list[Delta], *, may_call: bool = False) -> None:
+        """Hand out what is left of the thought, and the calls behind it if they may be made."""
+        tail = self._thought_tail
+        if tail is None:
+            return
+        text, calls = tail.finish() if may_call else (tail.release(), [])
+        if text:
+            deltas.append(ReasoningDelta(text, self._index))
+        self._add_answer(deltas, calls)
 
     def _add_answer(self, deltas: list[Delta], events: list[ParserEvent]) -> None:
         for event in events:
-            if not self._is_open:
+            if not self._open:
                 return
             if isinstance(event, PlainText):
-                text = event.text if self._stop is None else self._stop.feed(event.text)
+                text = event.text
+                if self._stop is not None:
+                    text = self._stop.feed(text)
+                    self._open = self._stop.matched is None
                 if text:
+                    self._begun = True
                     deltas.append(TextDelta(text, self._index))
                 continue
             self._flush_stop_strings(deltas)
@@ -161,6 +209,7 @@ class StreamProcessor:
         match event:
             case CallName(name):
                 self._call += 1
+                self._begun = True
                 deltas.append(ToolCallDelta(self._call, self._new_call_id(), name, "", self._index))
             case CallArguments(fragment):
                 deltas.append(ToolCallDelta(self._call, arguments=fragment, index=self._index))

@@ -45,6 +45,11 @@ class ThinkingParser(ABC):
     forced_end: str = ""
     answer_starts: tuple[str, ...] = ()
 
+    def reads_outside_thoughts(self, token: str) -> bool:
+        """Return whether a control token means something to this format where no thought is open."""
+        starts = (start for start, _ in self.markers)
+        return any(token in text for text in (*starts, *self.also_opened_by, *self.answer_starts))
+
     @abstractmethod
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         """Return a stream for one output.

@@ -27,9 +27,14 @@ class ToolCallStream(ABC):
 
     Attributes:
         malformed_calls: Blocks that came back as plain text because they are no call or name no offered tool.
+        in_call: What comes next is part of a call, as far as is known.
+        cut: Set before `finish`: the model did not end the text, so that an argument may be missing where
+            nothing in the text says that there is none.
     """
 
     malformed_calls: int = 0
+    in_call: bool = False
+    cut: bool = False
 
     @abstractmethod
     def feed(self, text: str) -> list[ParserEvent]:
@@ -74,6 +79,10 @@ class ToolCallParser(ABC):
         if text.startswith(starts):
             return True
         return None if any(start.startswith(text) for start in starts) else False
+
+    def reads_outside_calls(self, token: str) -> bool:
+        """Return whether a control token means something to this format where no call is being read."""
+        return any(token in start for start, _ in self.markers)
 
     def render(self, name: str, arguments: str) -> str | None:
         """Return a call as this format writes it, for prompts; None where only the model's template knows.

@@ -59,6 +59,8 @@ def _choice(
         matcher=matcher if matcher is None or index == 0 else matcher.clone(),
         index=index,
         logprobs=logprobs,
+        control_tokens=prepared.control_tokens,
+        end_of_turn_ids=prepared.end_of_turn_ids,
     )
 
 

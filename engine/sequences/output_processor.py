@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as GenericSequence
 from typing import Protocol
 
+from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import InferenceEvent, Token
 from greenroom.schemas.prepared_input import PreparedInput
 
@@ -39,9 +40,11 @@ class Processor(Protocol):
     @property
     def malformed_calls(self) -> int: ...
 
-    def feed(self, text: str, tokens: int = 1) -> GenericSequence[InferenceEvent]: ...
+    def feed(
+        self, text: str, tokens: int = 1, control: ControlToken | None = None
+    ) -> GenericSequence[InferenceEvent]: ...
 
-    def finish(self) -> GenericSequence[InferenceEvent]: ...
+    def finish(self, *, ended_by_model: bool = True) -> GenericSequence[InferenceEvent]: ...
 
 
 class OutputProcessor(Protocol):

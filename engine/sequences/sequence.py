@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as GenericSequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,12 +14,15 @@ from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.metrics import SequenceMetrics
 from greenroom.engine.sequences.output_processor import Detokenizer, Processor
+from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, Timing, Usage
 from greenroom.schemas.model_key import ModelKey
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.matcher import Matcher
     from greenroom.engine.grammar.matching.pace import Pace
+
+_NO_TOKENS: Mapping[int, ControlToken] = MappingProxyType({})
 
 
 @attrs.define(eq=False)
@@ -38,6 +42,8 @@ class Sequence:
         matcher: Holds the answer to a grammar; None if it is free.
         index: Which choice of the request it is.
         logprobs: Log-probabilities of its tokens, if they are wanted.
+        control_tokens: By id; the text of these may mean nothing to a reader.
+        end_of_turn_ids: Those of `stop_token_ids` with which the model itself ends an answer.
 
     How far it has come:
 
@@ -73,6 +79,8 @@ class Sequence:
     matcher: Matcher | None = None
     index: int = 0
     logprobs: AnswerLogprobs | None = None
+    control_tokens: Mapping[int, ControlToken] = _NO_TOKENS
+    end_of_turn_ids: frozenset[int] = frozenset()
 
     sampled: int = 0
     generated: int = 0
@@ -134,24 +142,28 @@ class Sequence:
         else:
             ends = matcher.is_stop_token(token) or (matcher.stoppable and token in self.stop_token_ids)
         if ends:
-            return self.finish("stop")
+            return self.finish("stop", ended_by_model=token in self.end_of_turn_ids)
         if matcher is not None:
             matcher.accept_token(token)
         if self.logprobs is not None:
             self.logprobs.add(token)
         processor = self.processor
         self.detokenizer.add_token(token)
-        events = list(processor.feed(self.detokenizer.last_segment))
+        control = self.control_tokens.get(token)
+        events = list(processor.feed(self.detokenizer.last_segment, 1, control))
         if processor.stopped is not None or (matcher is not None and matcher.is_terminated):
             return events + self.finish("stop")
         if self.generated >= self.max_tokens:
             return events + self.finish("length")
         return events
 
-    def finish(self, reason: FinishReason) -> list[InferenceEvent]:
+    def finish(self, reason: FinishReason, *, ended_by_model: bool = False) -> list[InferenceEvent]:
         """Return the events of text that is still held back, and a Finished that says why it ended.
 
         A cancelled answer gives up its text, but keeps its usage and timing.
+
+        Args:
+            ended_by_model: The model wrote its own end.
         """
         self.finished = True
         events: list[InferenceEvent] = []
@@ -161,7 +173,7 @@ class Sequence:
                 self.detokenizer.finalize()
                 if text := self.detokenizer.last_segment:
                     events += processor.feed(text, 0)
-            events += processor.finish()
+            events += processor.finish(ended_by_model=ended_by_model)
             if processor.stopped is not None:
                 reason = "stop"
             if reason == "stop" and processor.has_tool_calls:

@@ -12,6 +12,7 @@ from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
 from greenroom.engine.tokenizer.text_encoder import TextEncoder
+from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _TAIL = 4
@@ -81,6 +82,18 @@ class ChatTokenizer:
             for token in self.wrapped.added_tokens_decoder.values()
             if token.special or (token.content in template and not token.content.isspace())
         )
+
+    @functools.cached_property
+    def controls_by_id(self) -> dict[int, ControlToken]:
+        """Control tokens as they come out of the model, those of the form `<|…|>` among them."""
+        named = set(self.control_tokens)
+        controls = {}
+        for ident, token in self.wrapped.added_tokens_decoder.items():
+            text = token.content
+            silent = token.special or (text.startswith("<|") and text.endswith("|>"))
+            if silent or text in named:
+                controls[ident] = ControlToken(text, silent)
+        return controls
 
     @functools.cached_property
     def added_tokens(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from greenroom.engine.parsers.parser_events import (
     PlainText,
     ThoughtText,
 )
-from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
@@ -37,8 +37,15 @@ class ParsedAnswer:
 
 def parse_answer(processor: StreamProcessor, pieces: Sequence[str]) -> ParsedAnswer:
     """Feed the pieces to a new stream processor and put its deltas together."""
+    return collect_answer(
+        [*(delta for piece in pieces for delta in processor.feed(piece)), *processor.finish()]
+    )
+
+
+def collect_answer(deltas: Iterable[Delta]) -> ParsedAnswer:
+    """Put the deltas of a whole answer together."""
     texts, thoughts, calls = list[str](), list[str](), dict[int, ToolCall]()
-    for delta in [*(delta for piece in pieces for delta in processor.feed(piece)), *processor.finish()]:
+    for delta in deltas:
         match delta:
             case TextDelta():
                 texts.append(delta.text)

@@ -47,6 +47,9 @@ class Glm4NativeParser(BlockParser):
             position = end.end()
         return [ParsedCall(name, dump_json(arguments))]
 
+    def is_whole(self, body: str, rest: str) -> bool:
+        return rest.startswith("</") or body.lstrip().startswith(("{", "["))
+
     def render(self, name: str, arguments: str) -> str:
         try:
             pairs = dict(json.loads(arguments or "{}"))

@@ -6,7 +6,13 @@ import re
 from collections.abc import Sequence
 
 from greenroom.engine.parsers.block_stream import BlockParser
-from greenroom.engine.parsers.formats.harmony_messages import CHANNEL, START, HarmonyMessages, MessagePart
+from greenroom.engine.parsers.formats.harmony_messages import (
+    CHANNEL,
+    CONTROL_TOKENS,
+    START,
+    HarmonyMessages,
+    MessagePart,
+)
 from greenroom.engine.parsers.json_calls import normalize_object
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
@@ -35,6 +41,9 @@ class HarmonyThinkingParser(ThinkingParser):
         for start in ("", f"{START}assistant")
         for kind in ("", " <|constrain|>json")
     )
+
+    def reads_outside_thoughts(self, token: str) -> bool:
+        return token in CONTROL_TOKENS
 
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         return _HarmonyThinkingStream(starts_open)
@@ -117,6 +126,9 @@ class HarmonyParser(ToolCallParser):
         if tools is not None and not tools:
             return NullToolStream()
         return _HarmonyToolStream(self._calls.new_stream(tools, release))
+
+    def reads_outside_calls(self, token: str) -> bool:
+        return token in CONTROL_TOKENS
 
     def render(self, name: str, arguments: str) -> str:
         header = f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"

@@ -18,6 +18,7 @@ from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 MESSAGE_ENDS = ("<|end|>", "<|call|>", "<|return|>")
+CONTROL_TOKENS = (START, CHANNEL, "<|constrain|>", MESSAGE, *MESSAGE_ENDS)
 
 Kind = Literal["outside", "thought", "answer", "call"]
 """What a piece of text belongs to; `outside` is text in no message at all."""

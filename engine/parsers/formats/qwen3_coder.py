@@ -16,6 +16,8 @@ _HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
 _KEY = re.compile(r"<parameter=([^\s<>]+)>\n?")
 # The function's own end may be missing, or cut short, at the end of a block.
 _END = re.compile(rf"</function>\s*|(?:{prefix_pattern('</function>')})?\Z")
+# With the first bracket of its end it is clear that no argument follows.
+_SHOWN_END = re.compile(r"</(?:f[a-z]*>?\s*)?\Z")
 _VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{_END.pattern})")
 
 
@@ -45,6 +47,9 @@ class Qwen3CoderParser(BlockParser):
         if not calls:
             raise Malformed("the block is empty")
         return calls
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        return rest.startswith("</") or body.lstrip().startswith("{") or bool(_SHOWN_END.search(body))
 
     def _function(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         head = _HEAD.match(text, position)

@@ -27,6 +27,9 @@ class FramedAnswerParser(ThinkingParser):
         self.closing = marker_pattern([answer[1]])
         self._thoughts = MarkedThinkingParser(parser_id, *thought)
 
+    def reads_outside_thoughts(self, token: str) -> bool:
+        return super().reads_outside_thoughts(token) or token in self.answer
+
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         return _FramedAnswerStream(self, self._thoughts.new_stream(starts_open))
 

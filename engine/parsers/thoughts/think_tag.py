@@ -35,6 +35,9 @@ class MarkedThinkingParser(ThinkingParser):
         self.dropped_markers = dropped
         self.dropped = marker_pattern(dropped) if dropped else None
 
+    def reads_outside_thoughts(self, token: str) -> bool:
+        return super().reads_outside_thoughts(token) or token in self.dropped_markers
+
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         return _MarkedThinkingStream(self, starts_open)
 

@@ -87,7 +87,7 @@ def test_text_is_shown_token_by_token() -> None:
 
 def test_a_call_inside_a_thought_is_part_of_the_thought() -> None:
     stream = processor(starts_in_thinking=True)
-    assert run(stream, f"I could {CALL}") == [ReasoningDelta(f"I could {CALL}")]
+    assert run(stream, f"I could {CALL}. No.") == [ReasoningDelta(f"I could {CALL}. No.")]
     assert not stream.has_tool_calls
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.engine.parsers.detection.registry import make_thinking_parser
+from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.schemas.events import ToolCallDelta
+from greenroom.schemas.control_tokens import ControlToken
+from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.tests.support.text_engines import finished, loaded
@@ -51,3 +54,56 @@ def test_calls_are_the_reason_unless_the_answer_was_cut(
     events = [*row.append_token(50), *row.append_token(2 if ends else 51)]
     assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["ring"]
     assert finished(events).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("last", "reason", "called"),
+    [(2, "tool_calls", True), (3, "stop", False), (51, "length", False)],
+)
+def test_calls_in_an_open_thought_are_made_where_the_model_itself_ends(
+    tiny_model: TinyModel, last: int, reason: str, called: bool
+) -> None:
+    adapter = loaded(tiny_model("qwen3"))[1]
+    tools = (Tool("ring", parameters={"type": "object"}),)
+    prepared = PreparedInput(PROMPT, frozenset({2, 3}), 2, tools=tools, starts_in_thinking=True)
+    row = Sequence(
+        "a",
+        PROMPT,
+        max_tokens=2,
+        stop_token_ids=frozenset({2, 3}),
+        end_of_turn_ids=frozenset({2}),
+        sampling=SamplingParameters(),
+        detokenizer=Scripted('Ring!\n<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>', ""),
+        processor=StreamProcessor(
+            adapter.tool_parser, make_thinking_parser("think_tag"), prepared, lambda: "call_1"
+        ),
+    )
+    events = [*row.append_token(50), *row.append_token(last)]
+    assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == [
+        *(["ring"] if called else [])
+    ]
+    thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+    assert thought.startswith("Ring!")
+    assert ("<tool_call>" in thought) is not called
+    assert finished(events).reason == reason
+
+
+def test_a_control_token_is_dropped_by_its_id_and_kept_as_text(tiny_model: TinyModel) -> None:
+    adapter = loaded(tiny_model("qwen3"))[1]
+    box = ControlToken("<|end_of_box|>", True)
+    shown = []
+    for token in (70, 71):
+        prepared = PreparedInput(PROMPT, frozenset({2}), 9)
+        row = Sequence(
+            "a",
+            PROMPT,
+            max_tokens=9,
+            stop_token_ids=frozenset({2}),
+            sampling=SamplingParameters(),
+            detokenizer=Scripted("42", "<|end_of_box|>"),
+            processor=adapter.new_stream_processor(prepared, lambda: "call_1"),
+            control_tokens={70: box},
+        )
+        events = [*row.append_token(50), *row.append_token(token), *row.append_token(2)]
+        shown.append("".join(event.text for event in events if isinstance(event, TextDelta)))
+    assert shown == ["42", "42<|end_of_box|>"]

@@ -1,0 +1,99 @@
+"""Calls at the end of a thought that never closes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.tool_call_parser import Release
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.tests.support.model_outputs import ParsedAnswer, collect_answer
+from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
+
+CALL = WRITTEN["hermes_json"]
+ARGUMENTS = '{"city": "Paris", "days": 2}'
+PARTS = ["Hm. ", "\n", "<tool", "<tool_call>", "\n{", "</tool_call>", CALL, "</think>", "<think>", "Rome"]
+MARKED = sorted(
+    name
+    for name in WRITTEN
+    if any(start and WRITTEN[name].startswith(start) for start, _ in make_tool_parser(name).markers)
+)
+
+
+def read(
+    text: str,
+    tool_format: str = "hermes_json",
+    *,
+    pieces: list[str] | None = None,
+    ended_by_model: bool = True,
+    release: Release = "validated",
+) -> ParsedAnswer:
+    """Read an output that begins inside a thought."""
+    prepared = PreparedInput((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
+    calls, thoughts = make_tool_parser(tool_format), make_thinking_parser("think_tag")
+    stream = StreamProcessor(calls, thoughts, prepared, lambda: "id", release=release)
+    deltas = [delta for piece in pieces or [text] for delta in stream.feed(piece)]
+    return collect_answer([*deltas, *stream.finish(ended_by_model=ended_by_model)])
+
+
+@pytest.mark.parametrize("tool_format", [name for name in MARKED if name != "harmony"])
+def test_calls_at_the_end_of_a_thought_are_made_and_are_no_part_of_it(tool_format: str) -> None:
+    answer = read(f"Let me look.\n\n{WRITTEN[tool_format]}\n", tool_format)
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [("get_weather", ARGUMENTS)]
+    assert (answer.reasoning, answer.text) == ("Let me look.", "")
+
+
+def test_several_calls_are_made_whatever_the_thought_said_of_calls_before() -> None:
+    said = f"A <tool_call> or {CALL} would do. <tool_call>\n{{}}</tool_call> Now:"
+    answer = read(f"{said}\n{CALL}\n{CALL}")
+    assert len(answer.tool_calls) == 2
+    assert (answer.reasoning, answer.text) == (said, "")
+
+
+@pytest.mark.parametrize(
+    ("tail", "ended_by_model"),
+    [
+        (CALL, False),
+        (f"{CALL}\nNo.", True),
+        (CALL.replace("get_weather", "delete"), True),
+        (CALL.partition(', "days"')[0], True),
+        (f"{CALL}\n<tool_call>", True),
+    ],
+)
+def test_what_was_cut_or_is_more_or_less_than_calls_stays_a_thought(tail: str, ended_by_model: bool) -> None:
+    answer = read(f"Look: {tail}", ended_by_model=ended_by_model)
+    assert (answer.reasoning, answer.text, answer.tool_calls) == (f"Look: {tail}", "", ())
+
+
+def test_a_call_in_a_thought_that_closes_stays_there() -> None:
+    answer = read(f"Look: {CALL}</think>\n\nDone.")
+    assert (answer.reasoning, answer.text, answer.tool_calls) == (f"Look: {CALL}", "Done.", ())
+    assert read(f"{CALL}</think>").tool_calls == ()
+
+
+def test_where_a_grammar_holds_calls_none_is_made_in_a_thought() -> None:
+    assert read(CALL, release="immediate").tool_calls == ()
+
+
+def test_a_thought_is_shown_as_it_comes_unless_it_may_be_calls() -> None:
+    prepared = PreparedInput((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
+    stream = StreamProcessor(
+        make_tool_parser("hermes_json"), make_thinking_parser("think_tag"), prepared, str
+    )
+    shown = [collect_answer(stream.feed(piece)).reasoning for piece in ["Hm", " <tool", "_call>", " is", "!"]]
+    assert shown == ["Hm", None, None, " <tool_call> is", "!"]
+
+
+def test_a_model_in_a_loop_makes_no_call() -> None:
+    assert len(read("<tool_call>x" * 63 + CALL).tool_calls) == 1
+    assert read("<tool_call>x" * 64 + CALL).tool_calls == ()
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=7), st.booleans(), st.integers(1, 9))
+def test_where_the_text_is_cut_makes_no_difference(parts: list[str], ended: bool, size: int) -> None:
+    text = "".join(parts)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert read(text, pieces=pieces, ended_by_model=ended) == read(text, ended_by_model=ended)
