@@ -195,7 +195,8 @@ class BlockStream(ToolCallStream):
             # At the end of the text there is no other end to look for.
             if not (self._final and end == len(self._pending)) and self._end.skip(end):
                 return True
-            return self._return_as_text(events, str(error), self._end_of_text(end))
+            end = self._end.first(end) if error.hides_markers else self._end_of_text(end)
+            return self._return_as_text(events, str(error), end)
         except Malformed as error:
             return self._return_as_text(events, str(error), self._end_of_text(end))
         if not all(self._offered.accepts(call.name) for call in calls):

@@ -81,8 +81,8 @@ class HeadedCallFormat:
     Args:
         parser_id: Id of the parser, and of the grammar.
         start: The marker that opens a section.
-        head: What stands before the arguments of a call; `{}` is its name. Line breaks in it and in the
-            tail may be any white space when they are read.
+        head: What stands before the arguments of a call; `{}` is its name, `{index}` its number. Line breaks
+            in it and in the tail may be any white space when they are read.
         tail: What follows the arguments.
         between: What is written between two calls.
         end: The marker that closes a section.
@@ -113,8 +113,16 @@ HEADED_CALL_FORMATS = (
         "",
         "<｜tool▁calls▁end｜>",
     ),
+    HeadedCallFormat(
+        "mlx_lm.kimi_k2",
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>functions.{}:{index}<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+        "",
+        "<|tool_calls_section_end|>",
+    ),
 )
-"""DeepSeek V3 and R1; DeepSeek V3.1."""
+"""DeepSeek V3 and R1; DeepSeek V3.1; Kimi K2."""
 
 
 class HeadedCallParser(SectionParser):
@@ -129,8 +137,10 @@ class HeadedCallParser(SectionParser):
         self.parser_id = call_format.parser_id
         self.markers = ((call_format.start, call_format.end),)
         self._format = call_format
-        before, _, after = call_format.head.partition("{}")
-        self._head = re.compile(rf"{_loosely(before)}\s*([^\s<>{{}}]+?)\s*{_loosely(after)}\s*")
+        before, _, after = map(_loosely, call_format.head.partition("{}"))
+        before = before.replace(r"functions\.", r"\s*(?:functions\.)?")
+        after = after.replace(r":\{index\}", r"(?::[0-9]{1,9})?\s*")
+        self._head = re.compile(rf"{before}\s*([^\s<>{{}}]+?)\s*{after}\s*")
         self._tail = re.compile(rf"\s*{_loosely(call_format.tail)}")
         super().__init__()
 
@@ -149,7 +159,10 @@ class HeadedCallParser(SectionParser):
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         parts = self._format
-        written = [f"{parts.head.format(call.name)}{call.arguments or '{}'}{parts.tail}" for call in calls]
+        written = [
+            f"{parts.head.format(call.name, index=index)}{call.arguments or '{}'}{parts.tail}"
+            for index, call in enumerate(calls)
+        ]
         return f"{parts.start}{parts.between.join(written)}{parts.end}"
 
 

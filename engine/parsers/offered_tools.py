@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ _TYPES: dict[type, frozenset[str]] = {
 }
 _PYTHON_NAMES = {"True": True, "False": False, "None": None}
 _UNDECODED = object()
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
+_MAX_DIGITS = 300
+"""Of a number that is not written as JSON wants it; those of more are no finite ones."""
 
 
 class OfferedTools:
@@ -69,21 +74,12 @@ class OfferedTools:
         types = _schema_types(self._properties(name).get(argument))
         if types == {"string"}:
             return text
-        value = _decode(text)
+        value = _decode(text, types)
         if value is _UNDECODED:
             return text
         if "string" in types and not (_TYPES[type(value)] & types):
             return text
         return value
-
-    def as_openai(self) -> list[dict[str, Any]] | None:
-        """Return the tools as mlx-lm's parsers take them."""
-        if self._any:
-            return None
-        return [
-            {"type": "function", "function": {"name": tool.name, "parameters": dict(tool.parameters)}}
-            for tool in self._tools.values()
-        ]
 
     def _properties(self, name: str) -> Mapping[str, Any]:
         tool = self._tools.get(name)
@@ -109,7 +105,7 @@ def _schema_types(schema: Any) -> set[str]:
     return set()
 
 
-def _decode(text: str) -> Any:
+def _decode(text: str, types: set[str]) -> Any:
     stripped = text.strip()
     try:
         return json.loads(stripped, parse_constant=_refuse)
@@ -124,6 +120,22 @@ def _decode(text: str) -> Any:
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             return _UNDECODED
         return value if isinstance(value, list | dict) else _UNDECODED
+    return _decode_loosely(stripped, types)
+
+
+def _decode_loosely(text: str, types: set[str]) -> Any:
+    """Return what `FALSE`, `NULL` or `007` stands for where the schema leaves no doubt."""
+    word = text.lower()
+    only_others = bool(types) and "string" not in types
+    if word in ("true", "false") and "boolean" in types:
+        return word == "true"
+    if word in ("null", "none") and ("null" in types or only_others):
+        return None
+    if only_others and len(text) <= _MAX_DIGITS:
+        if types & _TYPES[int] and _INTEGER.fullmatch(text):
+            return int(text)
+        if "number" in types and _NUMBER.fullmatch(text):
+            return float(text)
     return _UNDECODED
 
 

@@ -18,4 +18,12 @@ class Malformed(Exception):
 
 
 class Unclosed(Malformed):
-    """What looked like the end of a block stands inside a value."""
+    """What looked like the end of a block stands inside a value.
+
+    Args:
+        hides_markers: No marker means anything in that value, so that none in it opens another block.
+    """
+
+    def __init__(self, reason: str, hides_markers: bool = False) -> None:
+        super().__init__(reason)
+        self.hides_markers = hides_markers

@@ -84,18 +84,12 @@ WRITTEN = {
     "mlx_lm.function_gemma": "<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:2}"
     "<end_function_call>",
     "mlx_lm.gemma4": '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>',
-    "mlx_lm.glm47": "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value>"
-    "<arg_key>days</arg_key><arg_value>2</arg_value></tool_call>",
-    "mlx_lm.json_tools": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n'
-    "</tool_call>",
     "mlx_lm.kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
     '<|tool_call_argument_begin|>{"city": "Paris", "days": 2}<|tool_call_end|><|tool_calls_section_end|>',
     "mlx_lm.kimi_k3": '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
     '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
     '<|open|>argument key="days" type="number"<|sep|>2<|close|>argument<|sep|>'
     "<|close|>call<|sep|><|close|>tools<|sep|>",
-    "mlx_lm.laguna": "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value>"
-    "<arg_key>days</arg_key><arg_value>2</arg_value></tool_call>",
     "mlx_lm.longcat": "<longcat_tool_call>get_weather\n<longcat_arg_key>city</longcat_arg_key>\n"
     "<longcat_arg_value>Paris</longcat_arg_value>\n<longcat_arg_key>days</longcat_arg_key>\n"
     "<longcat_arg_value>2</longcat_arg_value>\n</longcat_tool_call>",
@@ -103,13 +97,10 @@ WRITTEN = {
     '<param name="days">2</param></function>',
     "mlx_lm.minimax_m2": '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Paris'
     '</parameter>\n<parameter name="days">2</parameter>\n</invoke>\n</minimax:tool_call>',
-    "mlx_lm.mistral": '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris", "days": 2}',
     "mlx_lm.muse_spark": '<atem:function_calls>\n<atem:invoke name="get_weather">\n'
     '<atem:parameter name="city">Paris</atem:parameter>\n<atem:parameter name="days">2</atem:parameter>\n'
     "</atem:invoke>\n</atem:function_calls>",
     "mlx_lm.pythonic": '<|tool_call_start|>[get_weather(city="Paris", days=2)]<|tool_call_end|>',
-    "mlx_lm.qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
-    "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
 }
 
 

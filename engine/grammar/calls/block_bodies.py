@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body, json_call
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
@@ -71,7 +72,7 @@ def headed_calls(call_format: HeadedCallFormat) -> Body:
         tail, end = text.fixed_text(call_format.tail), text.fixed_text(call_format.end)
 
         def written(tool: ConstrainedTool) -> str:
-            head = text.fixed_text(call_format.head.format(tool.plain_name))
+            head = call_head(text, call_format.head, tool.plain_name)
             return f"{head} {text.json(tool.schema('#'))} {tail}"
 
         call = text.rule(" | ".join(map(written, tools)))

@@ -264,7 +264,5 @@ CALL_FORMATS: dict[str, CallFormat] = {
     "step3": CallFormat(STEP3_SECTIONS),
     **{known.parser_id: _single_trigger(known.start, headed_calls(known)) for known in HEADED_CALL_FORMATS},
     **{known.parser_id: CallFormat(block_triggers(known)) for known in JSON_BLOCK_FORMATS},
-    "mlx_lm.json_tools": _single_trigger("<tool_call>", _hermes),
-    "mlx_lm.mistral": _single_trigger("[TOOL_CALLS]", _mistral, single_block=True),
 }
 """Formats that can be constrained, by the id of the parser that reads them."""

@@ -33,6 +33,7 @@ class TaggedArguments:
         tail: What follows the last argument.
         space: White space on both sides of a value.
         close: The marker that ends the block of a call.
+        foreign: What no string may hold besides its end, because a reader would take it for markup.
     """
 
     head: str
@@ -41,6 +42,7 @@ class TaggedArguments:
     tail: str
     space: str
     close: str = "</tool_call>"
+    foreign: tuple[str, ...] = ()
 
     def calls(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
         """Return a call to any of the tools, after the marker and up to its end."""
@@ -149,8 +151,8 @@ class TaggedArguments:
         return text.rule(text.terminal(f"{inside} {closing}"), "[lazy]")
 
     def _inside(self, content: str) -> str:
-        closer = re.escape(self.end).replace("/", r"\/")
-        return f"({content} & ~/(?s:.*){closer}(?s:.*)/)"
+        markup = "|".join(re.escape(tag).replace("/", r"\/") for tag in (self.end, *self.foreign))
+        return f"({content} & ~/(?s:.*)(?:{markup})(?s:.*)/)"
 
     def _refuse(self, tool: ConstrainedTool, what: str) -> str:
         where = f"the strict tool '{tool.name}'"
@@ -232,6 +234,7 @@ glm_arguments = TaggedArguments(
     end="</arg_value>",
     tail="",
     space="",
+    foreign=("<arg_key>", "<arg_value>"),
 )
 qwen_arguments = TaggedArguments(
     head="<function={}>",

@@ -51,6 +51,7 @@ def _hunyuan(label: str) -> TaggedArguments:
         end=f"</arg_value{label}>",
         tail=f"</tool_call{label}>",
         space="",
+        foreign=("<arg_key", "<arg_value"),
     )
 
 

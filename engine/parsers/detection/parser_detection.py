@@ -1,7 +1,6 @@
 """Which parser reads a model's answers: the record's, else what its template shows, else its family's.
 
-What a template shows is read by mlx-lm's own inference; where one of our parsers reads the same format, ours
-is taken.
+What a template shows is read by mlx-lm's own inference where it is one of the formats that mlx-lm knows.
 """
 
 from __future__ import annotations
@@ -11,11 +10,6 @@ from collections.abc import Collection
 import attrs
 
 from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_thinking_parser, make_tool_parser
-from greenroom.engine.parsers.formats.mlx_lm_parsers import (
-    EQUIVALENT_PARSERS,
-    MLX_LM_PREFIX,
-    thinking_markers,
-)
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
@@ -89,13 +83,16 @@ _SHOWN_CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 """Parsers with what a template of theirs shows, and what it does not; mlx-lm would take some for another."""
 
+# Templates that open the thought in the prompt may show the end marker only.
 _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("hunyuan_v3", ("</think:opensource>",)),
     ("hunyuan", ("</think>", "<answer>")),
     ("ernie45", ("</think>", "<response>")),
     ("apertus", ("<|inner_prefix|>",)),
     ("harmony", ("<|channel|>analysis",)),
-    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items()),
+    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." not in parser_id),
+    ("think_tag", ("</think>",)),
+    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." in parser_id),
 )
 
 
@@ -139,23 +136,18 @@ class _TokenizerStandIn:
 def _inferred_by_mlx_lm(tokenizer: _TokenizerStandIn) -> str | None:
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
-    name: str | None = _infer_tool_parser(tokenizer)
-    if name is None or name in EQUIVALENT_PARSERS:
-        return EQUIVALENT_PARSERS.get(name or "")
-    return MLX_LM_PREFIX + name if MLX_LM_PREFIX + name in TOOL_PARSERS else None
+    parser_id = f"mlx_lm.{_infer_tool_parser(tokenizer)}"
+    return parser_id if parser_id in TOOL_PARSERS else None
 
 
 def _thinking_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
     for parser_id, shown in _SHOWN_THOUGHTS:
         if all(text in template for text in shown):
             return parser_id
-    # Templates that open the thought in the prompt may show the end marker only.
-    name = next((name for name, (_, end) in thinking_markers().items() if end in template), None)
-    if name is None and vocabulary:
-        from mlx_lm.tokenizer_utils import _infer_thinking
-
-        start, end, *_ = _infer_thinking(_TokenizerStandIn(None, vocabulary))
-        name = next((name for name, pair in thinking_markers().items() if pair == (start, end)), None)
-    if name is None:
+    if not vocabulary:
         return None
-    return "think_tag" if name == "think" else MLX_LM_PREFIX + name
+    from mlx_lm.tokenizer_utils import _infer_thinking
+
+    start, end, *_ = _infer_thinking(_TokenizerStandIn(None, vocabulary))
+    known = {markers: parser_id for parser_id, markers in THOUGHT_MARKERS.items()}
+    return {**known, ("<think>", "</think>"): "think_tag"}.get((start, end))

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from functools import partial
 
 from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS, HeadedCallParser
-from greenroom.engine.parsers.formats import mlx_lm_parsers
 from greenroom.engine.parsers.formats.functionary import FunctionaryV32Parser
-from greenroom.engine.parsers.formats.glm4 import Glm4NativeParser, Glm4XmlParser
+from greenroom.engine.parsers.formats.gemma import GEMMA_CALL_FORMATS, GemmaParser
+from greenroom.engine.parsers.formats.glm4 import Glm4NativeParser, Glm4XmlParser, LongcatParser
 from greenroom.engine.parsers.formats.harmony import HarmonyParser, HarmonyThinkingParser
 from greenroom.engine.parsers.formats.hermes import GraniteJsonParser, HermesJsonParser
 from greenroom.engine.parsers.formats.hunyuan import HunyuanParser, HunyuanV3Parser
-from greenroom.engine.parsers.formats.invoke_tags import DeepseekDsmlParser, Step3Parser
+from greenroom.engine.parsers.formats.invoke_tags import (
+    DeepseekDsmlParser,
+    MinimaxM2Parser,
+    MuseParser,
+    Step3Parser,
+)
 from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS, JsonBlockParser
+from greenroom.engine.parsers.formats.kimi_k3 import KimiK3Parser
 from greenroom.engine.parsers.formats.llama import (
     BarePythonicParser,
     LlamaJsonParser,
@@ -27,10 +33,10 @@ from greenroom.engine.parsers.formats.marked_calls import (
     Lfm2Parser,
     MinimaxM1Parser,
     Olmo3Parser,
-    SeedOssParser,
 )
+from greenroom.engine.parsers.formats.minicpm5 import Minicpm5Parser
 from greenroom.engine.parsers.formats.mistral import MistralParser
-from greenroom.engine.parsers.formats.qwen3_coder import Qwen3CoderParser
+from greenroom.engine.parsers.formats.qwen3_coder import Qwen3CoderParser, SeedOssParser
 from greenroom.engine.parsers.formats.xlam import XlamParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
@@ -38,6 +44,15 @@ from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
 from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser, ThinkTagParser
 from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+
+FURTHER_NAMES: dict[str, Callable[[], ToolCallParser]] = {
+    "mlx_lm.glm47": Glm4NativeParser,
+    "mlx_lm.json_tools": HermesJsonParser,
+    "mlx_lm.laguna": Glm4NativeParser,
+    "mlx_lm.mistral": MistralParser,
+    "mlx_lm.qwen3_coder": Qwen3CoderParser,
+}
+"""What mlx-lm calls formats that have an id of ours; records may name them so."""
 
 TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     "hermes_json": HermesJsonParser,
@@ -66,11 +81,14 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
     **{call.parser_id: partial(HeadedCallParser, call) for call in HEADED_CALL_FORMATS},
     **{block.parser_id: partial(JsonBlockParser, block) for block in JSON_BLOCK_FORMATS},
     "null": NullToolParser,
-    **{
-        mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmToolParser, name)
-        for name in mlx_lm_parsers.tool_parser_names()
-    },
-    Lfm2Parser.parser_id: Lfm2Parser,
+    "mlx_lm.pythonic": Lfm2Parser,
+    "mlx_lm.longcat": LongcatParser,
+    "mlx_lm.minicpm5": Minicpm5Parser,
+    "mlx_lm.minimax_m2": MinimaxM2Parser,
+    "mlx_lm.muse_spark": MuseParser,
+    "mlx_lm.kimi_k3": KimiK3Parser,
+    **{call.parser_id: partial(GemmaParser, call) for call in GEMMA_CALL_FORMATS},
+    **FURTHER_NAMES,
 }
 
 THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
@@ -88,10 +106,7 @@ THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
         ended_by=("<|tools_prefix|>",),
     ),
     "null": NullThinkingParser,
-    **{
-        mlx_lm_parsers.MLX_LM_PREFIX + name: partial(mlx_lm_parsers.MlxLmThinkingParser, name)
-        for name in mlx_lm_parsers.thinking_markers()
-    },
+    "mlx_lm.think": partial(ThinkTagParser, "mlx_lm.think"),
 }
 
 

@@ -1,31 +1,37 @@
-"""The formats of the GLM-4 models."""
+"""The formats of the GLM-4 models, and of LongCat."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json, normalize_object, parse_json_calls
-from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.tagged_arguments import argument_pairs, read_tagged_arguments
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]]+)\s*")
-_KEY = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>", re.DOTALL)
-_VALUE_END = re.compile(r"</arg_value>\s*(?=<arg_key>|\Z)")
 
 
 class Glm4NativeParser(BlockParser):
     """GLM-4.5 to 4.7: `<tool_call>name<arg_key>k</arg_key><arg_value>v</arg_value>…</tool_call>`.
 
-    Strings are written without quotes, so that the tool's schema decides what a value is.
+    Strings are written without quotes, so that the tool's schema decides what a value is. A value that holds
+    the tags of another is none: one of them has lost its end, and only a guess could tell the two apart.
     """
 
     parser_id = "glm4_native"
-    markers = (("<tool_call>", "</tool_call>"),)
+    markers: Markers = (("<tool_call>", "</tool_call>"),)
     body_start = re.compile(r"\s*(?:\Z|[{\[]|[^\s<>{}\[\]]+\s*(?:\Z|<))")
+    _prefix = ""
+
+    def __init__(self) -> None:
+        tag = self._prefix
+        self._before = re.compile(rf"\s*<{tag}arg_key>(?P<key>[^<>]*)</{tag}arg_key>\s*<{tag}arg_value>")
+        self._behind = re.compile(rf"</{tag}arg_value>\s*(?=<{tag}arg_key>|\Z)")
+        self._foreign = re.compile(rf"<{tag}arg_(?:key|value)>")
+        super().__init__()
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         if body.lstrip().startswith(("{", "[")):  # Some of these models fall back on JSON.
@@ -33,33 +39,36 @@ class Glm4NativeParser(BlockParser):
         head = _NAME.match(body)
         if head is None:
             raise Malformed("the call has no name")
-        name, position = head.group(1), head.end()
-        arguments: dict[str, Any] = {}
-        while position < len(body):
-            key = _KEY.match(body, position)
-            if key is None:
-                raise Malformed("an argument is not a pair of key and value")
-            end = _VALUE_END.search(body, key.end())
-            if end is None:
-                raise Unclosed("a value has no end")
-            argument = key.group(1).strip()
-            arguments[argument] = offered.parse_value(name, argument, body[key.end() : end.start()])
-            position = end.end()
+        name = head.group(1)
+        arguments, position = read_tagged_arguments(
+            name, body, head.end(), offered, self._before, self._behind, self._foreign
+        )
+        if position < len(body):
+            raise Malformed("an argument is not a pair of key and value")
         return [ParsedCall(name, dump_json(arguments))]
 
     def is_whole(self, body: str, rest: str) -> bool:
         return rest.startswith("</") or body.lstrip().startswith(("{", "["))
 
     def render(self, name: str, arguments: str) -> str:
-        try:
-            pairs = dict(json.loads(arguments or "{}"))
-        except (ValueError, TypeError):  # A client's history may hold anything.
-            return f"<tool_call>{name}\n{arguments}\n</tool_call>"
+        tag, ((start, end),) = self._prefix, self.markers
+        pairs = argument_pairs(arguments)
+        if pairs is None:
+            return f"{start}{name}\n{arguments}\n{end}"
         lines = [
-            f"<arg_key>{key}</arg_key>\n<arg_value>{value if isinstance(value, str) else dump_json(value)}"
+            f"<{tag}arg_key>{key}</{tag}arg_key>\n"
+            f"<{tag}arg_value>{value if isinstance(value, str) else dump_json(value)}</{tag}arg_value>\n"
             for key, value in pairs.items()
         ]
-        return f"<tool_call>{name}\n" + "".join(f"{line}</arg_value>\n" for line in lines) + "</tool_call>"
+        return f"{start}{name}\n{''.join(lines)}{end}"
+
+
+class LongcatParser(Glm4NativeParser):
+    """LongCat: the same, with tags of its own."""
+
+    parser_id = "mlx_lm.longcat"
+    markers = (("<longcat_tool_call>", "</longcat_tool_call>"),)
+    _prefix = "longcat_"
 
 
 class Glm4XmlParser(BlockParser):

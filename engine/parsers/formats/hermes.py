@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
@@ -38,4 +39,7 @@ class GraniteJsonParser(HermesJsonParser):
     streamed_header = None
 
     def render(self, name: str, arguments: str) -> str:
-        return f"<|tool_call|>[{render_json_call(name, arguments)}]"
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return f"<|tool_call|>[{', '.join(render_json_call(call.name, call.arguments) for call in calls)}]"

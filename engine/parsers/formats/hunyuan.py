@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from greenroom.engine.parsers.block_end import BlockEnd
 from greenroom.engine.parsers.call_sections import SectionParser, skip_space
@@ -18,12 +16,14 @@ from greenroom.engine.parsers.json_calls import (
 )
 from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.tagged_arguments import argument_pairs, read_tagged_arguments
 
 # The open models write a label into every tag: `<tool_call:opensource>`.
 _LABEL = r"(?::[\w-]+)?"
 _HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*(?:<tool_sep{_LABEL}>\s*)?")
-_KEY = re.compile(rf"\s*<arg_key{_LABEL}>([^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
+_KEY = re.compile(rf"\s*<arg_key{_LABEL}>(?P<key>[^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
+_FOREIGN = re.compile(rf"<arg_(?:key|value){_LABEL}>")
 _TAIL = re.compile(rf"\s*(?:</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>)")
 _VALUE_END = re.compile(
     rf"</arg_value{_LABEL}>(?=\s*(?:<arg_key{_LABEL}>|</tool_call{_LABEL}>|<end_of_tool_call{_LABEL}>|\Z))"
@@ -61,25 +61,14 @@ class _TaggedCalls(SectionParser):
             _, end = read_value(text, position)
             arguments = normalize_object(text[position:end])
         else:
-            arguments, end = self._pairs(name, text, position, offered)
+            pairs, end = read_tagged_arguments(name, text, position, offered, _KEY, _VALUE_END, _FOREIGN)
+            arguments = dump_json(pairs)
         tail = _TAIL.match(text, end)
         if tail is not None:
             return ParsedCall(name, arguments), tail.end()
         if _CUT_TAIL.match(text, end):
             return ParsedCall(name, arguments), len(text)
         raise Malformed("the call has no end")
-
-    def _pairs(self, name: str, text: str, position: int, offered: OfferedTools) -> tuple[str, int]:
-        arguments: dict[str, Any] = {}
-        while key := _KEY.match(text, position):
-            end = _VALUE_END.search(text, key.end())
-            if end is None:
-                raise Unclosed("a value has no end")
-            value = text[key.end() : end.start()]
-            argument = key.group(1).strip()
-            arguments[argument] = offered.parse_value(name, argument, value)
-            position = end.end()
-        return dump_json(arguments), position
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         start, end = f"<tool_calls{self.label}>", f"</tool_calls{self.label}>"
@@ -88,9 +77,8 @@ class _TaggedCalls(SectionParser):
     def _written(self, call: ParsedCall) -> str:
         label = self.label
         head, tail = f"<tool_call{label}>{call.name}<tool_sep{label}>\n", f"</tool_call{label}>"
-        try:
-            pairs = dict(json.loads(call.arguments or "{}"))
-        except (ValueError, TypeError):  # A client's history may hold anything.
+        pairs = argument_pairs(call.arguments)
+        if pairs is None:
             return f"{head}{call.arguments}\n{tail}"
         lines = [
             f"<arg_key{label}>{key}</arg_key{label}>\n"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from greenroom.engine.parsers.call_sections import SectionParser, skip_space
 from greenroom.engine.parsers.json_calls import dump_json, normalize_object, read_value
-from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.tagged_arguments import argument_pairs, read_tagged_arguments
 
 
 class InvokeTags:
@@ -28,7 +27,7 @@ class InvokeTags:
         name, cut = re.escape(prefix), prefix_pattern(f"</{prefix}invoke>")
         self._invoke = re.compile(rf'<{name}invoke\s+name="([^"<>]+)"\s*(/?)>')
         self._parameter = re.compile(
-            rf'\s*<{name}parameter\s+name="([^"]+)"(?:\s+string="(true|false)")?\s*>', re.DOTALL
+            rf'\s*<{name}parameter\s+name="(?P<key>[^"]+)"(?:\s+string="(?P<string>true|false)")?\s*>'
         )
         self._end = re.compile(rf"\s*</{name}invoke>")
         self._value_end = re.compile(
@@ -53,7 +52,10 @@ class InvokeTags:
             _, position = read_value(text, at)
             arguments = normalize_object(text[at:position])
         else:
-            arguments, position = self._parameters(name, text, position, offered)
+            pairs, position = read_tagged_arguments(
+                name, text, position, offered, self._parameter, self._value_end
+            )
+            arguments = dump_json(pairs)
         end = self._end.match(text, position)
         if end is not None:
             return ParsedCall(name, arguments), end.end()
@@ -62,31 +64,15 @@ class InvokeTags:
             return ParsedCall(name, arguments), len(text)  # Cut, but no argument can follow.
         raise Malformed("the call has no end")
 
-    def _parameters(self, name: str, text: str, position: int, offered: OfferedTools) -> tuple[str, int]:
-        arguments: dict[str, Any] = {}
-        while key := self._parameter.match(text, position):
-            end = self._value_end.search(text, key.end())
-            if end is None:
-                raise Unclosed("a value has no end")
-            value = text[key.end() : end.start()]
-            arguments[key.group(1)] = self._value(name, key, value, offered)
-            position = end.end()
-        return dump_json(arguments), position
-
-    def _value(self, name: str, key: re.Match[str], value: str, offered: OfferedTools) -> Any:
-        return value if key.group(2) == "true" else offered.parse_value(name, key.group(1), value)
-
     def render(self, call: ParsedCall) -> str:
         """Return a call, each argument on a line of its own."""
-        tag = self._prefix
-        try:
-            pairs = dict(json.loads(call.arguments or "{}"))
-        except (ValueError, TypeError):  # A client's history may hold anything.
+        tag, pairs = self._prefix, argument_pairs(call.arguments)
+        if pairs is None:
             return f'<{tag}invoke name="{call.name}">\n{call.arguments}\n</{tag}invoke>'
         lines = "".join(f"{self._argument(key, value)}\n" for key, value in pairs.items())
         return f'<{tag}invoke name="{call.name}">\n{lines}</{tag}invoke>'
 
-    def _argument(self, key: str, value: Any) -> str:
+    def _argument(self, key: str, value: object) -> str:
         string = isinstance(value, str)
         kind = f' string="{"true" if string else "false"}"' if self._typed else ""
         return (
@@ -95,8 +81,23 @@ class InvokeTags:
         )
 
 
-class DeepseekDsmlParser(SectionParser):
-    """DeepSeek V3.2 and later: elements in a section, each value with an attribute that tells strings.
+class InvokeSectionParser(SectionParser):
+    """Elements in a section of their own; the tool's schema tells what a value is."""
+
+    body_start = re.compile(r"\s*(?:\Z|<)")
+    common_end = "</"
+    tags: InvokeTags
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        return self.tags.read(text, position, offered)
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        start, end = self.markers[0]
+        return "\n".join([start, *map(self.tags.render, calls), end])
+
+
+class DeepseekDsmlParser(InvokeSectionParser):
+    """DeepSeek V3.2 and later: each value has an attribute that tells strings.
 
     The section is `function_calls`, from V4 on `tool_calls`.
     """
@@ -106,26 +107,35 @@ class DeepseekDsmlParser(SectionParser):
         ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
         ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
     )
-    body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "</｜DSML｜"
-    _tags = InvokeTags("｜DSML｜", typed=True)
-
-    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
-        return self._tags.read(text, position, offered)
-
-    def render_all(self, calls: Sequence[ParsedCall]) -> str:
-        start, end = self.markers[0]
-        return "\n".join([start, *map(self._tags.render, calls), end])
+    tags = InvokeTags("｜DSML｜", typed=True)
 
 
-class Step3Parser(SectionParser):
-    """Step 3: elements, each between markers, in a section; the tool's schema tells what a value is."""
+class MinimaxM2Parser(InvokeSectionParser):
+    """MiniMax M2: elements between `<minimax:tool_call>` and `</minimax:tool_call>`."""
+
+    parser_id = "mlx_lm.minimax_m2"
+    markers = (("<minimax:tool_call>", "</minimax:tool_call>"),)
+    tags = InvokeTags("")
+
+
+class MuseParser(InvokeSectionParser):
+    """Muse Spark: elements with a prefix, between `<atem:function_calls>` and `</atem:function_calls>`."""
+
+    parser_id = "mlx_lm.muse_spark"
+    markers = (("<atem:function_calls>", "</atem:function_calls>"),)
+    common_end = "</atem:"
+    tags = InvokeTags("atem:")
+
+
+class Step3Parser(InvokeSectionParser):
+    """Step 3: elements, each between markers, in a section."""
 
     parser_id = "step3"
-    markers = (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),)
+    markers: Markers = (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),)
     separator = "<｜tool_sep｜>"
-    body_start = re.compile(r"\s*(?:\Z|<)")
-    _tags = InvokeTags("steptml:")
+    common_end = ""
+    tags = InvokeTags("steptml:")
     _head = re.compile(r"<｜tool_call_begin｜>\s*(?:function\s*<｜tool_sep｜>\s*)?")
     _tail = "<｜tool_call_end｜>"
 
@@ -133,7 +143,7 @@ class Step3Parser(SectionParser):
         head = self._head.match(text, position)
         if head is None:
             raise Malformed("the call has no beginning")
-        call, position = self._tags.read(text, head.end(), offered)
+        call, position = self.tags.read(text, head.end(), offered)
         position = skip_space(text, position)
         if text.startswith(self._tail, position):
             return call, position + len(self._tail)
@@ -144,7 +154,7 @@ class Step3Parser(SectionParser):
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         start, end = self.markers[0]
         written = [
-            f"<｜tool_call_begin｜>function<｜tool_sep｜>{self._tags.render(call)}{self._tail}"
+            f"<｜tool_call_begin｜>function<｜tool_sep｜>{self.tags.render(call)}{self._tail}"
             for call in calls
         ]
         return "\n".join([start, *written, end])

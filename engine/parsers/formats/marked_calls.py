@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.formats.hermes import JSON_BODY, HermesJsonParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
-from greenroom.engine.parsers.formats.qwen3_coder import Qwen3CoderParser
 from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.offered_tools import OfferedTools
@@ -99,10 +98,7 @@ class Olmo3Parser(_OneBlock):
 
 
 class Lfm2Parser(_OneBlock):
-    """LFM 2: a list of calls as Python after `<|tool_call_start|>`; some of its models write JSON.
-
-    Its id is that of mlx-lm's reader, which takes what it does not understand for a call without arguments.
-    """
+    """LFM 2: a list of calls as Python after `<|tool_call_start|>`; some of its models write JSON."""
 
     parser_id = "mlx_lm.pythonic"
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
@@ -115,18 +111,6 @@ class Lfm2Parser(_OneBlock):
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
         written = ", ".join(render_pythonic_call(call.name, call.arguments) for call in calls)
         return f"<|tool_call_start|>[{written}]<|tool_call_end|>"
-
-
-class SeedOssParser(Qwen3CoderParser):
-    """Seed-OSS: Qwen's tags inside `<seed:tool_call>`, values on the line of their tag."""
-
-    parser_id = "seed_oss"
-    markers = (("<seed:tool_call>", "</seed:tool_call>"), ("<function=", "</function>"))
-    trailer = "</seed:tool_call>"
-
-    def render(self, name: str, arguments: str) -> str:
-        inside = super().render(name, arguments).removeprefix("<tool_call>").removesuffix("</tool_call>")
-        return f"<seed:tool_call>{inside}</seed:tool_call>"
 
 
 def _action(call: ParsedCall, first: str = "") -> str:

@@ -10,6 +10,7 @@ from greenroom.engine.parsers.json_calls import dump_json
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.python_literals import expect, read_literal, skip_space
+from greenroom.engine.parsers.tagged_arguments import argument_pairs
 
 _CALLED = re.compile(r"([A-Za-z_][\w.:/-]*)[ \t]*\(")
 _KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?!=)")
@@ -68,9 +69,8 @@ def _read_call(text: str, position: int, offered: OfferedTools) -> tuple[ParsedC
 
 def render_pythonic_call(name: str, arguments: str) -> str:
     """Return a call as Python; text that is no JSON object stays as it is."""
-    try:
-        pairs = dict(json.loads(arguments or "{}"))
-    except (ValueError, TypeError):  # A client's history may hold anything.
+    pairs = argument_pairs(arguments)
+    if pairs is None:
         return f"{name}({arguments})"
     written = (f"{_rendered_key(key)}={_rendered(value)}" for key, value in pairs.items())
     return f"{name}({', '.join(written)})"

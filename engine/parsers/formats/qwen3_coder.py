@@ -1,19 +1,18 @@
-"""The format of Qwen 3 Coder and its successors."""
+"""The formats of Qwen 3 Coder and its successors, and of Seed-OSS."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
 from greenroom.engine.parsers.block_stream import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json, parse_json_calls
-from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.tagged_arguments import argument_pairs, read_tagged_arguments
 
 _HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
-_KEY = re.compile(r"<parameter=([^\s<>]+)>\n?")
+_KEY = re.compile(r"<parameter=(?P<key>[^\s<>]+)>\n?")
 # The function's own end may be missing, or cut short, at the end of a block.
 _END = re.compile(rf"</function>\s*|(?:{prefix_pattern('</function>')})?\Z")
 # With the first bracket of its end it is clear that no argument follows.
@@ -29,7 +28,7 @@ class Qwen3CoderParser(BlockParser):
     """
 
     parser_id = "qwen3_coder"
-    markers = (("<tool_call>", "</tool_call>"), ("<function=", "</function>"))
+    markers: Markers = (("<tool_call>", "</tool_call>"), ("<function=", "</function>"))
     trailer = "</tool_call>"
     body_start = re.compile(
         rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|<)))"
@@ -55,26 +54,35 @@ class Qwen3CoderParser(BlockParser):
         head = _HEAD.match(text, position)
         if head is None:
             raise Malformed("the call has no name")
-        name, position = head.group(1), head.end()
-        arguments: dict[str, Any] = {}
-        while key := _KEY.match(text, position):
-            end = _VALUE_END.search(text, key.end())
-            if end is None:
-                raise Unclosed("a value has no end")
-            arguments[key.group(1)] = offered.parse_value(name, key.group(1), text[key.end() : end.start()])
-            position = end.end()
+        name = head.group(1)
+        arguments, position = read_tagged_arguments(name, text, head.end(), offered, _KEY, _VALUE_END)
         tail = _END.match(text, position)
         if tail is None:
             raise Malformed("the call has no end")
         return ParsedCall(name, dump_json(arguments)), tail.end()
 
     def render(self, name: str, arguments: str) -> str:
-        try:
-            pairs = dict(json.loads(arguments or "{}"))
-        except (ValueError, TypeError):  # A client's history may hold anything.
-            return f"<tool_call>\n<function={name}>\n{arguments}\n</function>\n</tool_call>"
-        lines = [
-            f"<parameter={key}>\n{value if isinstance(value, str) else dump_json(value)}\n</parameter>\n"
-            for key, value in pairs.items()
-        ]
-        return f"<tool_call>\n<function={name}>\n{''.join(lines)}</function>\n</tool_call>"
+        start, end = self.markers[0]
+        return f"{start}\n<function={name}>\n{self._rendered(arguments)}</function>\n{end}"
+
+    def _rendered(self, arguments: str) -> str:
+        pairs = argument_pairs(arguments)
+        if pairs is None:
+            return f"{arguments}\n"
+        return "".join(f"{self._argument(key, value)}\n" for key, value in pairs.items())
+
+    def _argument(self, key: str, value: object) -> str:
+        return f"<parameter={key}>\n{value if isinstance(value, str) else dump_json(value)}\n</parameter>"
+
+
+class SeedOssParser(Qwen3CoderParser):
+    """Seed-OSS: Qwen's tags inside `<seed:tool_call>`, values on the line of their tag."""
+
+    parser_id = "seed_oss"
+    markers = (("<seed:tool_call>", "</seed:tool_call>"), ("<function=", "</function>"))
+    trailer = "</seed:tool_call>"
+
+    def _argument(self, key: str, value: object) -> str:
+        written = value if isinstance(value, str) else dump_json(value)
+        space = "" if written.strip("\n") == written else "\n"  # One line break at each end is no part of it.
+        return f"<parameter={key}>{space}{written}{space}</parameter>"

@@ -45,8 +45,8 @@ class MarkedThinkingParser(ThinkingParser):
 class ThinkTagParser(MarkedThinkingParser):
     """`<think>…</think>`: Qwen 3, GLM-4.5 to 4.7, DeepSeek R1 and many others."""
 
-    def __init__(self) -> None:
-        super().__init__("think_tag", "<think>", "</think>")
+    def __init__(self, parser_id: str = "think_tag") -> None:
+        super().__init__(parser_id, "<think>", "</think>")
 
 
 class _MarkedThinkingStream(ThinkingStream):

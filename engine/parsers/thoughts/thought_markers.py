@@ -11,9 +11,13 @@ THOUGHT_MARKERS = {
     "granite_words": ("Here is my thought process:", "Here is my response:"),
     "apriel": ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     "cohere2": ("<|START_THINKING|>", "<|END_THINKING|>"),
+    "mlx_lm.longcat_think": ("<longcat_think>", "</longcat_think>"),
+    "mlx_lm.think_start": ("<|think:start|>", "<|think:end|>"),
+    "mlx_lm.channel": ("<|channel>thought", "<channel|>"),
+    "mlx_lm.xtml": ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 }
 """By the id of the parser: those of Magistral and Ministral, Seed-OSS, Kimi-VL, Granite 3.2, Apriel, and
-Command R7B and A."""
+Command R7B and A; then those that mlx-lm knows besides `<think>`: LongCat, Gemma 4 and Kimi K3 among them."""
 
 COHERE_STRUCTURE = (
     "<|START_RESPONSE|>",
@@ -24,7 +28,15 @@ COHERE_STRUCTURE = (
 )
 """What stands around the visible answer of Cohere's models."""
 
-_DROPPED = {"cohere2": COHERE_STRUCTURE, "apriel": ("[END FINAL RESPONSE]",)}
+_DROPPED = {
+    "cohere2": COHERE_STRUCTURE,
+    "apriel": ("[END FINAL RESPONSE]",),
+    "mlx_lm.xtml": (
+        "<|open|>response<|sep|>",
+        "<|close|>response<|sep|>",
+        "<|close|>message<|sep|>",
+    ),
+}
 
 _ANSWER_STARTS = {"cohere2": ("<|START_RESPONSE|>", "<|START_TEXT|>")}
 

@@ -9,23 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_tool_parser
+from greenroom.engine.parsers.detection.registry import FURTHER_NAMES, TOOL_PARSERS, make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
 from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
 from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
 
-UNQUOTED = {"glm4_native", "qwen3_coder", "seed_oss", "step3", "hunyuan_v3"}
-REWRITTEN = {"bare_pythonic", "olmo3", "deepseek_dsml"}
-TO_THE_END = {"granite_json", "mlx_lm.mistral"}
+UNQUOTED = {
+    *("glm4_native", "qwen3_coder", "seed_oss", "step3", "hunyuan_v3"),
+    *("mlx_lm.longcat", "mlx_lm.minicpm5", "mlx_lm.minimax_m2", "mlx_lm.muse_spark"),
+}
+REWRITTEN = {
+    *("bare_pythonic", "olmo3", "deepseek_dsml"),
+    *("mlx_lm.pythonic", "mlx_lm.gemma4", "mlx_lm.function_gemma", "mlx_lm.kimi_k3"),
+}
+TO_THE_END = {"granite_json"}
 NAME_FIRST = {"functionary_v32"}
 """Formats in which a line that is not a tool's name is text at once, so that it is no broken call."""
 ONLY_ALONE = {"llama_json", "bare_pythonic", "xlam", "functionary_v32"}
 
 
 def test_every_parser_has_an_example() -> None:
-    assert set(WRITTEN) | {"null"} == set(TOOL_PARSERS)
+    assert set(WRITTEN) | {"null"} | set(FURTHER_NAMES) == set(TOOL_PARSERS)
 
 
 @pytest.mark.parametrize("parser_id", WRITTEN)
@@ -245,10 +251,9 @@ def test_glm_xml_may_leave_the_outer_tag_open(text: str) -> None:
     assert found == ExtractedCalls((ParsedCall("get_weather", '{"city": "Paris"}'),), "Done.")
 
 
-@pytest.mark.parametrize("parser_id", ["qwen3_coder", "mlx_lm.qwen3_coder"])
-def test_a_coder_value_may_hold_the_end_marker(parser_id: str) -> None:
-    text = WRITTEN[parser_id].replace("Paris", "print('</tool_call>')")
-    (call,) = extract(parser_id, text).calls
+def test_a_coder_value_may_hold_the_end_marker() -> None:
+    text = WRITTEN["qwen3_coder"].replace("Paris", "print('</tool_call>')")
+    (call,) = extract("qwen3_coder", text).calls
     assert json.loads(call.arguments)["city"] == "print('</tool_call>')"
 
 
@@ -282,10 +287,9 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-OURS = [parser_id for parser_id in WRITTEN if not parser_id.startswith("mlx_lm.")]
 
 
-@pytest.mark.parametrize("parser_id", OURS)
+@pytest.mark.parametrize("parser_id", WRITTEN)
 @given(city=st.text(), extra=JSON_VALUES)
 def test_what_a_format_renders_it_reads_again(parser_id: str, city: str, extra: object) -> None:
     if parser_id in UNQUOTED and isinstance(extra, str):
@@ -300,7 +304,7 @@ def test_what_a_format_renders_it_reads_again(parser_id: str, city: str, extra: 
         assert call.arguments == arguments
 
 
-@pytest.mark.parametrize("parser_id", OURS)
+@pytest.mark.parametrize("parser_id", WRITTEN)
 def test_a_history_may_hold_arguments_that_are_no_json(parser_id: str) -> None:
     for arguments in ("what?", "[1]", "7", ""):
         assert arguments in (make_tool_parser(parser_id).render("f", arguments) or "")

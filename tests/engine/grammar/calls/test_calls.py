@@ -60,6 +60,7 @@ MARKERS = (
     *("[TOOL_CALLS]", "[ARGS]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     *("<|tool_call|>", "<|python_tag|>", "<function=", "</function>"),
     *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "｜DSML｜"),
+    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
     *("<tool_calls>", "</tool_calls>", "<tool_call:opensource>", "<tool_sep:opensource>", "<｜tool_sep｜>"),
     *("<|action_start|>", "<|plugin|>", "<|action_end|>", "<|message_sep|>", "<|role_sep|>"),
 )
@@ -193,7 +194,7 @@ def test_a_loose_tool_with_a_schema_that_cannot_be_held_takes_any_object(grammar
     ("calls", "param"),
     [
         (CallConstraint((WEATHER,), ToolChoice("named", "nobody"), "hermes_json"), "tool_choice"),
-        (CallConstraint((WEATHER,), REQUIRED, "mlx_lm.kimi_k2"), "tool_choice"),
+        (CallConstraint((WEATHER,), REQUIRED, "mlx_lm.gemma4"), "tool_choice"),
         (
             CallConstraint(
                 (WEATHER, Tool("odd", parameters={"properties": {"x": {"uniqueItems": True}}}, strict=True)),

@@ -1,0 +1,18 @@
+"""What stands before the arguments of a call, where a format writes the name outside JSON."""
+
+from __future__ import annotations
+
+from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder
+
+_INDEX = "/[0-9]{1,3}/"
+
+
+def call_head(text: GrammarBuilder, head: str, name: str) -> str:
+    """Return the expression of a head.
+
+    Args:
+        head: As the format writes it; `{}` stands for the name, `{index}` for the number of the call.
+    """
+    before, numbered, after = head.format(name, index="\0").partition("\0")
+    written = text.fixed_text(before)
+    return f"{written} {text.terminal(_INDEX)} {text.fixed_text(after)}" if numbered else written

@@ -1,0 +1,102 @@
+"""The format of Kimi K3: elements whose tags are tokens, `<|open|>call tool="f" index="1"<|sep|>…`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from greenroom.engine.parsers.call_sections import SectionParser, skip_space
+from greenroom.engine.parsers.json_calls import dump_json, normalize_object, read_value
+from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.tagged_arguments import argument_pairs
+
+_ATTRIBUTES = r'((?:\s+\w+="[^"]*")*)\s*<\|sep\|>'
+_CALL = re.compile(rf"<\|open\|>call{_ATTRIBUTES}")
+_CALL_END = re.compile(r"\s*<\|close\|>call<\|sep\|>")
+_CUT_END = re.compile(rf"\s*(?:{prefix_pattern('<|close|>call<|sep|>')})\Z")
+_ARGUMENT = re.compile(rf"\s*<\|open\|>argument{_ATTRIBUTES}")
+_VALUE_END = re.compile(
+    rf"<\|close\|>argument<\|sep\|>(?=\s*(?:<\|open\|>argument|<\|close\|>call|(?:{prefix_pattern('<|close|>')})?\Z))"
+)
+_JSON = re.compile(rf"\s*<\|open\|>json{_ATTRIBUTES}")
+_JSON_END = re.compile(r"\s*<\|close\|>json<\|sep\|>")
+_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+_TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
+
+
+class KimiK3Parser(SectionParser):
+    """Each argument says of what type it is; in place of arguments one JSON object may stand."""
+
+    parser_id = "mlx_lm.kimi_k3"
+    markers = (("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),)
+    body_start = re.compile(r"\s*(?:\Z|<)")
+    common_end = "<|close|>"
+
+    def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
+        head = _CALL.match(text, position)
+        name = _attributes(head.group(1)).get("tool") if head is not None else None
+        if head is None or not name:
+            raise Malformed("the call has no name")
+        arguments, position = _read_arguments(name, text, head.end(), offered)
+        end = _CALL_END.match(text, position)
+        if end is not None:
+            return ParsedCall(name, arguments), end.end()
+        if text.startswith("<|c", skip_space(text, position)) and _CUT_END.match(text, position):
+            return ParsedCall(name, arguments), len(text)  # Cut, but no argument can follow.
+        raise Malformed("the call has no end")
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        start, end = self.markers[0]
+        return f"{start}{''.join(_written(call, index) for index, call in enumerate(calls, 1))}{end}"
+
+
+def _read_arguments(name: str, text: str, position: int, offered: OfferedTools) -> tuple[str, int]:
+    opened = _JSON.match(text, position)
+    if opened is not None:
+        _, end = read_value(text, opened.end())
+        closed = _JSON_END.match(text, end)
+        if closed is None:
+            raise Malformed("the arguments have no end")
+        return normalize_object(text[opened.end() : end]), closed.end()
+    arguments: dict[str, Any] = {}
+    while argument := _ARGUMENT.match(text, position):
+        end_tag = _VALUE_END.search(text, argument.end())
+        if end_tag is None:
+            raise Unclosed("a value has no end")
+        attributes, value = _attributes(argument.group(1)), text[argument.end() : end_tag.start()]
+        key = attributes.get("key")
+        if not key or key in arguments:
+            raise Malformed("an argument has no name, or comes twice")
+        is_string = attributes.get("type") == "string"
+        arguments[key] = value if is_string else offered.parse_value(name, key, value)
+        position = end_tag.end()
+    return dump_json(arguments), position
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {
+        key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in _ATTRIBUTE.findall(text)
+    }
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("&", "&amp;").replace('"', "&quot;") + '"'
+
+
+def _written(call: ParsedCall, index: int) -> str:
+    pairs = argument_pairs(call.arguments)
+    if pairs is None:
+        inside = f'<|open|>json type="object"<|sep|>{call.arguments}<|close|>json<|sep|>'
+    else:
+        inside = "".join(_argument(key, value) for key, value in pairs.items())
+    return f'<|open|>call tool={_quoted(call.name)} index="{index}"<|sep|>{inside}<|close|>call<|sep|>'
+
+
+def _argument(key: str, value: object) -> str:
+    kind = _TYPES.get(type(value), "null")
+    written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f'<|open|>argument key={_quoted(key)} type="{kind}"<|sep|>{written}<|close|>argument<|sep|>'

@@ -1,0 +1,75 @@
+"""The format of MiniCPM 5: `<function name="f"><param name="k">v</param></function>`, values as in XML."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.json_calls import dump_json
+from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.tagged_arguments import argument_pairs
+
+_QUOTED = r"(?:\"([^\"<>]+)\"|'([^'<>]+)')"
+_NAME = re.compile(rf"\s*{_QUOTED}\s*>")
+_KEY = re.compile(rf"\s*<param\s+name\s*=\s*{_QUOTED}\s*>")
+_VALUE_END = re.compile(rf"</param>(?=\s*(?:<param\s+name|(?:{prefix_pattern('</function>')})?\Z))")
+_CDATA_START = re.compile(r"\s*<!\[CDATA\[")
+_CDATA_END = re.compile(r"\]\]>(?:<!\[CDATA\[|\s*</param>)")
+_NEEDS_CDATA = re.compile(r"[<&\n]|\A\s|\s\Z")
+
+
+class Minicpm5Parser(BlockParser):
+    """Values that hold markup or more than one line stand in a CDATA section, in which nothing is markup."""
+
+    parser_id = "mlx_lm.minicpm5"
+    markers = (("<function name=", "</function>"),)
+    body_start = re.compile(r"\s*(?:\Z|[\"'][^\"'<>]*(?:\Z|[\"']\s*(?:\Z|>\s*(?:\Z|<))))")
+
+    def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
+        head = _NAME.match(body)
+        if head is None:
+            raise Malformed("the call has no name")
+        name, position = head.group(1) or head.group(2), head.end()
+        arguments: dict[str, Any] = {}
+        while key := _KEY.match(body, position):
+            value, position = _read_value(body, key.end())
+            argument = (key.group(1) or key.group(2)).strip()
+            if argument in arguments:
+                raise Malformed("an argument comes twice")
+            arguments[argument] = offered.parse_value(name, argument, value)
+        if body[position:].strip():
+            raise Malformed("something stands between the arguments")
+        return [ParsedCall(name, dump_json(arguments))]
+
+    def render(self, name: str, arguments: str) -> str:
+        pairs = argument_pairs(arguments)
+        inside = arguments if pairs is None else "".join(_argument(key, pairs[key]) for key in pairs)
+        return f'<function name="{name}">{inside}</function>'
+
+
+def _read_value(text: str, position: int) -> tuple[str, int]:
+    opened = _CDATA_START.match(text, position)
+    if opened is None:
+        end = _VALUE_END.search(text, position)
+        if end is None:
+            raise Unclosed("a value has no end")
+        return text[position : end.start()].strip(), end.end()
+    parts, position = list[str](), opened.end()
+    while True:  # A value that holds the end of such a section is written as two of them.
+        end = _CDATA_END.search(text, position)
+        if end is None:
+            raise Unclosed("a value has no end", hides_markers=True)
+        parts.append(text[position : end.start()])
+        position = end.end()
+        if not end.group().endswith("["):
+            return "".join(parts), position
+
+
+def _argument(key: str, value: object) -> str:
+    written = value if isinstance(value, str) else dump_json(value)
+    if _NEEDS_CDATA.search(written):
+        written = f"<![CDATA[{written.replace(']]>', ']]]]><![CDATA[>')}]]>"
+    return f'<param name="{key}">{written}</param>'

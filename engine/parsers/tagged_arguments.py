@@ -1,0 +1,61 @@
+"""Arguments that stand one by one between tags, strings without quotes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
+
+
+def read_tagged_arguments(
+    name: str,
+    text: str,
+    position: int,
+    offered: OfferedTools,
+    before: re.Pattern[str],
+    behind: re.Pattern[str],
+    foreign: re.Pattern[str] | None = None,
+) -> tuple[dict[str, Any], int]:
+    """Return the arguments of a call, and where the last of them ends.
+
+    Args:
+        name: The tool, whose schema decides what a value is.
+        before: What stands before a value. Its group `key` is the argument's name; where it has a group
+            `string` that is `true`, the value is a string whatever the schema says.
+        behind: What stands behind a value, up to the next one. A tag in which no argument or end follows is
+            part of the value.
+        foreign: What no value may hold.
+
+    Raises:
+        Unclosed: A value has no end.
+        Malformed: A name comes twice, so that a value would be lost, or a value holds what it may not.
+    """
+    arguments: dict[str, Any] = {}
+    while key := before.match(text, position):
+        end = behind.search(text, key.end())
+        if end is None:
+            raise Unclosed("a value has no end")
+        argument, value = key["key"].strip(), text[key.end() : end.start()]
+        if argument in arguments:
+            raise Malformed("an argument comes twice")
+        if foreign is not None and foreign.search(value):
+            raise Malformed("a value holds the tags of another")
+        is_string = key.groupdict().get("string") == "true"
+        arguments[argument] = value if is_string else offered.parse_value(name, argument, value)
+        position = end.end()
+    return arguments, position
+
+
+def argument_pairs(arguments: str) -> dict[str, Any] | None:
+    """Return the arguments of a call that a client tells of; None if they are no JSON object.
+
+    Args:
+        arguments: JSON text, if the client kept to the protocol: a history may hold anything.
+    """
+    try:
+        return dict(json.loads(arguments or "{}"))
+    except (ValueError, TypeError, RecursionError):
+        return None

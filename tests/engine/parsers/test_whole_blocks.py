@@ -1,0 +1,184 @@
+"""A block counts as read only if all of it was used; everything else is text as it was written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.schemas.messages import Tool
+from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
+from greenroom.tests.support.tool_call_examples import WRITTEN
+from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
+
+ECHO = Tool(
+    "echo",
+    parameters={
+        "properties": {"text": {"type": "string"}, "n": {"type": "integer"}, "on": {"type": "boolean"}}
+    },
+)
+
+EMBEDDED = [
+    "</invoke>",
+    "</parameter> and more",
+    "<parameter=b>",
+    "</atem:function_calls> closes it",
+    "</minimax:tool_call>",
+    "</function>",
+    "<tool_call|>",
+    "<end_function_call>",
+    "<|tool_calls_section_end|>",
+    "</longcat_tool_call>",
+    "<|tool_call_end|>",
+    "<|close|>tools<|sep|>",
+    "<|close|>call<|sep|>",
+    "  kept\n\tas written \n",
+    "]]> twice ]]>",
+    "&lt; & <b>",
+]
+
+
+@pytest.mark.parametrize("value", EMBEDDED)
+@pytest.mark.parametrize("parser_id", [name for name in WRITTEN if name.startswith("mlx_lm.")])
+def test_a_value_is_kept_whatever_it_holds(parser_id: str, value: str) -> None:
+    written = make_tool_parser(parser_id).render("echo", json.dumps({"text": value, "n": 1})) or ""
+    found = extract(parser_id, f"Look.\n{written}\nDone.", (ECHO,))
+    assert [json.loads(call.arguments) for call in found.calls] == [{"text": value, "n": 1}]
+    assert found.text == "Look.\nDone."
+
+
+INSIDE = {
+    "mlx_lm.minimax_m2": '<minimax:tool_call>\n<invoke name="echo">\n{}</invoke>\n</minimax:tool_call>',
+    "mlx_lm.muse_spark": '<atem:function_calls>\n<atem:invoke name="echo">\n{}</atem:invoke>\n'
+    "</atem:function_calls>",
+    "mlx_lm.minicpm5": '<function name="echo">{}</function>',
+    "mlx_lm.gemma4": "<|tool_call>call:echo{}<tool_call|>",
+    "mlx_lm.function_gemma": "<start_function_call>call:echo{}<end_function_call>",
+    "mlx_lm.longcat": "<longcat_tool_call>echo\n{}</longcat_tool_call>",
+    "mlx_lm.pythonic": "<|tool_call_start|>{}<|tool_call_end|>",
+    "mlx_lm.kimi_k3": '<|open|>tools<|sep|><|open|>call tool="echo" index="1"<|sep|>{}'
+    "<|close|>call<|sep|><|close|>tools<|sep|>",
+    "mlx_lm.kimi_k2": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
+    "glm4_native": "<tool_call>echo\n{}</tool_call>",
+}
+
+
+@pytest.mark.parametrize(
+    ("parser_id", "inside"),
+    [
+        ("mlx_lm.minimax_m2", '<parameter name="text">a\n'),
+        ("mlx_lm.minimax_m2", '<parameter name="text">a</parameter>and more'),
+        ("mlx_lm.minimax_m2", '<parameter name="text">a</parameter><parameter name="text">b</parameter>'),
+        ("mlx_lm.minimax_m2", "as you know"),
+        ("mlx_lm.muse_spark", '<atem:parameter name="text">/tmp/x\n'),
+        ("mlx_lm.muse_spark", '<parameter name="text">a</parameter>'),
+        ("mlx_lm.minicpm5", '<param>a</param><param name="n">1</param>'),
+        ("mlx_lm.minicpm5", '<param name="text"><![CDATA[a</param>'),
+        ("mlx_lm.minicpm5", '<param name="n">1</param>words'),
+        ("mlx_lm.gemma4", '{text:<|"|>a<|"|>'),
+        ("mlx_lm.gemma4", '{text:<|"|>a}'),
+        ("mlx_lm.gemma4", '(text="a")'),
+        ("mlx_lm.gemma4", "{n:1,n:2}"),
+        ("mlx_lm.gemma4", "{text:'a'}"),
+        ("mlx_lm.function_gemma", "{text:<escape>a<escape>}{n:1}"),
+        ("mlx_lm.function_gemma", "{n}"),
+        ("mlx_lm.longcat", "<longcat_arg_key>n</longcat_arg_key>\n"),
+        ("mlx_lm.pythonic", '[echo("a", "b", "c", "d")]'),
+        ("mlx_lm.pythonic", '[echo(text="a"), 7]'),
+        ("mlx_lm.kimi_k3", '<|open|>argument key="n" type="number"<|sep|>1'),
+        ("mlx_lm.kimi_k3", "some text"),
+        ("mlx_lm.kimi_k2", "functions.echo:0"),
+        (
+            "glm4_native",
+            "<arg_key>a</arg_key><arg_key>b</arg_key><arg_value>1</arg_value><arg_value>2</arg_value>",
+        ),
+        ("glm4_native", "<arg_key>text</arg_key><arg_value>1<arg_key>n</arg_key><arg_value>2</arg_value>"),
+        ("glm4_native", "<arg_key>n</arg_key><arg_key>text</arg_key><arg_value>2</arg_value>"),
+    ],
+)
+def test_a_block_of_which_something_is_left_over_is_text(parser_id: str, inside: str) -> None:
+    text = f"So:\n{INSIDE[parser_id].replace('{}', inside)}\nDone."
+    assert extract(parser_id, text, (ECHO,)) == ExtractedCalls((), text)
+
+
+@pytest.mark.parametrize("parser_id", INSIDE)
+def test_text_that_mentions_a_marker_is_kept(parser_id: str) -> None:
+    ((start, _), *_) = make_tool_parser(parser_id).markers
+    text = f"Calls go in {start} blocks."
+    assert extract(parser_id, text, (ECHO,)) == ExtractedCalls((), text)
+    call = make_tool_parser(parser_id).render("echo", '{"n": 1}')
+    found = extract(parser_id, f"{text}\n{call}", (ECHO,))
+    assert (len(found.calls), found.text) == (1, text)
+
+
+def test_positional_arguments_are_those_of_the_schema() -> None:
+    (call,) = extract("mlx_lm.pythonic", '<|tool_call_start|>[echo("a", 2)]<|tool_call_end|>', (ECHO,)).calls
+    assert json.loads(call.arguments) == {"text": "a", "n": 2}
+
+
+@pytest.mark.parametrize(
+    ("parser_id", "inside", "arguments"),
+    [
+        (
+            "mlx_lm.gemma4",
+            '{ text: <|"|>a}, {b:<tool_call|><|"|>,\n  n : 3 }',
+            {"text": "a}, {b:<tool_call|>", "n": 3},
+        ),
+        (
+            "mlx_lm.gemma4",
+            '{list:[\n {a:<|"|>x<|"|>, b:[1, -2.5e3]},\n {c:null} ],on:true}',
+            {"list": [{"a": "x", "b": [1, -2.5e3]}, {"c": None}], "on": True},
+        ),
+        ("mlx_lm.gemma4", '{"text":"a \\"b\\"",<|"|>odd key<|"|>:{}}', {"text": 'a "b"', "odd key": {}}),
+        ("mlx_lm.gemma4", "{text:light}", {"text": "light"}),
+        ("mlx_lm.function_gemma", "{a:{b:[<escape>,}<escape>]}}", {"a": {"b": [",}"]}}),
+        ("mlx_lm.minicpm5", "<param name='text'>a & <i>b</i></param>", {"text": "a & <i>b</i>"}),
+        (
+            "mlx_lm.minicpm5",
+            '<param name="text"><![CDATA[</param></function>]]></param>',
+            {"text": "</param></function>"},
+        ),
+        ("mlx_lm.minimax_m2", '<parameter name="text">\tx \n</parameter>', {"text": "\tx \n"}),
+        ("mlx_lm.minimax_m2", '<parameter name="n">007</parameter>', {"n": 7}),
+        ("mlx_lm.muse_spark", '<atem:parameter name="on">FALSE</atem:parameter>', {"on": False}),
+        ("mlx_lm.muse_spark", '<atem:parameter name="n">NULL</atem:parameter>', {"n": None}),
+        ("mlx_lm.muse_spark", '<atem:parameter name="text">NULL</atem:parameter>', {"text": "NULL"}),
+        (
+            "mlx_lm.kimi_k3",
+            '<|open|>json type="object"<|sep|>{"text": "<|close|>json<|sep|>"}<|close|>json<|sep|>',
+            {"text": "<|close|>json<|sep|>"},
+        ),
+        (
+            "mlx_lm.kimi_k2",
+            '<|tool_call_begin|>echo <|tool_call_argument_begin|> {"n": 1} <|tool_call_end|>',
+            {"n": 1},
+        ),
+    ],
+)
+def test_what_can_be_read_whole_is_read(parser_id: str, inside: str, arguments: object) -> None:
+    found = extract(parser_id, INSIDE[parser_id].replace("{}", inside, 1), (ECHO,))
+    assert [json.loads(call.arguments) for call in found.calls] == [arguments]
+
+
+def test_nothing_in_an_unfinished_section_of_characters_is_a_call() -> None:
+    text = '<function name="outer"><param name="x"><![CDATA[<function name="echo"></function>'
+    assert extract("mlx_lm.minicpm5", text, (ECHO, Tool("outer"))) == ExtractedCalls((), text)
+
+
+@pytest.mark.parametrize("parser_id", sorted(set(WRITTEN) - {"llama_python"}))
+def test_a_whole_call_that_lacks_a_required_argument_is_a_call(parser_id: str) -> None:
+    written = make_tool_parser(parser_id).render("get_weather", '{"days": 2}') or ""
+    (call,) = extract(parser_id, written).calls
+    assert json.loads(call.arguments) == {"days": 2}
+
+
+def test_a_history_of_several_calls_is_read_again() -> None:
+    calls = [ParsedCall("get_weather", '{"city": "Paris"}'), ParsedCall("clock.now", "{}")]
+    for parser_id in set(WRITTEN) - {"llama_python"}:
+        parser = make_tool_parser(parser_id)
+        found = extract_calls(parser, parser.render_all(calls) or "")
+        assert [(call.name, json.loads(call.arguments)) for call in found.calls] == [
+            (call.name, json.loads(call.arguments)) for call in calls
+        ], parser_id
