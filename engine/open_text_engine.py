@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import structlog
+
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount, Share
@@ -17,6 +19,8 @@ from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, insufficient_memory
 from greenroom.schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
 
 
 def open_text_engine(
@@ -44,6 +48,7 @@ def open_text_engine(
 
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(record, tokenizer, settings)
+    log.info("thinking", model=folder.name, **adapter.thinking.describe())
     prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     account = account or MemoryAccount(settings.memory_bytes, settings.kv_cache_bytes)
     share = account.open_share()

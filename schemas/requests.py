@@ -8,6 +8,7 @@ from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import JsonObject, Message, Tool, ToolChoice
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.response_format import ResponseFormat
+from greenroom.schemas.thinking import Thinking
 
 
 @attrs.frozen
@@ -15,9 +16,11 @@ class ChatInput:
     """A conversation that goes through the model's template.
 
     Args:
-        template_options: Extra variables for the template, e.g. `{"enable_thinking": False}`.
+        template_options: Extra variables for the template, e.g. `{"enable_thinking": False}`; they go before
+            what `thinking` asks for.
         continue_final_message: The last message is an assistant's beginning, to be continued.
         parallel_tool_calls: More than one call may be made.
+        thinking: Whether and how much the model shall think.
     """
 
     messages: tuple[Message, ...]
@@ -26,6 +29,7 @@ class ChatInput:
     template_options: JsonObject = attrs.field(factory=dict)
     continue_final_message: bool = False
     parallel_tool_calls: bool = True
+    thinking: Thinking = Thinking()
 
 
 @attrs.frozen

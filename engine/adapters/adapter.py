@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
+import structlog
 
 from greenroom.engine.adapters.cache_checkpoints import system_checkpoint, turn_checkpoints
 from greenroom.engine.adapters.context_limits import (
@@ -18,7 +19,9 @@ from greenroom.engine.adapters.context_limits import (
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
 from greenroom.engine.adapters.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.request_constraints import RequestConstraints
-from greenroom.engine.adapters.template_probe import TemplateTraits, probe_template
+from greenroom.engine.adapters.template_probe import TemplateTraits, probe_template, template_renderer
+from greenroom.engine.adapters.thinking.find_switches import find_switches
+from greenroom.engine.adapters.thinking.switches import ChosenThinking, ThinkingSwitches
 from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.detection.registry import make_tool_parser
@@ -38,6 +41,8 @@ from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.matcher import Matcher
+
+log = structlog.get_logger(__name__)
 
 _END_OF_TURN_TOKENS = (
     "<|im_end|>",
@@ -63,6 +68,7 @@ class Adapter:
         tool_parser: Format of the model's calls.
         thinking_parser: Format of its thoughts.
         end_of_turn_tokens: Those of its family.
+        known_switches: How its family's models are told whether to think, if no template shows it.
 
     Attributes:
         context_length: Tokens of prompt and answer together.
@@ -70,6 +76,7 @@ class Adapter:
         default_overrides: Parameters that the model's makers recommend.
         traits: What the chat template does; None if there is no template.
         native_tools: The template describes tools itself.
+        thinking: How much its model thinks, and what changes that.
     """
 
     def __init__(
@@ -80,6 +87,7 @@ class Adapter:
         tool_parser: ToolCallParser,
         thinking_parser: ThinkingParser,
         end_of_turn_tokens: tuple[str, ...] = (),
+        known_switches: ThinkingSwitches | None = None,
     ) -> None:
         self.record = record
         self.tokenizer = tokenizer
@@ -91,6 +99,7 @@ class Adapter:
         shows_tools = self.traits is not None and self.traits.tools
         self.native_tools = shows_tools if record.native_tools is None else record.native_tools
         self.tool_parser = tool_parser = self._usable_tool_parser(tool_parser, settings)
+        self.thinking = self._find_thinking(known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
         self.stop_token_ids = self._find_stop_token_ids(end_of_turn_tokens)
         self._configured = configured_parameters(settings)
@@ -154,7 +163,8 @@ class Adapter:
     ) -> PreparedInput:
         characters = sum(len(part.text) for message in chat.messages for part in message.content)
         check_text_length(characters, self.tokenizer, self.context_length)
-        prompt = self._renderer.render(chat)
+        thinking = self._choose_thinking(request.id, chat, parameters)
+        prompt = self._renderer.render(chat, thinking.means)
         tokens = self._collect(prompt.text, self.tokenizer.encode_rendered(prompt.text))
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
@@ -163,8 +173,30 @@ class Adapter:
         prepared = attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=tools)
         if system_end := system_checkpoint(self.tokenizer, self.stop_token_ids, chat, prompt.text, tokens):
             prepared = attrs.evolve(prepared, checkpoints=tuple(sorted({system_end, *prepared.checkpoints})))
-        matcher = self._constraints.new_matcher(request, parameters, opens_thought=prompt.opens_thought)
+        matcher = self._constraints.new_matcher(
+            request, parameters, opens_thought=prompt.opens_thought, thinks=thinking.thinks
+        )
         return _with_matcher(prepared, matcher)
+
+    def _find_thinking(self, known: ThinkingSwitches | None) -> ThinkingSwitches:
+        if self.traits is None:
+            return ThinkingSwitches()
+        return find_switches(
+            template_renderer(self.tokenizer, self.traits),
+            self.tokenizer.chat_template,
+            self.thinking_parser.markers,
+            takes_system=self.traits.system,
+            known=known,
+        )
+
+    def _choose_thinking(
+        self, request_id: str, chat: ChatInput, parameters: GenerationParameters
+    ) -> ChosenThinking:
+        chosen = self.thinking.choose(chat.thinking, parameters.thinking_budget, chat.template_options)
+        if not chosen.honoured:
+            asked = attrs.asdict(chat.thinking)
+            log.info("thinking not switched", request_id=request_id, **asked)
+        return chosen
 
     def _encode_raw(self, raw: RawInput) -> list[int]:
         if not raw.prompt:

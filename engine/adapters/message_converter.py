@@ -14,6 +14,8 @@ import attrs
 from greenroom.engine.adapters import message_normalization as normalization
 from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
+from greenroom.engine.adapters.thinking.words import add_thinking_words
 from greenroom.engine.adapters.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
@@ -37,17 +39,24 @@ class MessageConverter:
         self._parser = parser
         self._marker = marker
 
-    def convert(self, messages: Sequence[Message], instructions: str = "") -> list[TemplateMessage]:
+    def convert(
+        self,
+        messages: Sequence[Message],
+        instructions: str = "",
+        thinking: ThinkingMeans = NO_MEANS,
+    ) -> list[TemplateMessage]:
         """Return the conversation for the template.
 
         Args:
             instructions: The server's own text for the system message; it is not marked.
+            thinking: What tells the model whether to think, in its own words.
 
         Raises:
             ProblemError: 400 for a tool's result that answers no call.
         """
         traits = self._traits
         marked = [self._mark(message) for message in normalization.add_tool_names(messages)]
+        marked = add_thinking_words(marked, thinking)
         turns = normalization.arrange_system_messages(marked, traits, instructions)
         if not traits.repeated_roles and traits.tool_calls:
             turns = normalization.merge_repeated_roles(turns)

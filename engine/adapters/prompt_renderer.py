@@ -6,7 +6,8 @@ import attrs
 
 from greenroom.engine.adapters.chat_template import check_options, render_conversation
 from greenroom.engine.adapters.message_converter import MessageConverter
-from greenroom.engine.adapters.template_probe import THINKING_VALUES, TemplateTraits
+from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
@@ -30,16 +31,6 @@ class RenderedPrompt:
     text: str
     tools: tuple[Tool, ...]
     opens_thought: bool
-
-
-def thinking_options(chat: ChatInput, traits: TemplateTraits) -> JsonObject:
-    """Return the request's template options, whether to think under the name that this template reads."""
-    options, toggle = chat.template_options, traits.thinking_toggle
-    thinks = options.get("enable_thinking")
-    if toggle is None or toggle in options or not isinstance(thinks, bool):
-        return options
-    values = THINKING_VALUES[toggle]
-    return {**options, toggle: values[thinks]} if thinks in values else options
 
 
 class PromptRenderer:
@@ -69,8 +60,11 @@ class PromptRenderer:
         self._tool_injection = tool_injection
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
 
-    def render(self, chat: ChatInput) -> RenderedPrompt:
+    def render(self, chat: ChatInput, thinking: ThinkingMeans = NO_MEANS) -> RenderedPrompt:
         """Return the prompt of a chat request.
+
+        Args:
+            thinking: What makes the model think as much as the request asks for.
 
         Raises:
             ProblemError: 400 for whatever the request or the template cannot do.
@@ -78,15 +72,17 @@ class PromptRenderer:
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
         converter = MessageConverter(traits, self._tool_parser, self._marker)
-        messages = converter.convert(chat.messages, self._tool_instructions(offered))
+        messages = converter.convert(chat.messages, self._tool_instructions(offered), thinking)
         native = offered if self._native_tools else ()
         text = render_conversation(
             self._tokenizer,
             messages,
             tools=[as_openai_tool(self._mark(tool)) for tool in native] or None,
             continue_final_message=chat.continue_final_message,
-            options=self._mark_json(thinking_options(chat, traits), "chat_template_kwargs"),
+            options=self._mark_json({**thinking.options, **chat.template_options}, "chat_template_kwargs"),
         )
+        if not chat.continue_final_message:
+            text += thinking.prompt_end
         return RenderedPrompt(text, offered, self._opens_thought(text, chat))
 
     def _check(self, chat: ChatInput) -> TemplateTraits:

@@ -42,13 +42,19 @@ class RequestConstraints:
         self._compiler: GrammarCompiler | None = None
 
     def new_matcher(
-        self, request: InferenceRequest, parameters: GenerationParameters, *, opens_thought: bool = False
+        self,
+        request: InferenceRequest,
+        parameters: GenerationParameters,
+        *,
+        opens_thought: bool = False,
+        thinks: bool = True,
     ) -> Matcher | None:
         """Return a matcher of the request's constraints at the beginning of an answer; None if it has none.
 
         Args:
             parameters: The request's, resolved.
             opens_thought: The prompt ends inside a thought.
+            thinks: The answer may begin with one.
 
         Raises:
             ProblemError: 400 that names what cannot be honoured.
@@ -56,7 +62,9 @@ class RequestConstraints:
         if isinstance(request.input, RawInput):
             constraint = Constraint(request.response_format)
         else:
-            constraint = self._chat_constraint(request, request.input, parameters, opens_thought)
+            thinks = opens_thought or thinks or parameters.thinking_budget is not None
+            thought = self._thought_constraint(parameters, opens_thought) if thinks else None
+            constraint = self._chat_constraint(request, request.input, thought)
         thought = constraint.thought
         budget = None if thought is None else thought.budget
         if constraint.response_format is None and constraint.calls is None and budget is None:
@@ -73,21 +81,22 @@ class RequestConstraints:
         self,
         request: InferenceRequest,
         chat: ChatInput,
-        parameters: GenerationParameters,
-        opens_thought: bool,
+        thought: ThoughtConstraint | None,
     ) -> Constraint:
         calls = None
         _check_tool_choice(chat)
         if _may_constrain_calls(chat, request):
             choice, parallel = chat.tool_choice, chat.parallel_tool_calls
             calls = CallConstraint(chat.tools, choice, self._tool_parser.parser_id, parallel)
-        thought = None
-        if self._thinking_parser.markers and (opens_thought or _thinking_enabled(chat)):
-            parser, budget = self._thinking_parser, parameters.thinking_budget
-            start, end = parser.markers[0]
-            forced_end, answer_starts = parser.forced_end, parser.answer_starts
-            thought = ThoughtConstraint(start, end, opens_thought, budget, forced_end, answer_starts)
         return Constraint(request.response_format, calls, thought)
+
+    def _thought_constraint(self, parameters: GenerationParameters, opened: bool) -> ThoughtConstraint | None:
+        parser = self._thinking_parser
+        if not parser.markers:
+            return None
+        start, end = parser.markers[0]
+        budget = parameters.thinking_budget
+        return ThoughtConstraint(start, end, opened, budget, parser.forced_end, parser.answer_starts)
 
     def _get_compiler(self) -> GrammarCompiler:
         """Return the compiler, made when first needed.
@@ -102,10 +111,6 @@ class RequestConstraints:
             tokenizer = GrammarTokenizer(self._tokenizer.wrapped, self._stop_token_ids)
             self._compiler = GrammarCompiler(tokenizer)
         return self._compiler
-
-
-def _thinking_enabled(chat: ChatInput) -> bool:
-    return chat.template_options.get("enable_thinking") is not False
 
 
 def _may_constrain_calls(chat: ChatInput, request: InferenceRequest) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -33,7 +34,6 @@ class TemplateTraits:
         arguments_as_text: Arguments of past calls must be JSON text, not an object.
         calls_without_content: A turn of calls must have no content at all, rather than an empty one.
         short_call_ids: Ids of calls must be nine letters or digits, or are cut to that length.
-        thinking_toggle: Option that turns thinking on and off, if it has one: a key of `THINKING_VALUES`.
     """
 
     system: bool = True
@@ -52,20 +52,6 @@ class TemplateTraits:
     arguments_as_text: bool = False
     calls_without_content: bool = False
     short_call_ids: bool = False
-    thinking_toggle: str | None = None
-
-
-THINKING_VALUES: dict[str, dict[bool, Any]] = {
-    "enable_thinking": {True: True, False: False},
-    "thinking": {True: True, False: False},
-    "reasoning": {True: True, False: False},
-    "thinking_budget": {False: 0},
-    "reasoning_effort": {False: "low"},
-}
-"""What templates call it to think or not to think, first come first served, and the values that say so.
-
-Without a value for thinking, it is what happens anyway. The least effort is as near as gpt-oss comes to none.
-"""
 
 
 def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
@@ -100,8 +86,17 @@ def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
             or probe.shows_with_tools([_calling_for(traits), _result(_SHORT_ID)], tools, "zqvalue")
         ),
         parts=probe.parts,
-        thinking_toggle=next(filter(probe.toggles, THINKING_VALUES), None),
     )
+
+
+def template_renderer(tokenizer: ChatTokenizer, traits: TemplateTraits) -> Callable[..., str | None]:
+    """Return what renders messages with options of the template, and returns None where it refuses them."""
+    probe = _Probe(tokenizer, parts=traits.parts)
+
+    def render(messages: Sequence[TemplateMessage], **options: Any) -> str | None:
+        return probe.render([{**message} for message in messages], None, **options)
+
+    return render
 
 
 class _Probe:
@@ -132,13 +127,6 @@ class _Probe:
         """Return whether the words are still there with tools described, too."""
         rendered = self.render(messages, tools)
         return rendered is not None and all(word in rendered for word in words)
-
-    def toggles(self, option: str) -> bool:
-        """Return whether the option makes a difference between thinking and not."""
-        values = THINKING_VALUES[option]
-        on = self.render([_user()], None, **({option: values[True]} if True in values else {}))
-        off = self.render([_user()], None, **{option: values[False]})
-        return on is not None and off is not None and on != off
 
 
 def _probe_tools(probe: _Probe) -> TemplateTraits:

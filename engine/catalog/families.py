@@ -22,12 +22,18 @@ class FamilyTraits:
         tool_parser: Id of the parser of calls, for models whose template shows none.
         thinking_parser: Likewise for thoughts.
         end_of_turn_tokens: Tokens that end a turn though no file of the model declares them.
+        thinking_lines: System messages that switch thinking on and off, where no template does.
+        thinking_words: Likewise, words behind the user's message.
+        empty_thought: Likewise, what a prompt ends with so that the answer begins without a thought.
     """
 
     prefixes: tuple[str, ...] = ()
     tool_parser: str = "null"
     thinking_parser: str = "null"
     end_of_turn_tokens: tuple[str, ...] = ()
+    thinking_lines: tuple[str, str] | None = None
+    thinking_words: tuple[str, str] | None = None
+    empty_thought: str = ""
 
 
 FAMILIES: Mapping[Family, FamilyTraits] = {
@@ -40,6 +46,14 @@ FAMILIES: Mapping[Family, FamilyTraits] = {
     "granite": FamilyTraits(("granite",), "hermes_json"),
     "gpt_oss": FamilyTraits(("gpt_oss",), "harmony", "harmony", ("<|return|>", "<|call|>")),
     "phi": FamilyTraits(("phi3", "phi4", "phimoe"), end_of_turn_tokens=("<|end|>",)),
+    "nemotron_nas": FamilyTraits(
+        ("nemotron-nas",),
+        "null",
+        "think_tag",
+        thinking_lines=("detailed thinking on", "detailed thinking off"),
+    ),
+    "mimo": FamilyTraits(("mimo",), "hermes_json", "think_tag", thinking_words=("/think", "/no_think")),
+    "deepseek": FamilyTraits(("deepseek",), empty_thought="<think>\n\n</think>\n\n"),
     "nemotron": FamilyTraits(("nemotron",), end_of_turn_tokens=("<SPECIAL_12>",)),
     "apertus": FamilyTraits(("apertus",), "apertus", "apertus", ("<|assistant_end|>",)),
     "jamba": FamilyTraits(("jamba",), end_of_turn_tokens=("<|eom|>",)),

@@ -17,8 +17,9 @@ from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_NO_EFFORT = "none"
 
 
 def parse_chat_request(
@@ -41,9 +42,10 @@ def parse_chat_request(
         messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages)),
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())),
         tool_choice=parse_tool_choice(wire.tool_choice),
-        template_options=_template_options(wire),
+        template_options=wire.chat_template_kwargs or {},
         continue_final_message=wire.continue_final_message or False,
         parallel_tool_calls=wire.parallel_tool_calls is not False,
+        thinking=_thinking(wire),
     )
     parameters, key = _parameters(body), parse_model_key(wire.model)
     response_format = parse_response_format(body)
@@ -57,31 +59,46 @@ def _parameters(body: JsonObject) -> dict[str, Any]:
     return parameters
 
 
-def _template_options(wire: ChatRequest) -> dict[str, Any]:
-    """Return whether and how much to think, in the templates' words; what is more explicit wins."""
-    options: dict[str, Any] = {}
-    effort = wire.reasoning_effort
-    field = "reasoning_effort"
-    if effort is None and wire.reasoning is not None:
-        effort, field = wire.reasoning.get("effort"), "reasoning.effort"
-    if effort is not None:
-        if effort not in EFFORTS:
-            raise invalid(f"`{field}` must be one of {', '.join(map(repr, EFFORTS))}.", field)
-        options["enable_thinking"] = effort != "none"
-        if effort != "none":
-            options["reasoning_effort"] = effort
+def _thinking(wire: ChatRequest) -> Thinking:
+    """Return whether and how much to think; what is more explicit wins."""
+    enabled, effort = _effort(wire)
+    preserved = None
     if wire.thinking is not None:
-        options["enable_thinking"] = _thinking_enabled(wire.thinking)
+        enabled = _thinking_enabled(wire.thinking)
+        preserved = _thoughts_preserved(wire.thinking)
     if wire.enable_thinking is not None:
-        options["enable_thinking"] = wire.enable_thinking
-    return options | (wire.chat_template_kwargs or {})
+        enabled = wire.enable_thinking
+    return Thinking(enabled, effort, preserved)
 
 
-def _thinking_enabled(thinking: dict[str, Any]) -> bool:
+def _effort(wire: ChatRequest) -> tuple[bool | None, Effort | None]:
+    value, field = wire.reasoning_effort, "reasoning_effort"
+    if value is None and wire.reasoning is not None:
+        value, field = wire.reasoning.get("effort"), "reasoning.effort"
+    if value is None:
+        return None, None
+    if value == _NO_EFFORT:
+        return False, None
+    for effort in EFFORTS:
+        if value == effort:
+            return True, effort
+    known = ", ".join(map(repr, (_NO_EFFORT, *EFFORTS)))
+    raise invalid(f"`{field}` must be one of {known}.", field)
+
+
+def _thinking_enabled(thinking: dict[str, Any]) -> bool | None:
     kind = thinking.get("type")
     if kind not in ("enabled", "adaptive", "disabled"):
         raise invalid("`thinking.type` must be 'enabled', 'adaptive' or 'disabled'.", "thinking.type")
     return bool(kind != "disabled")
+
+
+def _thoughts_preserved(thinking: dict[str, Any]) -> bool | None:
+    """Return whether thoughts of earlier turns are shown again, which Z.ai's clients ask for so."""
+    cleared = thinking.get("clear_thinking")
+    if cleared is not None and not isinstance(cleared, bool):
+        raise invalid("`thinking.clear_thinking` must be true or false.", "thinking.clear_thinking")
+    return None if cleared is None else not cleared
 
 
 def _message(message: MessageParam, field: str) -> Message:

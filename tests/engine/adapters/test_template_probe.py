@@ -10,7 +10,7 @@ from greenroom.tests.support.chat_adapters import MakeAdapter
 from greenroom.tests.support.chat_tokenizers import TEMPLATES
 
 TRAITS = {
-    "qwen": TemplateTraits(thinking_toggle="enable_thinking"),
+    "qwen": TemplateTraits(),
     "thinking": TemplateTraits(),
     "llama": TemplateTraits(
         system_alone=False, assistant_first=False, text_beside_calls=False, parallel_calls=False
@@ -36,7 +36,7 @@ TRAITS = {
         tool_calls=False,
         tool_results=False,
     ),
-    "glm4": TemplateTraits(thinking_toggle="enable_thinking"),
+    "glm4": TemplateTraits(),
     "granite": TemplateTraits(),
     "liquid": TemplateTraits(tool_calls=False),
     "deepseek": TemplateTraits(
@@ -47,9 +47,8 @@ TRAITS = {
         several_systems=False,
         text_beside_calls=False,
         parallel_calls=False,
-        thinking_toggle="reasoning_effort",
     ),
-    "seed_oss": TemplateTraits(thinking_toggle="thinking_budget"),
+    "seed_oss": TemplateTraits(),
     "strict_system": TemplateTraits(
         system_alone=False,
         late_system=False,

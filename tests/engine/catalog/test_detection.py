@@ -56,7 +56,9 @@ def refusal(folder: Path, name: str = "org/model") -> Problem:
         ("granite", "granite"),
         ("granitemoehybrid", "granite"),
         ("stablelm", "default"),
-        ("deepseek_v3", "default"),
+        ("deepseek_v3", "deepseek"),
+        ("nemotron-nas", "nemotron_nas"),
+        ("mimo", "mimo"),
         ("gpt_oss", "gpt_oss"),
     ],
 )

@@ -14,6 +14,7 @@ from greenroom.schemas.openai.chat import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MA
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.thinking import Thinking
 from greenroom.schemas.wire import structure
 
 USER = {"role": "user", "content": "hi"}
@@ -98,24 +99,30 @@ def test_parameters_arrive_under_their_neutral_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "options"),
+    ("fields", "thinking"),
     [
-        ({}, {}),
-        ({"reasoning_effort": "none"}, {"enable_thinking": False}),
-        ({"reasoning_effort": "high"}, {"enable_thinking": True, "reasoning_effort": "high"}),
-        ({"reasoning": {"effort": "low"}}, {"enable_thinking": True, "reasoning_effort": "low"}),
-        ({"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
-        ({"enable_thinking": False}, {"enable_thinking": False}),
-        (
-            {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": True, "style": 1}},
-            {"enable_thinking": True, "style": 1},
-        ),
+        ({}, Thinking()),
+        ({"reasoning_effort": "none"}, Thinking(False)),
+        ({"reasoning_effort": "minimal"}, Thinking(True, "minimal")),
+        ({"reasoning_effort": "max"}, Thinking(True, "max")),
+        ({"reasoning": {"effort": "low"}}, Thinking(True, "low")),
+        ({"thinking": {"type": "disabled"}}, Thinking(False)),
+        ({"thinking": {"type": "enabled", "clear_thinking": False}}, Thinking(True, preserved=True)),
+        ({"enable_thinking": False}, Thinking(False)),
+        ({"reasoning_effort": "none", "enable_thinking": True}, Thinking(True)),
+        ({"reasoning_effort": "high", "enable_thinking": False}, Thinking(False, "high")),
     ],
 )
 def test_thinking_is_switched_in_every_way_that_clients_know(
-    fields: dict[str, Any], options: dict[str, Any]
+    fields: dict[str, Any], thinking: Thinking
 ) -> None:
-    assert conversation(USER, **fields).template_options == options
+    assert conversation(USER, **fields).thinking == thinking
+
+
+def test_options_of_the_template_are_passed_on_as_they_are() -> None:
+    options = {"enable_thinking": True, "style": 1}
+    chat = conversation(USER, reasoning_effort="none", chat_template_kwargs=options)
+    assert (chat.template_options, chat.thinking) == (options, Thinking(False))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""Which efforts a template knows, found by rendering it with each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.engine.adapters.thinking.switches import ThinkingMeans
+from greenroom.schemas.thinking import EFFORTS, Effort
+
+Render = Callable[..., str | None]
+"""Renders messages with options of the template; None if the template refuses them."""
+
+EFFORT_OPTIONS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
+_FLAGS: tuple[tuple[str, Effort], ...] = (("low_effort", "low"), ("medium_effort", "medium"))
+"""Options that are true or false, each for one effort (Nemotron 3); without it the effort is high."""
+
+_NO_EFFORT = ("none", "no_think", "off", "minimal")
+_ANY_EFFORT = "zqeffort"
+_TRAINED: tuple[Effort, ...] = ("low", "medium", "high")
+"""Where a template writes down any word: those of gpt-oss, after which others were made."""
+
+_BUDGETS: Mapping[Effort, int] = {"minimal": 512, "low": 1024, "medium": 4096, "high": 16384}
+"""Tokens, where a template takes a budget but no effort: those for which Seed-OSS was trained."""
+
+USER = "zquser"
+
+
+@attrs.frozen
+class EffortLevels:
+    """What efforts make of a prompt.
+
+    Args:
+        efforts: What asks for each.
+        off: What of them is no thought at all.
+    """
+
+    efforts: Mapping[Effort, ThinkingMeans] = attrs.field(factory=dict)
+    off: ThinkingMeans | None = None
+
+
+def find_efforts(
+    render: Render, reads: Callable[[str], bool], conversation: Sequence[Mapping[str, Any]], on: ThinkingMeans
+) -> EffortLevels:
+    """Return the efforts that the template knows.
+
+    Args:
+        reads: Whether the template may read an option of that name.
+        conversation: Ends with a user's turn that says `USER`.
+        on: What switches thinking on; efforts may matter only then.
+    """
+    for name in filter(reads, EFFORT_OPTIONS):
+        rendered = {
+            value: render(conversation, **{**on.options, name: value})
+            for value in (*EFFORTS, *_NO_EFFORT, _ANY_EFFORT)
+        }
+        levels = _levels(name, rendered)
+        if levels.efforts or levels.off:
+            return levels
+    flags = {
+        effort: ThinkingMeans({name: True})
+        for name, effort in _FLAGS
+        if reads(name)
+        and _differ(render(conversation, **on.options), render(conversation, **{**on.options, name: True}))
+    }
+    return EffortLevels({**flags, "high": ThinkingMeans()} if flags else {})
+
+
+def budget_levels(option: str) -> dict[Effort, ThinkingMeans]:
+    """Return efforts as budgets of tokens; beyond the largest there is none."""
+    return {effort: ThinkingMeans({option: tokens}) for effort, tokens in _BUDGETS.items()} | {
+        "xhigh": ThinkingMeans()
+    }
+
+
+def _levels(name: str, rendered: Mapping[str, str | None]) -> EffortLevels:
+    other = rendered[_ANY_EFFORT]
+    if other is not None and _ANY_EFFORT in other:
+        return EffortLevels({effort: ThinkingMeans({name: effort}) for effort in _TRAINED})
+    off = next((value for value in _NO_EFFORT if _closes_thought(rendered, value)), None)
+    accepted = {
+        effort: rendered[effort] for effort in EFFORTS if effort != off and rendered[effort] is not None
+    }
+    distinct = [effort for effort, text in accepted.items() if text != other]
+    known = {effort: ThinkingMeans({name: effort}) for effort in distinct}
+    if other is not None and distinct:
+        named = _level_of(other, accepted, distinct[0])
+        if named is None:  # Every other effort is what happens without one.
+            known |= {effort: ThinkingMeans({name: effort}) for effort in accepted}
+        else:
+            known |= {named: ThinkingMeans({name: named})}
+    switches_off = None if off is None else ThinkingMeans({name: off})
+    return EffortLevels({effort: known[effort] for effort in EFFORTS if effort in known}, switches_off)
+
+
+def _closes_thought(rendered: Mapping[str, str | None], value: str) -> bool:
+    """Return whether an effort is one without a thought, which shows behind the last turn, or by its name."""
+    text, other = rendered[value], rendered[_ANY_EFFORT]
+    high = rendered["high"] or other
+    if text is None or text in (other, high):
+        return False
+    return value != "minimal" or _behind_user(text) != _behind_user(high or "")
+
+
+def _behind_user(text: str) -> str:
+    return text[text.rfind(USER) :]
+
+
+def _level_of(other: str, accepted: Mapping[Effort, str | None], distinct: Effort) -> Effort | None:
+    """Return the effort that a prompt names where it differs from one with another effort."""
+    text = accepted[distinct] or ""
+    start = next((i for i, (a, b) in enumerate(zip(other, text, strict=False)) if a != b), len(other))
+    start = len(re.sub(r"\w+\Z", "", other[:start]))
+    word = re.match(r"\w*", other[start:])
+    named = (word.group() if word else "").lower()
+    return next((effort for effort in accepted if effort == named), None)
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other

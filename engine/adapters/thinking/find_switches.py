@@ -1,0 +1,189 @@
+"""How a model's thinking is switched, found by rendering small conversations with its template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from greenroom.engine.adapters.thinking.effort_levels import (
+    USER,
+    Render,
+    budget_levels,
+    find_efforts,
+)
+from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
+from greenroom.schemas.messages import JsonObject
+
+_OPTIONS: tuple[tuple[str, Any, Any], ...] = (
+    ("enable_thinking", True, False),
+    ("thinking", True, False),
+    ("reasoning", True, False),
+    ("thinking_mode", "enabled", "disabled"),
+    ("thinking_mode", "thinking", "chat"),
+    ("thinking_option", "on", "off"),
+)
+"""What templates call it to think or not to think, and the values that say so; first come, first served."""
+
+_BUDGET_OPTION = "thinking_budget"
+
+_PRESERVING: tuple[tuple[str, Any, Any], ...] = (
+    ("preserve_thinking", True, False),
+    ("keep_past_thinking", True, False),
+    ("clear_thinking", False, True),
+    ("truncate_history_thinking", False, True),
+    ("drop_thinking", False, True),
+    ("think_render_option", "all", "lastthink"),
+)
+"""What templates call it to show thoughts of earlier turns, and the values for and against it."""
+
+_WORDS = (("/think", "/no_think"), ("detailed thinking on", "detailed thinking off"))
+"""Words of the system message that some templates look for."""
+
+_USER = {"role": "user", "content": USER}
+_SYSTEM, _ANSWER, _THOUGHT = "zqsystem", "zqanswer", "zqthought"
+
+
+def find_switches(
+    render: Render,
+    source: str | None,
+    markers: tuple[tuple[str, str], ...],
+    *,
+    takes_system: bool = True,
+    known: ThinkingSwitches | None = None,
+) -> ThinkingSwitches:
+    """Return how thinking is switched.
+
+    Args:
+        source: The template's text; None if it is code, which may read any option.
+        markers: What opens and closes a thought.
+        takes_system: The template shows a system message.
+        known: What the family's models understand, though no template shows it.
+    """
+
+    def reads(name: str) -> bool:
+        return source is None or re.search(rf"\b{name}\b", source) is not None
+
+    on, off = _find_option(render, reads)
+    budget = _BUDGET_OPTION if reads(_BUDGET_OPTION) and _switches(render, {}, {_BUDGET_OPTION: 0}) else None
+    if off is None and budget is not None:
+        on, off = ThinkingMeans(), ThinkingMeans({budget: 0})
+    if on is not None and on.options and takes_system:
+        on = _with_system(render, on)
+    levels = find_efforts(render, reads, [_USER], on or ThinkingMeans())
+    if off is None and levels.off is not None:
+        off, on = levels.off, levels.efforts.get("high", on)
+    efforts = levels.efforts or (budget_levels(budget) if budget else {})
+    if on is None and levels.efforts:
+        on = ThinkingMeans()
+    if off is None and not levels.efforts:
+        on, off = _find_other_ways(render, source or "", markers, takes_system)
+        if known is not None and (off is None or off == ThinkingMeans()):
+            on, off = known.on, known.off
+    return ThinkingSwitches(on, off, efforts, budget, _find_preserving(render, reads, on, markers))
+
+
+def _find_option(
+    render: Render, reads: Callable[[str], bool]
+) -> tuple[ThinkingMeans | None, ThinkingMeans | None]:
+    for name, thinks, answers in _OPTIONS:
+        if reads(name) and _switches(render, {name: thinks}, {name: answers}):
+            return ThinkingMeans({name: thinks}), ThinkingMeans({name: answers})
+    return None, None
+
+
+def _switches(render: Render, on: JsonObject, off: JsonObject) -> bool:
+    thinking, answering = render([_USER], **on), render([_USER], **off)
+    return thinking is not None and answering is not None and thinking != answering
+
+
+def _with_system(render: Render, on: ThinkingMeans) -> ThinkingMeans:
+    """Return what switches on beside a client's system message too; that may replace the instructions."""
+    system = {"role": "system", "content": _SYSTEM}
+    off = {name: not value if isinstance(value, bool) else "" for name, value in on.options.items()}
+    if render([system, _USER], **on.options) != render([system, _USER], **off):
+        return on
+    return ThinkingMeans(on.options, system=_own_system(render, on.options))
+
+
+def _own_system(render: Render, options: Mapping[str, Any]) -> str:
+    """Return the system message that the template writes where there is none."""
+    own = render([_USER], **options)
+    replaced = render([{"role": "system", "content": _SYSTEM}, _USER], **options)
+    if own is None or replaced is None or replaced.count(_SYSTEM) != 1:
+        return ""
+    before, behind = replaced.split(_SYSTEM)
+    whole = own.startswith(before) and own.endswith(behind) and len(own) > len(before) + len(behind)
+    return own[len(before) : len(own) - len(behind)] if whole else ""
+
+
+def _find_other_ways(
+    render: Render,
+    source: str,
+    markers: tuple[tuple[str, str], ...],
+    takes_system: bool,
+) -> tuple[ThinkingMeans | None, ThinkingMeans | None]:
+    """Return what switches a model whose template has no option for it."""
+    for words in _WORDS if takes_system else ():
+        if _obeys(render, source, *words):
+            return ThinkingMeans(system=words[0]), ThinkingMeans(system=words[1])
+    if not markers:
+        return None, ThinkingMeans()
+    instructions = _own_system(render, {}) if takes_system else ""
+    if any(start in instructions for start, _ in markers):
+        return ThinkingMeans(system=instructions), ThinkingMeans(blank_system=True)
+    closed = _closed_thought(render, markers)
+    if closed is None and not any(end in source for _, end in markers):
+        return None, ThinkingMeans()  # Nothing shows that it thinks at all.
+    return ThinkingMeans(), None if closed is None else ThinkingMeans(prompt_end=closed)
+
+
+def _obeys(render: Render, source: str, on: str, off: str) -> bool:
+    """Return whether the template does something else for each of two words, not only write it down."""
+    if on not in source and off not in source:
+        return False
+    told = [render([{"role": "system", "content": f"{_SYSTEM} {word}"}, _USER]) for word in (on, off)]
+    bare = [
+        None if text is None else text.replace(word, "") for text, word in zip(told, (on, off), strict=True)
+    ]
+    return None not in bare and bare[0] != bare[1]
+
+
+def _closed_thought(render: Render, markers: tuple[tuple[str, str], ...]) -> str | None:
+    """Return what behind a prompt is a thought without content; None if this model's is not known."""
+    prompt = render([_USER]) or ""
+    history = render([_USER, {"role": "assistant", "content": _ANSWER}, _USER]) or ""
+    before_answer = history.partition(_ANSWER)[0]
+    for start, end in markers:
+        empty = re.search(rf"{re.escape(start)}\s*{re.escape(end)}\s*\Z", before_answer)
+        if prompt.rstrip().endswith(start):
+            opened = prompt[len(prompt.rstrip()) :]
+            shown = empty.group().removeprefix(start + opened) if empty else ""
+            if shown.lstrip().startswith(end):
+                return shown
+            return f"\n{end}\n\n" if "\n" in opened else end
+        if empty is not None:
+            return empty.group()
+    return None
+
+
+def _find_preserving(
+    render: Render,
+    reads: Callable[[str], bool],
+    on: ThinkingMeans | None,
+    markers: tuple[tuple[str, str], ...],
+) -> dict[bool, JsonObject]:
+    start, end = markers[0] if markers else ("<think>", "</think>")
+    answers: tuple[dict[str, Any], ...] = (
+        {"role": "assistant", "content": _ANSWER, "reasoning_content": _THOUGHT, "reasoning": _THOUGHT},
+        {"role": "assistant", "content": f"{start}{_THOUGHT}{end}{_ANSWER}"},
+    )
+    options = {} if on is None else on.options
+    for name, keep, drop in _PRESERVING:
+        for answer in answers if reads(name) else ():
+            shown, hidden = (
+                render([_USER, answer, _USER], **{**options, name: value}) for value in (keep, drop)
+            )
+            if _THOUGHT in (shown or "") and hidden is not None and _THOUGHT not in hidden:
+                return {True: {name: keep}, False: {name: drop}}
+    return {}

@@ -1,0 +1,27 @@
+"""Whether and how much to think, in no protocol's and no template's words."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+
+EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
+"""From the least to the most. `none`, which clients send as an effort too, is no thought at all."""
+
+
+@attrs.frozen
+class Thinking:
+    """What a client asks of the model's thoughts; None leaves a thing to the model's template.
+
+    Args:
+        enabled: Think, or do not.
+        effort: How much.
+        preserved: Thoughts of earlier turns are shown to the model again.
+    """
+
+    enabled: bool | None = None
+    effort: Effort | None = None
+    preserved: bool | None = None
