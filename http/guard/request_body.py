@@ -12,6 +12,7 @@ import trio
 from quart import Request
 from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
 
+from greenroom.http.guard.full_collections import FullCollections
 from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.guard.json_decoding import decode_counted_json
 from greenroom.schemas.problems import Problem, ProblemError
@@ -49,6 +50,7 @@ class RequestBodies:
     def __init__(self, max_bytes: int) -> None:
         self._most = BODIES_AT_ONCE * max_bytes
         self._held = 0
+        self._collections = FullCollections()
         # Each takes several times its size while it is decoded, and two would only compete for the GIL.
         self._decoding = trio.CapacityLimiter(1)
 
@@ -67,6 +69,9 @@ class RequestBodies:
                 Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
             )
         body = await self._read(request, resources)
+        objects = body.counter.objects
+        self._collections.hold(objects)
+        resources.callback(self._collections.release, objects)
 
         def decode_and_parse() -> T:
             return parse(decode_counted_json(body.data, body.counter))

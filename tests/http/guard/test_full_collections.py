@@ -1,0 +1,98 @@
+"""Full garbage collections: none while requests hold many objects, but for one in very many requests."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+import trio
+from quart import request
+from quart_trio import QuartTrio
+
+from greenroom.http.guard import full_collections
+from greenroom.http.guard.full_collections import FullCollections
+from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.transport.request_connection import RequestConnection
+from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.tests.support.http_servers import fetch, running
+
+
+@contextmanager
+def counted_collections() -> Iterator[list[int]]:
+    """Yield the list of full collections, each told by the objects that it found."""
+    seen: list[int] = []
+
+    def tell(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            seen.append(info["collected"])
+
+    gc.collect()
+    gc.callbacks.append(tell)
+    try:
+        yield seen
+    finally:
+        gc.callbacks.remove(tell)
+
+
+def make_objects() -> list[list[int]]:
+    """Return more objects than a full collection waits for where none is put off."""
+    return [[] for _ in range(len(gc.get_objects()) + 200_000)]
+
+
+def test_full_collections_are_put_off_while_much_is_held() -> None:
+    collections = FullCollections()
+    with counted_collections() as seen:
+        collections.hold(full_collections.MAX_OBJECTS)
+        make_objects()
+        assert seen
+        seen.clear()
+        collections.hold(1)
+        make_objects()
+        assert not seen
+        collections.release(1)
+        make_objects()
+        assert seen
+        collections.release(full_collections.MAX_OBJECTS)
+
+
+def test_they_are_not_put_off_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_collections, "MAX_REQUESTS", 5)
+    collections = FullCollections()
+    collections.hold(full_collections.MAX_OBJECTS + 1)
+    with counted_collections() as seen:
+        for _ in range(12):
+            collections.hold(1)
+            collections.release(1)
+        assert len(seen) == 2
+    collections.release(full_collections.MAX_OBJECTS + 1)
+
+
+async def test_bodies_full_of_objects_are_decoded_without_a_full_collection() -> None:
+    app, bodies = QuartTrio(__name__), RequestBodies(8 * MEGABYTE)
+    app.asgi_http_class = RequestConnection
+    app.config["MAX_CONTENT_LENGTH"] = 8 * MEGABYTE
+    arrived, requests, go_on = count(1), 6, trio.Event()
+    usual = gc.get_threshold()
+
+    @app.post("/")
+    async def size() -> str:
+        resources = request.scope["state"]["resources"]
+        body = await bodies.parse(request, resources, lambda body: body)
+        if next(arrived) == requests:
+            go_on.set()
+        await go_on.wait()
+        return str(len(body))
+
+    async with running(app, Settings()) as server:
+        data: list[list[dict[str, int]]] = [[{}] for _ in range(20_000)]
+        with counted_collections() as seen:
+            # The first one or two may be collected: they are not many objects yet.
+            async with trio.open_nursery() as nursery:
+                for _ in range(requests):
+                    nursery.start_soon(fetch, server, "POST", "/", data)
+            assert len(seen) <= 2
+        while gc.get_threshold() != usual:
+            await trio.lowlevel.checkpoint()
