@@ -14,6 +14,7 @@ import attrs
 
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import InferenceEvent
+from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
@@ -112,6 +113,17 @@ class Engines:
         if isinstance(entry, Problem):
             return entry
         return ModelCard(entry.id, entry.created, entry.owned_by)
+
+    def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
+        """Return what the files of a model tell, or of all if none is named; a 404 with near names."""
+        from greenroom.engine.catalog.description import describe
+
+        found = self._open_catalog().names() if name is None else self.find(name)
+        if isinstance(found, Problem):
+            return found
+        named = found if isinstance(found, dict) else {found.id: found}
+        trust = self._settings.trust_remote_code
+        return tuple(attrs.evolve(describe(entry, trust), id=known) for known, entry in named.items())
 
     def cards(self) -> tuple[ModelCard, ...]:
         """Return every name that can be asked for: the models, then their exact aliases."""

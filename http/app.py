@@ -9,8 +9,10 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.current_request import BODIES, request_id
 from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.response_timing import STATUS_TIMEOUT
-from greenroom.http.guard.host_guard import HostGuard
+from greenroom.http.answering.wire_protocol import protocol_of
+from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
 from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.transport.request_connection import RequestConnection
@@ -19,7 +21,7 @@ from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
-PROTOCOLS = (OPENAI_PROTOCOL,)
+PROTOCOLS = (OPENAI_PROTOCOL, OLLAMA_PROTOCOL)
 """All that the server has; the first one shapes the errors of paths that belong to none."""
 
 BODY_TIMEOUT = 60
@@ -60,7 +62,7 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
             if "Origin" in request.headers:
                 return Response(status=204, headers=host_guard.preflight_headers(request.headers))
         elif request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
-            refusal = host_guard.find_body_problem(request.mimetype, request.headers)
+            refusal = host_guard.find_body_problem(_body_type(), request.headers)
             if refusal is not None:
                 raise ProblemError(refusal)
         return None
@@ -75,3 +77,8 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
 
     app.before_request(check_request)
     app.after_request(add_headers)
+
+
+def _body_type() -> str:
+    tolerant = protocol_of(request.path, PROTOCOLS).any_body_type and "Origin" not in request.headers
+    return BODY_TYPES[0] if tolerant else request.mimetype

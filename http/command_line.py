@@ -77,20 +77,16 @@ class EngineModels:
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""
         from greenroom.engine.catalog.catalog import Catalog
-        from greenroom.engine.catalog.detection import detect
-        from greenroom.schemas.problems import ProblemError
+        from greenroom.engine.catalog.description import describe
 
         rows: list[dict[str, Any]] = []
         for entry in Catalog(models, trust_remote_code=trust_remote_code).entries():
-            row: dict[str, Any] = {"id": entry.id, "folder": None, "size": 0}
-            if entry.folder is not None:
-                files = (path.stat().st_size for path in entry.folder.rglob("*") if path.is_file())
-                row |= {"folder": str(entry.folder), "size": sum(files)}
-                try:
-                    record = detect(entry.folder, trust_remote_code, entry.id)
-                    row |= {"family": record.family, "type": record.architecture, "context": record.context}
-                except ProblemError as problem:
-                    row["problem"] = problem.problem.detail
+            known = describe(entry, trust_remote_code)
+            row: dict[str, Any] = {"id": known.id, "folder": known.folder, "size": known.nbytes}
+            if (record := known.record) is not None:
+                row |= {"family": record.family, "type": record.architecture, "context": record.context}
+            if known.problem is not None:
+                row["problem"] = known.problem.detail
             rows.append(row)
         return rows
 

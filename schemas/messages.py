@@ -10,6 +10,15 @@ import attrs
 Role = Literal["system", "user", "assistant", "tool"]
 """`developer` is mapped to `system` when a request is parsed (reference: OpenAI chat, roles)."""
 
+MAX_MESSAGES = 10_000
+"""Of one conversation; agents send some two thousand."""
+MAX_PARTS = 10_000
+"""Of one message."""
+MAX_CALLS = 1_024
+"""Of one message."""
+MAX_TOOLS = 2_048
+"""On offer; agents send some hundreds."""
+
 JsonObject = Mapping[str, Any]
 """A decoded JSON object; its values are whatever JSON can hold."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import attrs
 
 from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.model_key import ModelKey
 
 
@@ -81,6 +82,24 @@ class FindModel:
 
 
 @attrs.frozen
+class DescribeModel:
+    """Ask what the files of a model tell; reads them. Reply: ModelDescriptions.
+
+    Args:
+        name: None asks for every model.
+    """
+
+    name: str | None = None
+
+
+@attrs.frozen
+class ModelDescriptions:
+    """What was asked for, in the order of the models."""
+
+    models: tuple[ModelDescription, ...]
+
+
+@attrs.frozen
 class ModelList:
     """The names that can be asked for: models, those of the command line first, then aliases."""
 
@@ -115,4 +134,4 @@ class Drained:
     """No request is left."""
 
 
-PoolMessage = Acquire | FindModel | ListModels | DescribePool | Drain
+PoolMessage = Acquire | DescribeModel | FindModel | ListModels | DescribePool | Drain

@@ -10,7 +10,7 @@ import trio
 
 from greenroom.actors.engines import Engines
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.pool_protocol import ModelCard, ModelList
+from greenroom.schemas.pool_protocol import ModelCard, ModelDescriptions, ModelList
 from greenroom.schemas.problems import Problem, internal_error, lookup_hung
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class CatalogLookups:
         """Return every model that can be asked for."""
         cards = await self._look(self._engines.cards)
         return cards if isinstance(cards, Problem) else ModelList(cards)
+
+    async def describe(self, name: str | None) -> ModelDescriptions | Problem:
+        """Return what the files of a model tell, or of all if none is named."""
+        found = await self._look(partial(self._engines.describe, name))
+        return found if isinstance(found, Problem) else ModelDescriptions(found)
 
     async def _look(self, look: Callable[[], T | Problem], **about: str) -> T | Problem:
         try:

@@ -25,12 +25,14 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import ModelReport
 from greenroom.schemas.pool_protocol import (
     Acquire,
+    DescribeModel,
     DescribePool,
     Drain,
     Drained,
     FindModel,
     ListModels,
     ModelCard,
+    ModelDescriptions,
     ModelList,
     PoolMessage,
     PoolStatus,
@@ -40,6 +42,8 @@ from greenroom.schemas.settings import Settings
 
 _TICK = 0.5
 """Seconds between two looks at those who wait: their positions, and whose time slice is over."""
+
+_Description = ModelList | ModelCard | ModelDescriptions
 
 
 @attrs.frozen(eq=False)
@@ -52,7 +56,7 @@ class _LookedUp:
 @attrs.frozen(eq=False)
 class _Described:
     reply: Reply
-    answer: ModelList | ModelCard | Problem
+    answer: _Description | Problem
 
 
 @attrs.frozen(eq=False)
@@ -168,6 +172,8 @@ class Pool:
                 self._acquire(message, reply)
             case ListModels():
                 self._nursery.start_soon(self._describe, reply, self._lookups.list)
+            case DescribeModel(name):
+                self._nursery.start_soon(self._describe, reply, partial(self._lookups.describe, name))
             case FindModel(name):
                 self._nursery.start_soon(self._describe, reply, partial(self._lookups.card, name))
             case DescribePool():
@@ -200,9 +206,7 @@ class Pool:
         found = await self._lookups.find(message.key.model)
         self._control.send(_LookedUp(message, reply, found))
 
-    async def _describe(
-        self, reply: Reply, look_up: Callable[[], Awaitable[ModelList | ModelCard | Problem]]
-    ) -> None:
+    async def _describe(self, reply: Reply, look_up: Callable[[], Awaitable[_Description | Problem]]) -> None:
         self._control.send(_Described(reply, await look_up()))
 
     def _start_model(self, key: ModelKey, state: ModelState) -> Model:

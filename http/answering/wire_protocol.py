@@ -21,11 +21,14 @@ class WireProtocol:
 
     Args:
         paths: What its paths begin with, e.g. `/v1/messages`; of several protocols the longest one wins.
+        any_body_type: Its clients call JSON what they like. Browsers must not: a form of another site could
+            be sent so, and always names its origin.
     """
 
     paths: tuple[str, ...]
     routes: Routes
     error_members: ErrorMembers
+    any_body_type: bool = False
 
 
 def protocol_of(path: str, protocols: Sequence[WireProtocol]) -> WireProtocol:

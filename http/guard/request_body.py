@@ -64,7 +64,8 @@ class RequestBodies:
             ProblemError: 400 if it is no JSON, 413 if it holds too much, 415 for another type, 503 if those
                 of other requests leave no room, and whatever `parse` raises.
         """
-        if request.mimetype != "application/json":
+        # Which other types are taken for JSON, and from whom, has been decided before.
+        if request.mimetype.startswith("multipart/"):
             raise ProblemError(
                 Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
             )

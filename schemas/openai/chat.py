@@ -7,6 +7,7 @@ from typing import Annotated, Any, NewType
 
 import attrs
 
+from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.wire import AtMost, WireError, one_of, wrong_type
 
@@ -14,15 +15,6 @@ Role = NewType("Role", str)
 PartType = NewType("PartType", str)
 Arguments = NewType("Arguments", str)
 """JSON text."""
-
-MAX_MESSAGES = 10_000
-"""Of one conversation; agents send some two thousand."""
-MAX_PARTS = 10_000
-"""Of one message."""
-MAX_CALLS = 1_024
-"""Of one message."""
-MAX_TOOLS = 2_048
-"""On offer; agents send some hundreds."""
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 TEXT_PARTS = ("text", "refusal")

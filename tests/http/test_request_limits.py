@@ -8,7 +8,7 @@ from pathlib import Path
 from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import json_counter
 from greenroom.http.guard.request_body import BODIES_AT_ONCE
-from greenroom.schemas.openai.chat import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
+from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.openai.completions import MAX_PROMPTS
 
 LIMITS = {

@@ -9,8 +9,17 @@ import pytest
 from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard.json_counter import MAX_CONTAINERS
 from greenroom.http.openai.chat_request import parse_chat_request
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.openai.chat import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, ChatRequest
+from greenroom.schemas.messages import (
+    MAX_CALLS,
+    MAX_MESSAGES,
+    MAX_PARTS,
+    MAX_TOOLS,
+    Message,
+    TextPart,
+    Tool,
+    ToolCall,
+)
+from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest

@@ -1,0 +1,67 @@
+"""What can be told of a model by its files, without loading it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from greenroom.engine.catalog.catalog import CatalogEntry
+from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.model_files import read_optional
+from greenroom.schemas.model_description import ModelDescription
+from greenroom.schemas.problems import ProblemError
+
+_MAX_TEMPLATE = 1024 * 1024
+"""Bytes; real templates have some tens of thousands."""
+
+
+def describe(entry: CatalogEntry, trust_remote_code: bool = False) -> ModelDescription:
+    """Return what an entry's files tell; of a model that is still to be downloaded, its name alone."""
+    if (folder := entry.folder) is None:
+        return ModelDescription(entry.id, entry.created)
+    try:
+        record, problem = detect(folder, trust_remote_code, entry.id), None
+    except ProblemError as error:
+        record, problem = None, error.problem
+    template = _template(folder)
+    return ModelDescription(
+        entry.id,
+        entry.created,
+        nbytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        record=record,
+        problem=problem,
+        parameters=_parameters(folder),
+        quantization=_quantization(folder),
+        template=template,
+        thinks=re.search(r"think|reasoning", template) is not None,
+        generation=read_optional(folder / "generation_config.json"),
+        folder=str(folder),
+    )
+
+
+def _template(folder: Path) -> str:
+    path = folder / "chat_template.jinja"
+    try:
+        if path.stat().st_size <= _MAX_TEMPLATE:
+            return path.read_text("utf-8", "replace")
+    except OSError:
+        pass
+    template = read_optional(folder / "tokenizer_config.json").get("chat_template")
+    return template if isinstance(template, str) else ""
+
+
+def _parameters(folder: Path) -> int | None:
+    """Return the number of weights, where the file's index tells it as mlx-lm's converter writes it."""
+    metadata = read_optional(folder / "model.safetensors.index.json").get("metadata")
+    total = metadata.get("total_parameters") if isinstance(metadata, dict) else None
+    return total if isinstance(total, int) else None
+
+
+def _quantization(folder: Path) -> str:
+    config = read_optional(folder / "config.json")
+    quantization = config.get("quantization")
+    bits = quantization.get("bits") if isinstance(quantization, dict) else None
+    if isinstance(bits, int):
+        return f"{bits}-bit"
+    dtype = config.get("torch_dtype") or config.get("dtype")
+    return dtype if isinstance(dtype, str) else ""

@@ -1,0 +1,107 @@
+"""Lines and documents of Ollama's answers: what a chat's and a completion's have in common, and what not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import attrs
+
+from greenroom.schemas.events import Finished, Timing, Token, TokenLogprob, Usage
+from greenroom.schemas.messages import ToolCall
+
+Kind = Literal["chat", "generate"]
+
+LOWEST = -9999.0
+"""Stands for minus infinity, which JSON does not have."""
+
+
+@attrs.frozen
+class Piece:
+    """A part of an answer: some text, some thought, some calls.
+
+    Args:
+        first_call: How many calls came before its own.
+    """
+
+    text: str = ""
+    thought: str = ""
+    calls: Sequence[ToolCall] = ()
+    logprobs: Sequence[TokenLogprob] = ()
+    first_call: int = 0
+
+
+def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return one line of an answer, or all of it.
+
+    Args:
+        model: As the client called it.
+        ending: What the last line has beyond the others (`ending_of`); None before it.
+    """
+    body: dict[str, Any] = {"model": model, "created_at": _now()}
+    said: dict[str, Any] = {"role": "assistant", "content": piece.text} if kind == "chat" else {}
+    if piece.thought:
+        said["thinking"] = piece.thought
+    if piece.calls:
+        said["tool_calls"] = [_tool_call(i, call) for i, call in enumerate(piece.calls, piece.first_call)]
+    body |= {"message": said} if kind == "chat" else {"response": piece.text, **said}
+    if piece.logprobs:
+        body["logprobs"] = list(map(_logprob, piece.logprobs))
+    return body | {"done": ending is not None} | (ending or {})
+
+
+def ending_of(finished: Finished) -> dict[str, Any]:
+    """Return why an answer has ended and what it took; durations are in nanoseconds."""
+    reason = "length" if finished.reason == "length" else "stop"
+    return {"done_reason": reason, **_durations(finished.timing), **_counts(finished.usage)}
+
+
+def loaded() -> dict[str, Any]:
+    """Return the ending of an answer to a request that only loaded a model."""
+    return {"done_reason": "load"}
+
+
+def _durations(timing: Timing) -> dict[str, int]:
+    return {
+        "total_duration": _nanoseconds(timing.queued + timing.prefill + timing.decode),
+        "load_duration": _nanoseconds(timing.queued),
+        "prompt_eval_duration": _nanoseconds(timing.prefill),
+        "eval_duration": _nanoseconds(timing.decode),
+    }
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    return {"prompt_eval_count": usage.prompt, "eval_count": usage.generated}
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _tool_call(index: int, call: ToolCall) -> dict[str, Any]:
+    function = {"index": index, "name": call.name, "arguments": _arguments(call.arguments)}
+    return {"id": call.id, "function": function}
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    # Ollama's clients read an object; what is none was written so by the model, and is not lost.
+    try:
+        arguments = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        arguments = text
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def _logprob(entry: TokenLogprob) -> dict[str, Any]:
+    top = [_token(token, value) for token, value in entry.top]
+    return _token(entry.token, entry.logprob) | ({"top_logprobs": top} if top else {})
+
+
+def _token(token: Token, logprob: float) -> dict[str, Any]:
+    return {"token": token.text, "logprob": round(max(logprob, LOWEST), 6), "bytes": list(token.bytes)}

@@ -1,0 +1,112 @@
+"""From events to the wire: answers to `/api/chat` and `/api/generate`, as lines of JSON or complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.answering.json_encoding import json_bytes
+from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, ending_of
+from greenroom.schemas.events import (
+    Failed,
+    Finished,
+    InferenceEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.problems import Problem
+
+NDJSON = "application/x-ndjson"
+
+
+@attrs.frozen
+class AnswerFormatter:
+    """Formats the answer to one request.
+
+    Args:
+        name: What the client called the model; it is answered with the same.
+    """
+
+    kind: Kind
+    name: str
+
+    def stream(self, _model: str) -> AnswerStream:
+        """Return what formats the answer as lines of JSON."""
+        return AnswerStream(self.kind, self.name)
+
+    def whole(self, _model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
+        """Return the answer as one object."""
+        [choice] = choices
+        piece = Piece(choice.text, choice.thought, choice.tool_calls, choice.logprobs)
+        return answer_body(self.kind, self.name, piece, ending_of(choice.finished))
+
+
+class AnswerStream:
+    """Formats one streamed answer. A call goes out when it is complete: its arguments are an object.
+
+    Args:
+        name: What the client called the model.
+    """
+
+    content_type = NDJSON
+
+    def __init__(self, kind: Kind, name: str) -> None:
+        self.finished = False
+        self._kind = kind
+        self._name = name
+        self._call: ToolCall | None = None
+        self._calls = 0
+
+    def opening(self) -> bytes:
+        """Return nothing: the first line comes with the first text."""
+        return b""
+
+    def heartbeat(self) -> bytes:
+        """Return a line without text."""
+        return self._line(Piece())
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the lines for an event."""
+        match event:
+            case TextDelta(text, _, logprobs):
+                return self._complete_call() + self._line(Piece(text, logprobs=logprobs))
+            case ReasoningDelta(text):
+                return self._complete_call() + self._line(Piece(thought=text))
+            case ToolCallDelta():
+                return self._add_to_call(event)
+            case Finished():
+                self.finished = True
+                return self._complete_call() + self._line(Piece(), ending_of(event))
+            case Failed(problem):
+                return self.failure(problem)
+            case _:
+                return b""
+
+    def failure(self, problem: Problem) -> bytes:
+        """Return the end of an answer that cannot be completed."""
+        self.finished = True
+        return json_bytes({"error": problem.detail}) + b"\n"
+
+    def _add_to_call(self, delta: ToolCallDelta) -> bytes:
+        if delta.id is None and self._call is not None:
+            self._call = attrs.evolve(self._call, arguments=self._call.arguments + delta.arguments)
+            return b""
+        completed = self._complete_call()
+        self._call = ToolCall(delta.id or "", delta.name or "", delta.arguments)
+        return completed
+
+    def _complete_call(self) -> bytes:
+        if self._call is None:
+            return b""
+        call, self._call = self._call, None
+        line = self._line(Piece(calls=(call,), first_call=self._calls))
+        self._calls += 1
+        return line
+
+    def _line(self, piece: Piece, ending: dict[str, Any] | None = None) -> bytes:
+        return json_bytes(answer_body(self._kind, self._name, piece, ending)) + b"\n"

@@ -1,0 +1,59 @@
+"""`POST /api/chat` and `POST /api/generate`: validate, ask, format."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quart import Blueprint, Response
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.pool.lease import Granted
+from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.current_request import read_request, request_client, request_id
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, loaded
+from greenroom.http.ollama.answer_formatter import AnswerFormatter
+from greenroom.http.ollama.options import UNSUPPORTED
+from greenroom.http.ollama.request import parse_chat, parse_generate, parse_name
+from greenroom.schemas.ollama.converter import OLLAMA
+from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
+from greenroom.schemas.pool_protocol import Acquire, PoolMessage
+from greenroom.schemas.requests import InferenceRequest
+
+
+def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
+    """Return the routes.
+
+    Args:
+        status_timeout: Seconds that a client waits for its status at most.
+    """
+    routes = Blueprint("ollama answers", __name__)
+
+    async def respond(
+        kind: Kind, wire: ChatRequest | GenerateRequest, asked: InferenceRequest | None
+    ) -> Response:
+        if asked is None:
+            return await load(kind, wire.model)
+        formatter = AnswerFormatter(kind, wire.model)
+        stream = wire.stream is not False
+        return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)
+
+    async def load(kind: Kind, name: str) -> Response:
+        granted = await ask_actor(pool, Acquire(parse_name(name), request_id()), Granted)
+        granted.lease.close()
+        return json_response(answer_body(kind, name, Piece(), loaded()))
+
+    @routes.post("/api/chat")
+    async def chat() -> Response:
+        parse = partial(parse_chat, request_id=request_id(), client=request_client())
+        wire, asked = await read_request(ChatRequest, OLLAMA, UNSUPPORTED, parse)
+        return await respond("chat", wire, asked)
+
+    @routes.post("/api/generate")
+    async def generate() -> Response:
+        parse = partial(parse_generate, request_id=request_id(), client=request_client())
+        wire, asked = await read_request(GenerateRequest, OLLAMA, UNSUPPORTED, parse)
+        return await respond("generate", wire, asked)
+
+    return routes

@@ -1,0 +1,74 @@
+"""A model as `/api/tags` and `/api/show` tell of it."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+from greenroom.schemas.model_description import ModelDescription
+
+
+def tagged(model: ModelDescription) -> dict[str, Any]:
+    """Return a model's entry in the list of models."""
+    return {
+        "name": model.id,
+        "model": model.id,
+        "modified_at": _modified_at(model),
+        "size": model.nbytes,
+        "digest": hashlib.sha256(f"{model.id}\0{model.created}".encode()).hexdigest(),
+        "details": _details(model),
+    }
+
+
+def shown(model: ModelDescription) -> dict[str, Any]:
+    """Return all that is told of a model."""
+    return {
+        "modelfile": f"FROM {model.id}\n",
+        "parameters": "\n".join(f"{name} {value}" for name, value in _parameters(model)),
+        "template": model.template,
+        "details": _details(model),
+        "model_info": _model_info(model),
+        "capabilities": ["completion", "tools", *(["thinking"] if model.thinks else [])],
+        "modified_at": _modified_at(model),
+    }
+
+
+def _details(model: ModelDescription) -> dict[str, Any]:
+    architecture = model.record.architecture if model.record is not None else ""
+    return {
+        "parent_model": "",
+        "format": "safetensors",
+        "family": architecture,
+        "families": [architecture] if architecture else [],
+        "parameter_size": _parameter_size(model.parameters),
+        "quantization_level": model.quantization,
+    }
+
+
+def _model_info(model: ModelDescription) -> dict[str, Any]:
+    if model.record is None:
+        return {"general.basename": model.id}
+    architecture = model.record.architecture
+    return {
+        "general.architecture": architecture,
+        "general.basename": model.id,
+        "general.parameter_count": model.parameters,
+        f"{architecture}.context_length": model.record.context,
+    }
+
+
+def _parameters(model: ModelDescription) -> list[tuple[str, Any]]:
+    names = ("temperature", "top_p", "top_k", "repetition_penalty")
+    given = ((name, model.generation[name]) for name in names if name in model.generation)
+    return [(name.replace("repetition", "repeat"), value) for name, value in given]
+
+
+def _parameter_size(parameters: int | None) -> str:
+    if parameters is None:
+        return ""
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
+
+
+def _modified_at(model: ModelDescription) -> str:
+    return datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,67 @@
+"""What Ollama's clients ask of models: `/api/tags`, `/api/show`, `/api/version`, and what is not served."""
+
+from __future__ import annotations
+
+from quart import Blueprint, Response, request
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.current_request import read_request
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.ollama.model_body import shown, tagged
+from greenroom.http.ollama.request import parse_name
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.ollama.converter import OLLAMA
+from greenroom.schemas.ollama.requests import ShowRequest
+from greenroom.schemas.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
+from greenroom.schemas.problems import Problem, ProblemError, missing
+
+API_VERSION = "0.13.0"
+"""The Ollama whose API is spoken; clients refuse to speak to old ones."""
+
+NOT_SERVED = {
+    "/api/ps": "GET",
+    "/api/embed": "POST",
+    "/api/embeddings": "POST",
+    "/api/pull": "POST",
+    "/api/push": "POST",
+    "/api/create": "POST",
+    "/api/copy": "POST",
+    "/api/delete": "DELETE",
+}
+
+
+def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("ollama models", __name__)
+
+    @routes.get("/api/version")
+    async def version() -> Response:
+        return json_response({"version": API_VERSION})
+
+    @routes.get("/api/tags")
+    async def tags() -> Response:
+        found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
+        return json_response({"models": list(map(tagged, found.models))})
+
+    @routes.post("/api/show")
+    async def show() -> Response:
+        _, name = await read_request(ShowRequest, OLLAMA, {}, _name)
+        found = await ask_actor(pool, DescribeModel(name), ModelDescriptions)
+        return json_response(shown(found.models[0]))
+
+    async def refuse() -> Response:
+        detail = (
+            f"`{request.path}` is not served here: models are named at the start, and fetched on first use."
+        )
+        raise ProblemError(Problem(501, "not_implemented", detail))
+
+    for path, method in NOT_SERVED.items():
+        routes.add_url_rule(path, path.removeprefix("/api/"), refuse, methods=[method])
+    return routes
+
+
+def _name(wire: ShowRequest, _: JsonObject) -> str:
+    if (name := wire.model or wire.name) is None:
+        raise missing("model")
+    return parse_name(name).model

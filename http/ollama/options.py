@@ -1,0 +1,71 @@
+"""Ollama's options by their names on the wire.
+
+Options that change nothing about an answer here are accepted: a model always has its whole context
+(`num_ctx`, `num_keep`), and how it is computed is not a client's matter (`num_gpu`, `num_thread`, …).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenroom.http.answering.request_parameters import (
+    NeutralValues,
+    ParameterTable,
+    parse_parameters,
+    refuse_unsupported,
+)
+from greenroom.schemas.messages import JsonObject
+
+PARAMETERS: ParameterTable = {
+    **{
+        f"options.{name}": name
+        for name in (
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "presence_penalty",
+            "frequency_penalty",
+            "stop",
+            "seed",
+        )
+    },
+    "options.repeat_penalty": "repetition_penalty",
+    "options.num_predict": "max_tokens",
+    "logprobs": "logprobs",
+    "top_logprobs": "top_logprobs",
+}
+
+UNSUPPORTED: NeutralValues = {
+    "suffix": ("",),
+    "template": ("",),
+    "context": ([],),
+}
+"""Of the bodies."""
+
+UNSUPPORTED_OPTIONS: NeutralValues = {
+    "options.typical_p": (1, 0),
+    "options.mirostat": (0,),
+    "options.tfs_z": (1,),
+}
+
+
+def parse_options(body: JsonObject) -> dict[str, Any]:
+    """Return the generation parameters of a body whose `options` are an object or null.
+
+    Raises:
+        ProblemError: 400 that names the option.
+    """
+    options = dict(body.get("options") or {})
+    refuse_unsupported({f"options.{name}": value for name, value in options.items()}, UNSUPPORTED_OPTIONS)
+    for name in ("num_predict", "seed"):
+        # Below zero there is no limit, and no seed.
+        if _is_number(options.get(name)) and options[name] < 0:
+            del options[name]
+    if _is_number(options.get("repeat_last_n")) and options["repeat_last_n"] == 0:
+        options.pop("repeat_penalty", None)
+    return parse_parameters({**body, "options": options}, PARAMETERS)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,172 @@
+"""From the wire to the neutral request: `POST /api/chat` and `POST /api/generate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.ollama.options import parse_options
+from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages import Role as NeutralRole
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput, RequestInput
+from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
+from greenroom.schemas.thinking import EFFORTS, Thinking
+
+LATEST = ":latest"
+
+
+def parse_name(model: str) -> ModelKey:
+    """Return the name of a model as a key, without the tag that Ollama's clients add to names that have none.
+
+    Raises:
+        ProblemError: 400 if it is empty or too long.
+    """
+    return parse_model_key(model.removesuffix(LATEST))
+
+
+def parse_chat(
+    wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
+) -> InferenceRequest | None:
+    """Return the request of a chat in neutral words; None if it only asks for the model to be loaded.
+
+    Args:
+        wire: What `body` has been structured to.
+        client: See `InferenceRequest`.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    if not wire.messages:
+        _check_loading(wire.keep_alive)
+        return None
+    chat = ChatInput(
+        messages=tuple(_messages(wire.messages)),
+        tools=tuple(_tool(tool, f"tools[{i}].function") for i, tool in enumerate(wire.tools or ())),
+        thinking=_thinking(wire.think),
+    )
+    return _request(wire, body, chat, request_id, client)
+
+
+def parse_generate(
+    wire: GenerateRequest, body: JsonObject, request_id: str, client: str = ""
+) -> InferenceRequest | None:
+    """Return the request for an answer to one prompt; None if it only asks for the model to be loaded.
+
+    Args:
+        wire: What `body` has been structured to.
+        client: See `InferenceRequest`.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    _refuse_images(wire.images, "images")
+    if not wire.prompt:
+        _check_loading(wire.keep_alive)
+        return None
+    if wire.raw:
+        if wire.system:
+            raise invalid("`system` has no place in a `raw` prompt.", "system")
+        return _request(wire, body, RawInput(wire.prompt), request_id, client)
+    system = (Message("system", (TextPart(wire.system),)),) if wire.system else ()
+    messages = (*system, Message("user", (TextPart(wire.prompt),)))
+    chat = ChatInput(messages, thinking=_thinking(wire.think))
+    return _request(wire, body, chat, request_id, client)
+
+
+def _request(
+    wire: ChatRequest | GenerateRequest, body: JsonObject, asked: RequestInput, request_id: str, client: str
+) -> InferenceRequest:
+    parameters, key = parse_options(body), parse_name(wire.model)
+    return InferenceRequest(request_id, key, asked, parameters, client, response_format=_format(wire.format))
+
+
+def _check_loading(keep_alive: Any) -> None:
+    """Refuse a request without text that asks for the model to be unloaded."""
+    if keep_alive in (0, "0", "0s") and keep_alive is not False:
+        detail = "Models are not unloaded by request here, but when another needs their place."
+        raise ProblemError(Problem(501, "not_implemented", detail, "keep_alive"))
+
+
+def _thinking(think: Any) -> Thinking:
+    if think is None or isinstance(think, bool):
+        return Thinking(enabled=think)
+    for effort in EFFORTS:
+        if think == effort:
+            return Thinking(enabled=True, effort=effort)
+    raise invalid(f"`think` must be true, false or one of {', '.join(map(repr, EFFORTS))}.", "think")
+
+
+def _format(value: Any) -> ResponseFormat | None:
+    match value:
+        case None | "":
+            return None
+        case "json":
+            return JsonObjectFormat(param="format")
+        case dict():
+            return JsonSchemaFormat(value, param="format")
+        case _:
+            raise invalid("`format` must be 'json' or a JSON schema.", "format")
+
+
+def _messages(messages: tuple[MessageParam, ...]) -> list[Message]:
+    """Return the conversation; calls and results without ids get some, results in the order of the calls."""
+    converted: list[Message] = []
+    unanswered: list[ToolCall] = []
+    for i, message in enumerate(messages):
+        field = f"messages[{i}]"
+        _refuse_images(message.images, f"{field}.images")
+        calls: tuple[ToolCall, ...] = ()
+        call_id = None
+        if message.role == "assistant":
+            calls = tuple(
+                ToolCall(
+                    call.id or f"call_{i}_{j}",
+                    call.function.name,
+                    json.dumps(call.function.arguments, ensure_ascii=False),
+                )
+                for j, call in enumerate(message.tool_calls or ())
+            )
+            unanswered = list(calls)
+        elif message.role == "tool":
+            call_id = _answered(message, unanswered, field)
+        converted.append(_message(message, calls, call_id))
+    return converted
+
+
+def _answered(message: MessageParam, unanswered: list[ToolCall], field: str) -> str:
+    if message.tool_call_id:
+        return message.tool_call_id
+    found = next((call for call in unanswered if message.tool_name in (None, "", call.name)), None)
+    if found is None:
+        name = f"{field}.tool_name"
+        raise invalid(f"`{field}` is the result of no call before it; name one in `{name}`.", name)
+    unanswered.remove(found)
+    return found.id
+
+
+def _message(message: MessageParam, calls: tuple[ToolCall, ...], call_id: str | None) -> Message:
+    role: NeutralRole = message.role  # type: ignore[assignment]
+    return Message(
+        role=role,
+        content=(TextPart(message.content),) if message.content else (),
+        reasoning=message.thinking or None if role == "assistant" else None,
+        tool_calls=calls,
+        tool_call_id=call_id,
+        name=message.tool_name if role == "tool" else None,
+    )
+
+
+def _tool(tool: ToolParam, field: str) -> Tool:
+    if not tool.function.name:
+        raise invalid(f"`{field}.name` is empty.", f"{field}.name")
+    return Tool(tool.function.name, tool.function.description or "", tool.function.parameters or {})
+
+
+def _refuse_images(images: tuple[str, ...] | None, field: str) -> None:
+    if images:
+        detail = f"`{field}` holds images, but this server's models take text only."
+        raise invalid(detail, field, "unsupported_content")

@@ -1,0 +1,107 @@
+"""What clients of Ollama's `/api/chat`, `/api/generate` and `/api/show` send.
+
+Source: docs/api.md and api/types.go of Ollama, August 2026.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NewType
+
+import attrs
+
+from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_TOOLS
+from greenroom.schemas.ollama.converter import OLLAMA
+from greenroom.schemas.wire import AtMost, one_of
+
+Role = NewType("Role", str)
+ROLES = ("system", "user", "assistant", "tool")
+
+MAX_IMAGES = 1_024
+"""Of one message."""
+
+
+@attrs.frozen
+class FunctionCall:
+    """The call of a function; its arguments are an object, not text."""
+
+    name: str
+    arguments: dict[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class ToolCallParam:
+    """A tool call in the history; most clients know no id."""
+
+    function: FunctionCall
+    id: str | None = None
+
+
+@attrs.frozen
+class MessageParam:
+    """One message of a chat."""
+
+    role: Role
+    content: str | None = None
+    thinking: str | None = None
+    images: Annotated[tuple[str, ...], AtMost(MAX_IMAGES)] | None = None
+    tool_calls: Annotated[tuple[ToolCallParam, ...], AtMost(MAX_CALLS)] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+@attrs.frozen
+class FunctionParam:
+    """A function that may be called."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+@attrs.frozen
+class ToolParam:
+    """A tool that is offered."""
+
+    function: FunctionParam
+    type: str = "function"
+
+
+@attrs.frozen
+class ChatRequest:
+    """The body of `POST /api/chat`, but for its options, which have a table of their own."""
+
+    model: str
+    messages: Annotated[tuple[MessageParam, ...], AtMost(MAX_MESSAGES)] = ()
+    stream: bool | None = None
+    format: Any = None
+    think: Any = None
+    tools: Annotated[tuple[ToolParam, ...], AtMost(MAX_TOOLS)] | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: Any = None
+
+
+@attrs.frozen
+class GenerateRequest:
+    """The body of `POST /api/generate`, but for its options."""
+
+    model: str
+    prompt: str | None = None
+    system: str | None = None
+    raw: bool | None = None
+    images: Annotated[tuple[str, ...], AtMost(MAX_IMAGES)] | None = None
+    stream: bool | None = None
+    format: Any = None
+    think: Any = None
+    options: dict[str, Any] | None = None
+    keep_alive: Any = None
+
+
+@attrs.frozen
+class ShowRequest:
+    """The body of `POST /api/show`; old clients call the model `name`."""
+
+    model: str | None = None
+    name: str | None = None
+
+
+OLLAMA.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
