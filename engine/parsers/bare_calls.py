@@ -6,8 +6,9 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
-from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.block_end import LONGEST_HEAD
+from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.parsers.block_stream import BlockStream
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parser_events import ParserEvent
@@ -44,29 +45,28 @@ class BareBlockParser(BlockParser):
     ) -> ToolCallStream:
         if tools is not None and not tools:
             return NullToolStream()
-        return _BareStream(self, OfferedTools(tools), release)
+        return _BareStream(self, OfferedTools(tools))
 
 
 class _BareStream(BlockStream):
-    def __init__(self, parser: BareBlockParser, offered: OfferedTools, release: Release) -> None:
-        super().__init__(parser, offered, release)
+    def __init__(self, parser: BareBlockParser, offered: OfferedTools) -> None:
+        super().__init__(parser, offered)
         self._begins = parser.begins_bare
         self._only_calls_so_far = True
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
         if not self._only_calls_so_far:
             return super()._read_text(events)
-        text = self._pending.lstrip(WHITESPACE)
-        begins = self._begins(text)
+        window = self._skip_padding()
+        begins = self._begins(window)
         if begins:
-            self._padding += self._pending[: len(self._pending) - len(text)]
-            self._pending = text
             self._open_block("")
             return True
-        undecided = begins is None or any(marker.startswith(text) for marker in self._parser.ends)
+        undecided = begins is None and len(window) < LONGEST_HEAD
+        undecided = undecided or any(marker.startswith(window) for marker in self._parser.ends)
         if undecided and not self._final:
             return False
-        self._only_calls_so_far = text.startswith(tuple(self._parser.ends))
+        self._only_calls_so_far = window.startswith(tuple(self._parser.ends))
         return super()._read_text(events)
 
     def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:

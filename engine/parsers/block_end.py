@@ -8,44 +8,76 @@ from collections.abc import Callable
 from greenroom.engine.parsers.json_scanner import JsonScanner
 from greenroom.engine.parsers.markers import prefix_pattern
 
+LONGEST_HEAD = 1_024
+"""Characters in which it shows what a block is: names of tools are shorter, as is what stands before them."""
+
 _MAX_ENDS_INSIDE_VALUES = 64  # Then the block counts as broken, so that a model in a loop costs little.
 
 
 class BlockEnd:
-    """Looks for the marker that closes one block.
+    """Looks for the marker that closes one block. All positions count from the beginning of the block.
 
     Args:
         start: The marker that opened it.
         end: The marker that closes it; empty if the end of the text does.
+        following: A marker that ends it too, because it begins the next.
     """
 
-    def __init__(self, start: str, end: str) -> None:
+    def __init__(self, start: str, end: str, following: str = "") -> None:
         self._start = start
         self._end = end
-        self._searched = len(start)
+        self._following = following
+        self._kept = max(len(end), len(following), 1) - 1
+        self._searched = self._passed = len(start)
+        self._tail = ""
         self._inside_values: list[int] = []
 
-    def find(self, text: str, final: bool) -> tuple[int, int] | None:
+    def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
         """Return where the block's body ends and where what follows it begins; None if not yet.
 
         Args:
-            text: The block so far, with its start.
+            text: What there is so far.
+            begin: Where in it the block begins.
             final: Nothing will follow.
         """
-        at = text.find(self._end, self._searched) if self._end else -1
+        start = begin + self._searched
+        at = text.find(self._end, start) if self._end else -1
+        following = self._find_following(text, start, at if at >= 0 else len(text))
+        if following >= 0:
+            self._passed = following - begin + 1
+            return following - begin, following - begin
         if at >= 0:
-            return at, at + len(self._end)
-        if not final:
-            self._searched = max(self._searched, len(text) - len(self._end) + 1)
-            return None
+            self._passed = at - begin + len(self._end)
+            return at - begin, self._passed
+        self._tail = text[max(len(text) - self._kept, start) :] if self._kept else ""
+        self._searched = len(text) - begin - len(self._tail)
+        return self._find_final(text, begin) if final else None
+
+    def _find_following(self, text: str, start: int, stop: int) -> int:
+        return text.find(self._following, start, stop) if self._following else -1
+
+    def _find_final(self, text: str, begin: int) -> tuple[int, int]:
+        """Return the end of the text, before which the marker may have been begun."""
+        length = len(text) - begin
         unfinished = re.compile(rf"{prefix_pattern(self._end)}\Z") if len(self._end) > 1 else None
-        found = unfinished.search(text, len(self._start)) if unfinished else None
-        return (found.start() if found else len(text)), len(text)
+        found = unfinished.search(self._tail) if unfinished else None
+        return (length - len(self._tail) + found.start() if found else length), length
+
+    def goes_on(self, piece: str) -> bool:
+        """Return whether the block surely goes on behind a piece of text; asked after `find` saw no end."""
+        if not self._kept:
+            return True
+        window = self._tail + piece
+        if (self._end and self._end in window) or (self._following and self._following in window):
+            return False
+        self._tail = window[max(len(window) - self._kept, 0) :]
+        self._searched += len(window) - len(self._tail)
+        return True
 
     def skip(self, end: int) -> bool:
         """Treat the end that was found as part of a value; return False if there were too many of them."""
         self._inside_values.append(end)
-        self._searched = end
+        self._searched = self._passed
         return len(self._inside_values) <= _MAX_ENDS_INSIDE_VALUES
 
     def first(self, end: int) -> int:
@@ -56,14 +88,14 @@ class BlockEnd:
         """Return whether the text ended before the whole marker was written."""
         return end - body_end < len(self._end)
 
-    def find_marker(self, text: str) -> int:
+    def find_marker(self, text: str, position: int) -> int:
         """Return where the text goes on behind the closing marker, wherever that stands; -1 if not yet."""
-        at = text.find(self._end)
+        at = text.find(self._end, position)
         return at if at < 0 else at + len(self._end)
 
-    def keep(self, text: str) -> str:
-        """Return what must be kept of a text in which there is no closing marker yet."""
-        return text[-len(self._end) :]
+    def keep(self, text: str, position: int) -> int:
+        """Return from where a text must be kept in which there is no closing marker yet."""
+        return max(position, len(text) - len(self._end))
 
 
 class JsonBlockEnd(BlockEnd):
@@ -81,16 +113,26 @@ class JsonBlockEnd(BlockEnd):
         self._header = header
         self._new_scanner = new_scanner
         self._value: JsonScanner | None = None
+        self._found: int | None = None
 
-    def find(self, text: str, final: bool) -> tuple[int, int] | None:
+    def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
         if self._value is None:
-            header = self._header.match(text, len(self._start))
+            limit = min(len(text), begin + LONGEST_HEAD)
+            header = self._header.match(text, begin + len(self._start), limit)
             if header is not None:
                 self._value = self._new_scanner()
-                self._searched = header.end()
+                self._searched = header.end() - begin
+        if self._value is not None and self._found is None:
+            end = self._value.feed(text, begin + self._searched)
+            self._searched = len(text) - begin
+            self._found = end - begin if end >= 0 else None
+        if self._found is not None:
+            return self._found, self._found
+        return (len(text) - begin, len(text) - begin) if final else None
+
+    def goes_on(self, piece: str) -> bool:
         if self._value is not None:
-            end = self._value.feed(text[self._searched :])
-            if end >= 0:
-                return self._searched + end, self._searched + end
-            self._searched = len(text)
-        return (len(text), len(text)) if final else None
+            end = self._value.feed(piece)
+            self._found = self._searched + end if end >= 0 else None
+            self._searched += len(piece)
+        return self._found is None

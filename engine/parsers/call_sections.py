@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import attrs
 
 from greenroom.engine.parsers.block_end import BlockEnd
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object, read_value
-from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.markers import skip_space
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 
@@ -23,9 +23,9 @@ class _SectionEnd(BlockEnd):
         super().__init__(start, end)
         self._common = common
 
-    def find(self, text: str, final: bool) -> tuple[int, int] | None:
-        found = super().find(text, final)
-        if found is not None and self._common.startswith(text[found[0] : found[1]]):
+    def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
+        found = super().find(text, begin, final)
+        if found is not None and self._common.startswith(text[begin + found[0] : begin + found[1]]):
             return found[1], found[1]
         return found
 
@@ -164,13 +164,6 @@ class HeadedCallParser(SectionParser):
             for index, call in enumerate(calls)
         ]
         return f"{parts.start}{parts.between.join(written)}{parts.end}"
-
-
-def skip_space(text: str, position: int) -> int:
-    """Return where white space that begins at a position ends."""
-    while position < len(text) and text[position] in WHITESPACE:
-        position += 1
-    return position
 
 
 def _loosely(text: str) -> str:

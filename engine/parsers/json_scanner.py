@@ -17,10 +17,15 @@ class JsonScanner:
         self._quote = ""
         self._escaped = False
 
-    def feed(self, text: str) -> int:
-        """Return the index in `text` just behind the bracket that closes the value, or -1 if it goes on."""
-        position = 1 if self._escaped and text else 0
-        self._escaped = self._escaped and not text
+    def feed(self, text: str, position: int = 0) -> int:
+        """Return the index in `text` just behind the bracket that closes the value, or -1 if it goes on.
+
+        Args:
+            position: Where in `text` the next piece begins.
+        """
+        if self._escaped and position < len(text):
+            position += 1
+            self._escaped = False
         while True:
             found = (_INSIDE[self._quote] if self._quote else self._outside).search(text, position)
             if found is None:

@@ -29,3 +29,11 @@ def prefix_pattern(marker: str) -> str:
     for character in reversed(marker[1:-1]):
         pattern = f"(?:{re.escape(character)}{pattern})?"
     return re.escape(marker[0]) + pattern
+
+
+_SPACE = re.compile(f"[{WHITESPACE}]*")
+
+
+def skip_space(text: str, position: int) -> int:
+    """Return where white space that begins at a position ends."""
+    return _SPACE.match(text, position).end()  # type: ignore[union-attr]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_stream import BlockParser, BlockStream
+from greenroom.engine.parsers.block_end import LONGEST_HEAD
+from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.parsers.block_stream import BlockStream
 from greenroom.engine.parsers.json_calls import normalize_object
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.offered_tools import OfferedTools
@@ -41,7 +43,7 @@ class FunctionaryV32Parser(BlockParser):
     def new_stream(
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"
     ) -> ToolCallStream:
-        return _FunctionaryStream(self, OfferedTools(tools), release)
+        return _FunctionaryStream(self, OfferedTools(tools))
 
     def begins_call(self, text: str) -> bool | None:
         name, ended, behind = text.partition("\n")
@@ -58,32 +60,32 @@ class FunctionaryV32Parser(BlockParser):
 
 
 class _FunctionaryStream(BlockStream):
-    def __init__(self, parser: BlockParser, offered: OfferedTools, release: Release) -> None:
-        super().__init__(parser, offered, release)
+    def __init__(self, parser: BlockParser, offered: OfferedTools) -> None:
+        super().__init__(parser, offered)
         self._at_beginning = True
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
         if not self._at_beginning:
             return super()._read_text(events)
-        text = self._pending.lstrip(WHITESPACE)
+        text = self._skip_padding()
         line, ended, behind = text.partition("\n")
         to_all = line + ended == _TO_ALL
         to_tool = _NAME.fullmatch(line) is not None and self._offered.may_begin(line)
         undecided = _TO_ALL.startswith(text) or (to_tool and not (ended and behind.strip(WHITESPACE)))
-        if undecided and not to_all and not self._final:
+        if undecided and not to_all and not self._final and len(text) < LONGEST_HEAD:
             return False
         self._at_beginning = False
         if to_all:
-            self._pending = behind
+            self._at += len(_TO_ALL)
+            self._padding = []
         elif to_tool and ended and self._offered.accepts(line) and behind.lstrip(WHITESPACE).startswith("{"):
-            self._padding, self._pending = self._pending[: len(self._pending) - len(text)], text
             self._open_block("")
         return True
 
     def _read_block(self, events: list[ParserEvent]) -> bool:
-        addressed = self._pending[len(self._start) :]
-        if self._start and addressed.startswith(_TO_ALL):
-            self._pending = addressed[len(_TO_ALL) :]
+        inside = self._at + len(self._start)
+        if self._start and self._pending.startswith(_TO_ALL, inside):
+            self._at = inside + len(_TO_ALL)
             self._state = "text"
             return True
         return super()._read_block(events)

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json, read_value
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.offered_tools import OfferedTools

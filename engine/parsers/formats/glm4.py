@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json, normalize_object, parse_json_calls
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
@@ -86,6 +86,9 @@ class Glm4XmlParser(BlockParser):
         if parts is None:
             raise Malformed("the call has no name or no arguments")
         return [ParsedCall(parts.group(1), normalize_object(parts.group(2).strip() or "{}"))]
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        return body.rstrip().endswith("}")
 
     def render(self, name: str, arguments: str) -> str:
         return f"<tool_call><name>{name}</name><arguments>{arguments or '{}'}</arguments></tool_call>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.formats.harmony_messages import (
     CHANNEL,
     CONTROL_TOKENS,
@@ -176,3 +176,6 @@ class _AddressedCalls(BlockParser):
             raise Malformed("the message has no recipient")
         name, arguments = parts.groups()
         return [ParsedCall(name.removeprefix("functions."), normalize_object(arguments.strip() or "{}"))]
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        return body.rstrip().endswith("}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.offered_tools import OfferedTools

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from greenroom.engine.parsers.block_end import BlockEnd
-from greenroom.engine.parsers.call_sections import SectionParser, skip_space
+from greenroom.engine.parsers.call_sections import SectionParser
 from greenroom.engine.parsers.json_calls import (
     dump_json,
     normalize_object,
@@ -14,7 +14,7 @@ from greenroom.engine.parsers.json_calls import (
     read_value,
     render_json_call,
 )
-from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.markers import prefix_pattern, skip_space
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.tagged_arguments import argument_pairs, read_tagged_arguments
@@ -35,8 +35,8 @@ _CUT_TAIL = re.compile(rf"\s*(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]
 class _CallEnd(BlockEnd):
     """Finds the end of a call without a section, and leaves it to the reader of calls."""
 
-    def find(self, text: str, final: bool) -> tuple[int, int] | None:
-        found = super().find(text, final)
+    def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
+        found = super().find(text, begin, final)
         return None if found is None else (found[1], found[1])
 
     def is_cut_short(self, body_end: int, end: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import attrs
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.formats.hermes import JSON_BODY
 from greenroom.engine.parsers.json_calls import parse_json_calls, parse_keyed_calls, render_json_call
 from greenroom.engine.parsers.markers import Markers

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from greenroom.engine.parsers.bare_calls import BareBlockParser, begins_bare_json
 from greenroom.engine.parsers.block_end import BlockEnd, JsonBlockEnd
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
 from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls, render_json_call
 from greenroom.engine.parsers.json_scanner import PythonScanner
+from greenroom.engine.parsers.markers import skip_space
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 
@@ -30,6 +31,9 @@ class LlamaXmlParser(BlockParser):
             raise Malformed("the call has no name")
         return [ParsedCall(parts.group(1), normalize_object(parts.group(2).strip() or "{}"))]
 
+    def is_whole(self, body: str, rest: str) -> bool:
+        return body.rstrip().endswith("}")
+
     def render(self, name: str, arguments: str) -> str:
         return f"<function={name}>{arguments or '{}'}</function>"
 
@@ -42,6 +46,9 @@ class LlamaPythonParser(BlockParser):
 
     parser_id = "llama_python"
     markers = (("<|python_tag|>", "<|eom_id|>"),)
+
+    def new_block_end(self, start: str) -> BlockEnd:
+        return _TagEnd(start, self.ends[start], following=start)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         body = body.strip()
@@ -65,29 +72,35 @@ class LlamaJsonParser(BareBlockParser, LlamaPythonParser):
         return begins_bare_json(text)
 
     def new_block_end(self, start: str) -> BlockEnd:
-        return _TagEnd(start, self.ends[start]) if start else super().new_block_end(start)
+        if not start:
+            return JsonBlockEnd("", self.json_header)
+        return _JsonTagEnd(start, self.ends[start], following=start)
 
     def render(self, name: str, arguments: str) -> str:
         return render_json_call(name, arguments, "parameters")
 
 
 class _TagEnd(BlockEnd):
-    """The end of a tag's block: that of its JSON, which needs no marker, else the marker."""
-
-    def __init__(self, start: str, end: str) -> None:
-        super().__init__(start, end)
-        self._json = JsonBlockEnd(start, re.compile(r"\s*(?=\{)"))
-        self._is_json = False
-
-    def find(self, text: str, final: bool) -> tuple[int, int] | None:
-        body = text[len(self._start) :].lstrip() if not self._is_json else ""
-        self._is_json = self._is_json or body.startswith("{")
-        if self._is_json:
-            return self._json.find(text, final)
-        return super().find(text, final)
+    """The end of a tag's block, also shown by the next tag. Its calls are whole wherever it ends."""
 
     def is_cut_short(self, body_end: int, end: int) -> bool:
-        return not self._is_json and super().is_cut_short(body_end, end)
+        return False
+
+
+class _JsonTagEnd(_TagEnd):
+    """The same, or the end of JSON, which needs no marker."""
+
+    def __init__(self, start: str, end: str, following: str) -> None:
+        super().__init__(start, end, following)
+        self._json = JsonBlockEnd(start, re.compile(r"[ \t\r\n]*(?=\{)"))
+        self._is_json = False
+
+    def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
+        self._is_json = self._is_json or text.startswith("{", skip_space(text, begin + len(self._start)))
+        return self._json.find(text, begin, final) if self._is_json else super().find(text, begin, final)
+
+    def goes_on(self, piece: str) -> bool:
+        return self._json.goes_on(piece) if self._is_json else super().goes_on(piece)
 
 
 class BarePythonicParser(BareBlockParser):

@@ -6,7 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.formats.hermes import JSON_BODY, HermesJsonParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
 from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json
 from greenroom.engine.parsers.markers import prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
@@ -43,6 +43,9 @@ class Minicpm5Parser(BlockParser):
         if body[position:].strip():
             raise Malformed("something stands between the arguments")
         return [ParsedCall(name, dump_json(arguments))]
+
+    def is_whole(self, body: str, rest: str) -> bool:
+        return rest.startswith("</")
 
     def render(self, name: str, arguments: str) -> str:
         pairs = argument_pairs(arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from greenroom.engine.parsers.block_stream import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import ParsedCall

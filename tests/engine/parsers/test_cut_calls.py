@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_thinking_parser, make_tool_parser
+from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.prepared_input import PreparedInput
@@ -12,7 +12,6 @@ from greenroom.tests.support.model_outputs import collect_answer
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 
 ARGUMENTS = '{"city": "Paris", "days": 2}'
-OURS = sorted(name for name in TOOL_PARSERS if name != "null" and not name.startswith("mlx_lm."))
 
 
 def calls_of(tool_format: str, text: str, *, ended_by_model: bool) -> tuple[ToolCall, ...]:
@@ -23,7 +22,7 @@ def calls_of(tool_format: str, text: str, *, ended_by_model: bool) -> tuple[Tool
     return collect_answer([*deltas, *stream.finish(ended_by_model=ended_by_model)]).tool_calls
 
 
-@pytest.mark.parametrize("tool_format", OURS)
+@pytest.mark.parametrize("tool_format", WRITTEN)
 def test_a_call_that_was_cut_is_made_whole_or_not_at_all(tool_format: str) -> None:
     text = WRITTEN[tool_format]
     for end in range(len(text)):

@@ -1,0 +1,27 @@
+"""Parsers of calls that stand in blocks between markers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.block_format import BlockFormat
+from greenroom.engine.parsers.block_stream import BlockStream
+from greenroom.engine.parsers.null import NullToolStream
+from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.streamed_calls import StreamedCallStream
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
+from greenroom.schemas.messages import Tool
+
+
+class BlockParser(BlockFormat):
+    """A format whose calls stand between markers."""
+
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        if tools is not None and not tools:
+            return NullToolStream()
+        offered = OfferedTools(tools)
+        if release == "immediate" and self.streamed_header is not None:
+            return StreamedCallStream(self, offered, self.streamed_header)
+        return BlockStream(self, offered)
