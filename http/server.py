@@ -9,7 +9,8 @@ import trio
 
 from greenroom.actors.system import System
 from greenroom.http.app import PROTOCOLS, create_app
-from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.accept_loop import AcceptLoop
+from greenroom.http.transport.listeners import open_listeners
 from greenroom.schemas.settings import Settings
 
 
@@ -26,7 +27,7 @@ async def serve(
     Args:
         drain: Set it to stop: listeners and idle connections close at once, answers that are
             under way get their share of `settings.shutdown_timeout`, what is left is cut.
-        sockets: Listening sockets that were inherited; otherwise `settings.host` and `.port` are bound.
+        sockets: Listening sockets that were inherited; otherwise the addresses of the settings are bound.
         task_status: Gets the addresses (`http://127.0.0.1:8000`) once connections are accepted.
 
     Raises:

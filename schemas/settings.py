@@ -89,6 +89,9 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
+    listen: tuple[str, ...] = _setting(
+        (), "Further addresses to listen on, as `HOST:PORT`; 11434 is where clients look for Ollama."
+    )
     max_loaded_models: int = _setting(2, "Models kept loaded at once.", low=1)
     max_batch: int = _setting(
         32, "Answers that one model generates at once; a request with `n` takes so many.", low=1

@@ -77,8 +77,7 @@ async def _serve(settings: Settings, shutdown: Shutdown) -> None:
     async with open_system(settings) as system:
         refusal = await _serve_until_drained(system, settings, drain)
     if refusal is not None:
-        where = f"{settings.host}:{settings.port}"
-        raise click.ClickException(f"cannot listen on {where}: {refusal.strerror or refusal}")
+        raise click.ClickException(f"cannot listen on {refusal.filename}: {refusal.strerror}")
     if system.hung:
         sys.stdout.flush()
         os._exit(0)

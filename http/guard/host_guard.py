@@ -8,6 +8,7 @@ import socket
 from werkzeug.datastructures import Headers
 from werkzeug.sansio.utils import host_is_trusted
 
+from greenroom.schemas.listen_address import listen_addresses
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
 
@@ -25,7 +26,8 @@ class HostGuard:
     """
 
     def __init__(self, settings: Settings) -> None:
-        own = ("localhost", settings.host, socket.gethostname())
+        listened = (address.host for address in listen_addresses(settings))
+        own = ("localhost", *listened, socket.gethostname())
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 

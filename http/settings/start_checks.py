@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from greenroom.http.settings.sources import BadSettingError
+from greenroom.schemas.listen_address import parse_listen_address
 from greenroom.schemas.settings import Settings
 
 
@@ -32,6 +33,7 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     """
     _check_models(settings, local.is_missing)
     _check_aliases(settings, local)
+    _check_listen(settings)
     if settings.device == "gpu" and not local.has_gpu():
         raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
     _check_prefix_cache_dir(settings)
@@ -47,6 +49,14 @@ def _check_aliases(settings: Settings, local: KnownModels) -> None:
     for alias, model in settings.aliases:
         if not local.finds(settings, model):
             raise BadSettingError(f"aliases: '{alias}' means '{model}', which is none of the models here")
+
+
+def _check_listen(settings: Settings) -> None:
+    for address in settings.listen:
+        try:
+            parse_listen_address(address)
+        except ValueError as problem:
+            raise BadSettingError(f"listen = {address!r}: {problem}, for example 127.0.0.1:11434") from None
 
 
 def _check_speculation(settings: Settings, is_missing: Callable[[str], bool]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from greenroom.http.answering.problem_documents import ErrorMembers, no_members
 from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig
+from greenroom.http.transport.listeners import close_listeners
 from greenroom.http.transport.refusals import Refusals
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
@@ -86,10 +86,10 @@ class AcceptLoop:
                     task_status.started(tuple(map(_address, listeners)))
                     await drain.wait()
                     accepting.cancel_scope.cancel("the server drains")
-                _close(listeners)
+                close_listeners(listeners)
                 await self._wait_until_closed()
             finally:
-                _close(listeners)
+                close_listeners(listeners)
                 # A send that waits for its reader is shielded: only the socket can end it.
                 for connection in self._connections:
                     connection.abort()
@@ -148,30 +148,6 @@ class AcceptLoop:
             self._connections.discard(connection)
             if not self._connections and self._context.terminated.is_set():
                 self._all_closed.set()
-
-
-async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
-    """Return the sockets to accept from: the inherited ones, else `settings.host` and `.port`.
-
-    Raises:
-        OSError: The address cannot be bound.
-    """
-    if inherited:
-        for sock in inherited:
-            sock.setblocking(False)
-        return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in inherited]
-    listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
-    if settings.port == 0:
-        # A name with several addresses would get a different port on each.
-        for extra in listeners[1:]:
-            await extra.aclose()
-        del listeners[1:]
-    return listeners
-
-
-def _close(listeners: Sequence[trio.SocketListener]) -> None:
-    for listener in listeners:
-        listener.socket.close()
 
 
 def _config(settings: Settings, error_members: ErrorMembers) -> ServerConfig:

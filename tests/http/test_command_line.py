@@ -47,6 +47,7 @@ def test_version() -> None:
         (["nope"], "No such command 'nope'"),
         (["serve", "--nope"], "No such option"),
         (["serve", "--aliases", "gpt-4o=qwen"], "'gpt-4o' means 'qwen', which is none of the models here"),
+        (["serve", "--listen", "11434"], "listen = '11434': must be HOST:PORT, for example 127.0.0.1:11434"),
         (["serve", "./nowhere"], "there is no folder './nowhere'"),
         (
             ["serve", "--prefix-cache-dir", "/dev/null/x"],

@@ -16,6 +16,7 @@ SHOWN_BY = {
     "aliases": "test_aliases_and_patterns_are_answered_by_the_model_that_they_mean",
     "host": "test_the_host_decides_on_which_addresses_it_listens",
     "port": "test_a_taken_port_is_an_error_at_once",
+    "listen": "test_it_listens_on_further_addresses",
     "max_loaded_models": "test_a_model_that_is_held_is_never_unloaded_under_its_request",
     "max_batch": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",
     "max_queue": "test_requests_beyond_the_slots_wait_in_order_and_know_their_place",

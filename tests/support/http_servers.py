@@ -15,7 +15,8 @@ from hypercorn.typing import ASGIFramework
 from greenroom.actors.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.app import PROTOCOLS, create_app
-from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.accept_loop import AcceptLoop
+from greenroom.http.transport.listeners import open_listeners
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
 from greenroom.schemas.settings import Settings
 
