@@ -12,11 +12,18 @@ from typing import Any
 import attrs
 
 from greenroom.engine.adapters import message_normalization as normalization
+from greenroom.engine.adapters.apply_turn_forms import (
+    content_with_thought,
+    drop_past_thoughts,
+    move_system_message,
+    number_calls,
+)
 from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.adapters.thinking.words import add_thinking_words
 from greenroom.engine.adapters.tool_prompt import render_calls
+from greenroom.engine.adapters.turn_forms import PLAIN_FORMS, TurnForms
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
@@ -32,12 +39,21 @@ class MessageConverter:
     Args:
         parser: Format of calls, for templates that cannot show them.
         marker: Marks control tokens in what users wrote.
+        forms: How turns are written that the template does not take as they are.
     """
 
-    def __init__(self, traits: TemplateTraits, parser: ToolCallParser, marker: ControlTokenMarker) -> None:
-        self._traits = traits
+    def __init__(
+        self,
+        traits: TemplateTraits,
+        parser: ToolCallParser,
+        marker: ControlTokenMarker,
+        forms: TurnForms = PLAIN_FORMS,
+    ) -> None:
+        beside = forms.text_beside_calls or bool(forms.call_head)
+        self._traits = attrs.evolve(traits, text_beside_calls=beside)
         self._parser = parser
         self._marker = marker
+        self._forms = forms
 
     def convert(
         self,
@@ -54,7 +70,9 @@ class MessageConverter:
         Raises:
             ProblemError: 400 for a tool's result that answers no call.
         """
-        traits = self._traits
+        traits, forms = self._traits, self._forms
+        if forms.thoughts == "text":
+            messages = drop_past_thoughts(messages)
         marked = [self._mark(message) for message in normalization.add_tool_names(messages)]
         marked = add_thinking_words(marked, thinking)
         turns = normalization.arrange_system_messages(marked, traits, instructions)
@@ -69,6 +87,10 @@ class MessageConverter:
             turns = normalization.split_text_from_calls(turns)
         if not traits.assistant_first:
             turns = normalization.insert_first_user_turn(turns)
+        if not forms.system_with_result:
+            turns = move_system_message(turns)
+        if forms.call_ids != "any":
+            turns = number_calls(turns, by_turn=forms.call_ids == "turn")
         converted = [self._convert_turn(turn) for turn in turns]
         return [as_parts(turn) for turn in converted] if traits.parts else converted
 
@@ -86,13 +108,15 @@ class MessageConverter:
         converted: TemplateMessage = {"role": turn.role, "content": turn.text}
         if turn.name:
             converted["name"] = turn.name
-        if turn.reasoning:
+        if turn.reasoning and self._forms.thoughts == "field":
             converted["reasoning_content"] = turn.reasoning
+        elif turn.reasoning:
+            converted["content"] = content_with_thought(turn, self._forms)
         if turn.tool_call_id is not None:
             converted["tool_call_id"] = self._call_id(turn.tool_call_id)
         if turn.tool_calls:
             converted["tool_calls"] = [self._call(call) for call in turn.tool_calls]
-            if not turn.text and self._traits.calls_without_content:
+            if not converted["content"] and self._traits.calls_without_content:
                 converted["content"] = None
         return converted
 

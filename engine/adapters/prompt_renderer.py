@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 
-from greenroom.engine.adapters.chat_template import check_options, render_conversation
+from greenroom.engine.adapters.apply_turn_forms import render_turns
+from greenroom.engine.adapters.chat_template import TemplateMessage, check_options, render_conversation
 from greenroom.engine.adapters.message_converter import MessageConverter
-from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.template_probe import TemplateTraits, template_renderer
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
+from greenroom.engine.adapters.turn_forms import PLAIN_FORMS, TurnForms, find_turn_forms
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
@@ -59,6 +63,7 @@ class PromptRenderer:
         self._native_tools = native_tools
         self._tool_injection = tool_injection
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
+        self._forms = self._find_forms()
 
     def render(self, chat: ChatInput, thinking: ThinkingMeans = NO_MEANS) -> RenderedPrompt:
         """Return the prompt of a chat request.
@@ -71,19 +76,31 @@ class PromptRenderer:
         """
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
-        converter = MessageConverter(traits, self._tool_parser, self._marker)
-        messages = converter.convert(chat.messages, self._tool_instructions(offered), thinking)
+        instructions = self._tool_instructions(offered)
         native = offered if self._native_tools else ()
-        text = render_conversation(
+        render = partial(
+            render_conversation,
             self._tokenizer,
-            messages,
             tools=[as_openai_tool(self._mark(tool)) for tool in native] or None,
             continue_final_message=chat.continue_final_message,
             options=self._mark_json({**thinking.options, **chat.template_options}, "chat_template_kwargs"),
         )
+
+        def convert(forms: TurnForms) -> list[TemplateMessage]:
+            converter = MessageConverter(traits, self._tool_parser, self._marker, forms)
+            return converter.convert(chat.messages, instructions, thinking)
+
+        text = render_turns(convert, render, self._forms, without_content=traits.calls_without_content)
         if not chat.continue_final_message:
             text += thinking.prompt_end
         return RenderedPrompt(text, offered, self._opens_thought(text, chat))
+
+    def _find_forms(self) -> TurnForms:
+        if self._traits is None:
+            return PLAIN_FORMS
+        render = template_renderer(self._tokenizer, self._traits)
+        source = self._tokenizer.chat_template
+        return find_turn_forms(render, source, self._traits, self._tool_parser, self._thinking_parser)
 
     def _check(self, chat: ChatInput) -> TemplateTraits:
         if self._traits is None:

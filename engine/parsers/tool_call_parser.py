@@ -52,11 +52,13 @@ class ToolCallParser(ABC):
         parser_id: Name in capability records (document 000, section 5.2).
         markers: What opens and closes a block of calls.
         frames_text: Plain text has markup of this format too, so that it reads answers without tools as well.
+        preamble_frame: What stands around text before a call of the same turn, behind the turn's beginning.
     """
 
     parser_id: str
     markers: Markers = ()
     frames_text: bool = False
+    preamble_frame: tuple[str, str] | None = None
 
     @abstractmethod
     def new_stream(

@@ -16,12 +16,16 @@ from typing import Any
 OPEN, CLOSE = "\U000f4e20", "\U000f4e21"
 """Private-use characters around a marked token; stripped from user text first, so none can be forged."""
 
+TEXT_BESIDE_CALL = "\U000f4e22"
+"""Marks a call before which text of its turn belongs, while a template renders it; forged as little."""
+
+_MARKS = (OPEN, CLOSE, TEXT_BESIDE_CALL)
 _DEEPEST = 64
 _SLICE = 65_536
 """Characters that one search goes through: it holds the GIL."""
 _ESCAPED = {
     spelling: mark
-    for mark in (OPEN, CLOSE)
+    for mark in _MARKS
     for spelling in (
         json.dumps(mark)[1:-1],
         json.dumps(mark)[1:-1].upper().replace("U", "u"),
@@ -90,7 +94,10 @@ def restore_marks(text: str) -> str:
 
 def unmark(text: str) -> str:
     """Return marked text as people read it."""
-    return text.replace(OPEN, "").replace(CLOSE, "") if OPEN in text or CLOSE in text else text
+    for mark in _MARKS:
+        if mark in text:
+            text = text.replace(mark, "")
+    return text
 
 
 def split_marked(text: str) -> Iterator[tuple[str, bool]]:

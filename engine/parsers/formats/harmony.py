@@ -116,6 +116,7 @@ class HarmonyParser(ToolCallParser):
 
     parser_id = "harmony"
     markers = ((CHANNEL, _CALL_END), (START, _CALL_END))
+    preamble_frame = ("<|channel|>commentary<|message|>", f"{THOUGHT_END}{START}assistant")
 
     def __init__(self) -> None:
         self._calls = _AddressedCalls()

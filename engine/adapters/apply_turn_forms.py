@@ -1,0 +1,119 @@
+"""Past turns rewritten into the forms that `greenroom.engine.adapters.turn_forms` has found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.engine.adapters.chat_template import TemplateMessage
+from greenroom.engine.adapters.message_normalization import join_paragraphs
+from greenroom.engine.adapters.turn_forms import TurnForms
+from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
+from greenroom.schemas.messages import Message, TextPart, ToolCall
+
+
+def drop_past_thoughts(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with those thoughts only that belong to the turn under way."""
+    last_user = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
+    return [
+        attrs.evolve(message, reasoning=None) if at < last_user and message.reasoning else message
+        for at, message in enumerate(messages)
+    ]
+
+
+def number_calls(turns: Sequence[Message], *, by_turn: bool) -> list[Message]:
+    """Return the turns, ids of calls and in their results as `functions.NAME:INDEX`.
+
+    Args:
+        by_turn: The index begins again in each turn, not in each conversation.
+    """
+    numbered: list[Message] = []
+    ids: dict[str | None, str] = {}
+    count = 0
+    for turn in turns:
+        if turn.role == "tool":
+            numbered.append(attrs.evolve(turn, tool_call_id=ids.get(turn.tool_call_id, turn.tool_call_id)))
+            continue
+        count = 0 if by_turn else count
+        calls: list[ToolCall] = []
+        for call in turn.tool_calls:
+            ids[call.id] = f"functions.{call.name}:{count}"
+            calls.append(attrs.evolve(call, id=ids[call.id]))
+            count += 1
+        numbered.append(attrs.evolve(turn, tool_calls=tuple(calls)) if calls else turn)
+    return numbered
+
+
+def move_system_message(turns: Sequence[Message]) -> list[Message]:
+    """Put the system message before the last user's text, where the template shows it if that comes last."""
+    if not turns or turns[0].role != "system" or turns[-1].role == "user":
+        return list(turns)
+    system, *rest = turns
+    for at in reversed(range(len(rest))):
+        if rest[at].role == "user":
+            text = join_paragraphs(system.text, rest[at].text)
+            rest[at] = attrs.evolve(rest[at], content=(TextPart(text),))
+            return rest
+    return list(turns)
+
+
+def content_with_thought(turn: Message, forms: TurnForms) -> Any:
+    """Return a turn's content with its thought in it, as text or as a part before the text."""
+    thought, text = turn.reasoning or "", turn.text
+    if forms.thoughts == "parts":
+        spoken = [{"type": "text", "text": text}] if text else []
+        return [{"type": "thinking", "thinking": thought}, *spoken]
+    start, end = forms.thought_markers
+    line, lines = ("\n", "\n\n") if start == "<think>" else ("", "")
+    return f"{start}{line}{thought}{line}{end}{lines}{text}"
+
+
+def render_turns(
+    convert: Callable[[TurnForms], list[TemplateMessage]],
+    render: Callable[[list[TemplateMessage]], str],
+    forms: TurnForms,
+    *,
+    without_content: bool,
+) -> str:
+    """Return a conversation as its model reads it, text beside calls in the form of that model.
+
+    Args:
+        convert: Returns the conversation for the template.
+        render: Renders it.
+        without_content: A turn of calls must have no content at all.
+    """
+    messages = convert(forms)
+    texts = _take_texts(messages, None if without_content else "") if forms.call_head else []
+    rendered = _insert_texts(render(messages), texts, forms)
+    return render(convert(attrs.evolve(forms, call_head=""))) if rendered is None else rendered
+
+
+def _take_texts(messages: list[TemplateMessage], empty: str | None) -> list[str]:
+    """Take the text out of turns of calls, and mark the places before which it belongs."""
+    texts = []
+    for message in messages:
+        text = message["content"]
+        if message.get("tool_calls") and text and isinstance(text, str):
+            function = message["tool_calls"][0]["function"]
+            function["name"] = TEXT_BESIDE_CALL + function["name"]
+            message["content"] = empty
+            texts.append(text)
+    return texts
+
+
+def _insert_texts(rendered: str, texts: Sequence[str], forms: TurnForms) -> str | None:
+    """Return a rendered conversation with the texts before their calls; None where a call is not found."""
+    if not texts:
+        return rendered
+    marked = forms.call_head + TEXT_BESIDE_CALL
+    before, behind = forms.text_frame
+    pieces, position = [], 0
+    for text in texts:
+        at = rendered.find(marked, position)
+        if at < 0:
+            return None
+        pieces += [rendered[position:at], before, text, behind, forms.call_head]
+        position = at + len(marked)
+    return "".join([*pieces, rendered[position:]]).replace(TEXT_BESIDE_CALL, "")

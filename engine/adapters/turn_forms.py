@@ -1,0 +1,182 @@
+"""How past turns are written where templates need help: text beside calls, thoughts, ids, system messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import attrs
+
+from greenroom.engine.adapters.chat_template import TemplateMessage
+from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
+
+Render = Callable[[Sequence[TemplateMessage]], str | None]
+
+_FUNCTION_ID = "functions.zqtool:"
+
+
+@attrs.frozen
+class TurnForms:
+    """What `TemplateTraits` does not say of one template, with the parsers that read its model's answers.
+
+    Args:
+        text_beside_calls: It shows the text of every turn that calls tools.
+        call_head: What it writes between the beginning of a turn and the name of the first call, where it
+            does not, but the model's text goes there; empty if it goes nowhere.
+        text_frame: What stands around that text.
+        thoughts: A past thought is a field of its turn, a part of its content, or text of it between markers;
+            such text is for turns behind the last user's, since the template cannot drop it later.
+        thought_markers: Those of such text.
+        call_ids: Ids of calls are any; or `functions.NAME:INDEX`, counted over the conversation or the turn.
+        system_with_result: A system message is shown though a tool's result comes last.
+    """
+
+    text_beside_calls: bool = True
+    call_head: str = ""
+    text_frame: tuple[str, str] = ("", "")
+    thoughts: Literal["field", "parts", "text"] = "field"
+    thought_markers: tuple[str, str] = ("", "")
+    call_ids: Literal["any", "conversation", "turn"] = "any"
+    system_with_result: bool = True
+
+
+PLAIN_FORMS = TurnForms()
+"""For a template that takes every turn as it is."""
+
+
+def find_turn_forms(
+    render: Render,
+    source: str | None,
+    traits: TemplateTraits,
+    tool_parser: ToolCallParser,
+    thinking_parser: ThinkingParser,
+) -> TurnForms:
+    """Return how turns are written for a template, found by rendering small conversations with it.
+
+    Args:
+        source: The template's text; None if it is code.
+    """
+    forms = _find_thoughts(render, source, traits, thinking_parser)
+    if not traits.tool_calls:
+        return attrs.evolve(forms, text_beside_calls=traits.text_beside_calls)
+    probe = _CallProbe(traits)
+    rounds = [*probe.round("zqone", "zqbeside"), *probe.round("zqtwo", "zqmore")]
+    beside = traits.text_beside_calls and _in_order(
+        render([_USER, *rounds]), "zqbeside", "zqone", "zqmore", "zqtwo"
+    )
+    head, frame = ("", ("", "")) if beside else _find_call_head(render, probe, tool_parser)
+    system = {"role": "system", "content": "zqsystem"}
+    with_result = (
+        not traits.system
+        or not traits.tool_results
+        or _in_order(render([system, _USER, *probe.round("zqone")]), "zqsystem")
+    )
+    return attrs.evolve(
+        forms,
+        text_beside_calls=beside,
+        call_head=head,
+        text_frame=frame,
+        call_ids=_find_call_ids(render, probe),
+        system_with_result=with_result,
+    )
+
+
+_USER: TemplateMessage = {"role": "user", "content": "zquser"}
+_LAST: TemplateMessage = {"role": "user", "content": "zqlast"}
+
+
+class _CallProbe:
+    """Makes turns that call a tool, and its results, in the shape that the template takes."""
+
+    def __init__(self, traits: TemplateTraits) -> None:
+        self._traits = traits
+
+    def call(
+        self, value: str, text: str = "", *, name: str = "zqtool", ident: str = "zqcall001"
+    ) -> TemplateMessage:
+        arguments: Any = {"zqkey": value}
+        if self._traits.arguments_as_text:
+            arguments = f'{{"zqkey": "{value}"}}'
+        function = {"name": name, "arguments": arguments}
+        content = None if self._traits.calls_without_content and not text else text
+        calls = [{"id": ident, "type": "function", "function": function}]
+        return {"role": "assistant", "content": content, "tool_calls": calls}
+
+    def round(
+        self, value: str, text: str = "", *, name: str = "zqtool", ident: str = "zqcall001"
+    ) -> list[TemplateMessage]:
+        result = {"role": "tool", "content": "zqresult", "tool_call_id": ident, "name": "zqresultof"}
+        return [self.call(value, text, name=name, ident=ident), result]
+
+
+def _in_order(text: str | None, *words: str) -> bool:
+    if text is None or not all(word in text for word in words):
+        return False
+    return sorted(words, key=text.index) == list(words)
+
+
+def _find_call_head(render: Render, probe: _CallProbe, parser: ToolCallParser) -> tuple[str, tuple[str, str]]:
+    """Return what comes before a call's name, and what stands around text in front of that."""
+    calls = render([_USER, *probe.round("zqone", name=f"{TEXT_BESIDE_CALL}zqtool")])
+    answers = render([_USER, {"role": "assistant", "content": "zqbeside"}, _LAST])
+    if (
+        calls is None
+        or answers is None
+        or TEXT_BESIDE_CALL not in calls
+        or not _in_order(answers, "zquser", "zqbeside")
+    ):
+        return "", ("", "")
+    called = calls[calls.index("zquser") : calls.index(TEXT_BESIDE_CALL)]
+    answered = answers[answers.index("zquser") : answers.index("zqbeside")]
+    pairs = enumerate(zip(called, answered, strict=False))
+    shared = next((at for at, (a, b) in pairs if a != b), min(len(called), len(answered)))
+    head, lead = called[shared:], answered[shared:]
+    if parser.preamble_frame is not None:
+        return (head, parser.preamble_frame) if head else ("", ("", ""))
+    marked = head.lstrip().startswith(tuple(start for start, _ in parser.markers if start))
+    if not marked:
+        return "", ("", "")
+    return head, (lead, "\n" if re.match("<[a-z]", head) else "")
+
+
+def _find_call_ids(render: Render, probe: _CallProbe) -> Literal["any", "conversation", "turn"]:
+    other = probe.round("zqtwo", ident="zqcall002")
+    shown = render([_USER, *probe.round("zqone"), *other]) or ""
+    if _FUNCTION_ID + "0" in shown:
+        return "conversation" if _FUNCTION_ID + "1" in shown else "turn"
+    renamed = render([_USER, *probe.round("zqone", name="zqrenamed"), *other])
+    return "conversation" if shown and renamed == shown else "any"
+
+
+def _find_thoughts(
+    render: Render, source: str | None, traits: TemplateTraits, parser: ThinkingParser
+) -> TurnForms:
+    if not parser.markers:
+        return TurnForms()
+    start, end = parser.markers[0]
+    if source is not None and end not in source:  # Nothing shows that its model thinks.
+        return TurnForms()
+    if traits.tool_calls:
+        turn, *behind = _CallProbe(traits).round("zqone")
+    else:
+        turn, *behind = {"role": "assistant", "content": "zqone"}, {"role": "tool", "content": "zqresult"}
+        behind = behind if traits.tool_results else []
+    text = turn["content"] or ""
+    if "zqthought" in (render([_USER, {**turn, "reasoning_content": "zqthought"}, *behind]) or ""):
+        return TurnForms()
+    parts = [
+        {"type": "thinking", "thinking": "zqthought"},
+        *([{"type": "text", "text": text}] if text else []),
+    ]
+    marked = rf"{re.escape(start)}\s*zqthought\s*{re.escape(end)}"
+    if re.search(marked, render([_USER, {**turn, "content": parts}, *behind]) or ""):
+        return TurnForms(thoughts="parts", thought_markers=(start, end))
+    written = render([_USER, {**turn, "content": f"{start}zqthought{end}{text}"}, *behind]) or ""
+    closed_before = rf"{re.escape(end)}\s*{marked}"
+    if re.search(marked, written) and not re.search(closed_before, written):
+        return TurnForms(thoughts="text", thought_markers=(start, end))
+    return TurnForms()
