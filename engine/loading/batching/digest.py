@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -32,12 +33,19 @@ def code_digest(model: Any) -> str | None:
 @cache
 def digest_of(name: str) -> str:
     """Return the digest of the architecture in that file of mlx-lm's models."""
-    return _hash([*sources_of(name), *_patches()])
+    return digest_of_files([*sources_of(name), *_patches()])
 
 
 def patches_digest() -> str:
     """Return the digest of our patches alone."""
-    return _hash(_patches())
+    return digest_of_files(_patches())
+
+
+@cache
+def digest_of_module(module: str) -> str:
+    """Return the digest of an imported module's file alone."""
+    source = sys.modules[module].__file__
+    return digest_of_files([Path(source)]) if source else ""
 
 
 def sources_of(name: str) -> list[Path]:
@@ -53,7 +61,8 @@ def sources_of(name: str) -> list[Path]:
     return [folder / f"{stem}.py" for stem in sorted(found)]
 
 
-def _hash(paths: Iterable[Path]) -> str:
+def digest_of_files(paths: Iterable[Path]) -> str:
+    """Return 32 hexadecimal digits for some files, their names and their order."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         content = path.read_bytes()

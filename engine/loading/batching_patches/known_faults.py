@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -30,13 +26,6 @@ class KnownFault:
 
     digest: str
     mend: Callable[[Any], None]
-
-
-@cache
-def source_digest(module: str) -> str:
-    """Return what tells one version of an imported module's file from another."""
-    source = sys.modules[module].__file__
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest()[:16] if source else ""
 
 
 def _replace(attribute: str, patch: Callable[[Any], Any]) -> Callable[[Any], None]:
@@ -71,17 +60,21 @@ def _mend_ngrams(model: Any) -> None:
 
 
 KNOWN_FAULTS: Mapping[str, KnownFault] = {
-    "afm7": KnownFault("8e899c1437ec1591", share_positions),
-    "baichuan_m1": KnownFault("688621fae890c9f7", _replace("self_attn", ConvolvedKeys)),
-    "bailing_moe_linear": KnownFault("2ad913ff8929dbe6", _replace_recurrent("attention", "LinearAttention")),
-    "gemma2": KnownFault("7e0b7bb806d7d431", _replace("self_attn", GroupedHeadsMask)),
-    "jamba": KnownFault("f0d5e5551127179b", _replace("mamba", RaggedRows)),
-    "longcat_flash_ngram": KnownFault("1bafd3f7672944ba", _mend_ngrams),
-    "mamba": KnownFault("a7cd1376163cabd0", _replace("mixer", RaggedRows)),
-    "nemotron_h": KnownFault("c6d657b2abef8308", _replace_recurrent("mixer", "NemotronHMamba2Mixer")),
-    "olmo_hybrid": KnownFault("c4c7e8ed1c15bf25", _replace("linear_attn", RaggedRows)),
-    "recurrent_gemma": KnownFault("ba0375d5bb3a80e0", _mend_recurrent_gemma),
-    "rwkv7": KnownFault("198752c041568cd7", _mend_rwkv7),
+    "afm7": KnownFault("70a5e78d3107f05f95401cd66f466682", share_positions),
+    "baichuan_m1": KnownFault("6bb7606ca10db70f19a7322a4af5296e", _replace("self_attn", ConvolvedKeys)),
+    "bailing_moe_linear": KnownFault(
+        "2cd50b78bc6f12753af09996db7b6fd8", _replace_recurrent("attention", "LinearAttention")
+    ),
+    "gemma2": KnownFault("d9852b1133a2eab0f360dceaef646f54", _replace("self_attn", GroupedHeadsMask)),
+    "jamba": KnownFault("aa75fe84ec246ee1a8c5b5c73acaa69e", _replace("mamba", RaggedRows)),
+    "longcat_flash_ngram": KnownFault("c821b5151d80b2e756cfaacfc12faadf", _mend_ngrams),
+    "mamba": KnownFault("eabb7525c8494acebe4d30d0eeab250c", _replace("mixer", RaggedRows)),
+    "nemotron_h": KnownFault(
+        "312d41f22e9525db29c55691194be660", _replace_recurrent("mixer", "NemotronHMamba2Mixer")
+    ),
+    "olmo_hybrid": KnownFault("12a3ed52eb7a8d41be13fa2cc9cfe223", _replace("linear_attn", RaggedRows)),
+    "recurrent_gemma": KnownFault("da6f722180ac78aaf2ce568769e8e47f", _mend_recurrent_gemma),
+    "rwkv7": KnownFault("2ea45313e1297e3b4b8e1a64742edf74", _mend_rwkv7),
 }
 """By the name of the file; falcon_mamba's is mamba.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.engine.loading.batching_patches.known_faults import KNOWN_FAULTS, source_digest
+from greenroom.engine.loading.batching.digest import digest_of_module
+from greenroom.engine.loading.batching_patches.known_faults import KNOWN_FAULTS
 
 
 def patch_for_batching(model: Any) -> bool:
@@ -17,7 +18,7 @@ def patch_for_batching(model: Any) -> bool:
     """
     architecture = type(model).__module__
     fault = KNOWN_FAULTS.get(architecture.rpartition(".")[2])
-    if fault is None or source_digest(architecture) != fault.digest:
+    if fault is None or digest_of_module(architecture) != fault.digest:
         return False
     fault.mend(model)
     return True
