@@ -14,7 +14,7 @@ SECONDS := 1800
 BIN := $(VENV)/bin
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR)
 
-.PHONY: run test test-all soak attack batching-table lint types clean
+.PHONY: run test test-all soak attack attack-vocabulary batching-table lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -40,6 +40,10 @@ soak: $(VENV)/developing-$(ACCELERATOR)
 # A real server of tiny models under attack for half an hour: make attack SECONDS=60 ARGS="--seed 7".
 attack: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.attack --seconds $(SECONDS) $(ARGS)
+
+# What a stream waits beside hostile grammars, loads and first grammars at 152,000 tokens: ARGS="--only mixed".
+attack-vocabulary: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.attack.large_vocabulary $(ARGS)
 
 # What rows may be computed together, proved anew for every architecture of the installed mlx-lm.
 batching-table: $(VENV)/developing-$(ACCELERATOR)

@@ -21,7 +21,7 @@ def make_adapter(record: CapabilityRecord, tokenizer: ChatTokenizer, settings: S
         ProblemError: 503 `load_failed` if the record names a parser that does not exist.
     """
     family = FAMILIES.get(record.family, FAMILIES["default"])
-    template, vocabulary = tokenizer.chat_template, tokenizer.vocab.keys()
+    template, vocabulary = tokenizer.chat_template, tokenizer.vocab
     try:
         calls = detect_tool_parser(record, template, family.tool_parser, vocabulary)
         thoughts = detect_thinking_parser(record, template, family.thinking_parser, vocabulary)

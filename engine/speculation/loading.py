@@ -65,7 +65,7 @@ def _load_draft(
 ) -> Any:
     folder = _folder(name, settings)
     draft_tokenizer = load_tokenizer(folder, settings.trust_remote_code, name)
-    if draft_tokenizer.wrapped.get_vocab() != tokenizer.wrapped.get_vocab():
+    if draft_tokenizer.vocab != tokenizer.vocab:
         reason = f"the draft model '{name}' has another vocabulary; use one of the same family"
         raise ProblemError(load_failed(tokenizer.folder.name, reason))
     draft = load_model(folder, settings, is_abandoned=is_abandoned, reserve_memory=reserve_memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from greenroom.engine.tokenizer.vocabulary import vocabulary_of
 from greenroom.schemas.events import Token
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -55,5 +56,5 @@ def byte_alphabet() -> dict[str, int]:
 
 def _writes_bytes(wrapped: Any) -> bool:
     """Return whether the vocabulary is byte-level: then a space is written so."""
-    vocabulary = wrapped.get_vocab()
+    vocabulary = vocabulary_of(wrapped)
     return "Ġ" in vocabulary or "Ċ" in vocabulary

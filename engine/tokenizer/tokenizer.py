@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +11,9 @@ from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
+from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
 from greenroom.engine.tokenizer.text_encoder import TextEncoder
+from greenroom.engine.tokenizer.vocabulary import vocabulary_of
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.problems import ProblemError, load_failed
 
@@ -63,10 +65,10 @@ class ChatTokenizer:
         """Whether conversations can be rendered at all; some models bring code instead of a template."""
         return bool(self.wrapped.has_chat_template)
 
-    @property
-    def vocab(self) -> dict[str, int]:
+    @functools.cached_property
+    def vocab(self) -> Mapping[str, int]:
         """Every token's text and id, added tokens included."""
-        return dict(self.wrapped.get_vocab())
+        return vocabulary_of(self.wrapped)
 
     @functools.cached_property
     def longest_token(self) -> int:
@@ -184,6 +186,7 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
     """
     from mlx_lm.utils import load_tokenizer as load_wrapped
 
+    read_in_pieces()
     try:
         wrapped = load_wrapped(
             folder, {"trust_remote_code": trust_remote_code}, eos_token_ids=_configured_eos_token_ids(folder)

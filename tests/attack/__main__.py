@@ -6,10 +6,7 @@ python -m greenroom.tests.attack --seconds 1800 --seed 1
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -35,15 +32,14 @@ def main(seconds: float, seed: int | None, folders: tuple[Path, ...], logs: Path
     from greenroom.tests.attack.free_port import free_port
     from greenroom.tests.attack.observation import observe
     from greenroom.tests.attack.plain_rows import largest_gap
+    from greenroom.tests.attack.serving import scratch_folder, server_command
     from greenroom.tests.attack.target import Target
 
     seed = int(time.time()) if seed is None else seed
-    with _scratch(logs) as scratch:
+    with scratch_folder(logs) as scratch:
         surroundings.neutralize(scratch)
         served = folders or _make_models(scratch)
-        target = Target(
-            _server_command(served), free_port(), tuple(folder.name for folder in served), scratch
-        )
+        target = Target(server_command(served), free_port(), tuple(folder.name for folder in served), scratch)
         target.start()
         try:
             plain = largest_gap(target, PLAIN_ROWS)
@@ -63,32 +59,11 @@ def main(seconds: float, seed: int | None, folders: tuple[Path, ...], logs: Path
     sys.exit(1 if findings else 0)
 
 
-@contextmanager
-def _scratch(logs: Path | None) -> Iterator[Path]:
-    if logs is not None:
-        logs.mkdir(parents=True, exist_ok=True)
-        yield logs
-        return
-    with tempfile.TemporaryDirectory(prefix="greenroom-attack-") as folder:
-        yield Path(folder)
-
-
 def _make_models(folder: Path) -> tuple[Path, ...]:
     from greenroom.tests.support.tiny_models import make_tiny_model, make_tokenizer
 
     make_tokenizer(folder)
     return tuple(make_tiny_model(kind, folder / kind, folder) for kind in KINDS)
-
-
-def _server_command(folders: tuple[Path, ...]) -> Callable[[int], list[str]]:
-    from greenroom.tests.support.server_processes import GREENROOM
-
-    options = ("--max-loaded-models", "2", "--log-format", "json", "--kv-cache-bytes", str(64 << 20))
-
-    def command(port: int) -> list[str]:
-        return [*GREENROOM, "serve", *map(str, folders), "--port", str(port), *options]
-
-    return command
 
 
 if __name__ == "__main__":

@@ -105,34 +105,6 @@ def accepted_prefix(matcher: Matcher, tokens: Sequence[int]) -> int:
     return len(tokens)
 
 
-def large_tokenizer(size: int = 152_000) -> Any:
-    """Return a byte-level tokenizer of words, numbers, punctuation and several scripts; it has no merges.
-
-    Its last three tokens are special: the end of the turn, and a thought's two markers.
-    """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    chance = random.Random(0)
-    encode = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
-    vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    starts = ("b", "c", "d", "st", "tr", "m", "n", "r", "l", "")
-    parts = [start + end for start in starts for end in ("a", "e", "ion", "ou")]
-    signs = '(){}[]<>=+-*/.,;:"_#@!?\n\t '
-    while len(vocabulary) < size - 3:
-        kind = chance.random()
-        if kind < 0.7:
-            word = chance.choice(("", " ")) + "".join(chance.choices(parts, k=chance.randint(1, 5)))
-        elif kind < 0.85:
-            word = "".join(chr(chance.randint(0x4E00, 0x9FFF)) for _ in range(chance.randint(1, 3)))
-        else:
-            word = "".join(chance.choices(signs, k=chance.randint(2, 6)))
-        vocabulary.setdefault(encode(word)[0][0], len(vocabulary))
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (END, "<think>", "</think>")])
-    return tokenizer
-
-
 def validate(schema: Any, text: str) -> None:
     """Raise unless the text is JSON that validates, numbers compared as they are written."""
     from jsonschema import Draft202012Validator

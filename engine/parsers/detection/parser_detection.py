@@ -5,7 +5,8 @@ What a template shows is read by mlx-lm's own inference where it is one of the f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import attrs
 
@@ -20,7 +21,7 @@ def detect_tool_parser(
     record: CapabilityRecord,
     chat_template: str | None,
     family_default: str,
-    vocabulary: Collection[str] = (),
+    vocabulary: Mapping[str, int] = MappingProxyType({}),
 ) -> ToolCallParser:
     """Return the parser of a model's tool calls. Imports mlx-lm, unless the record names a parser of ours.
 
@@ -40,7 +41,7 @@ def detect_thinking_parser(
     record: CapabilityRecord,
     chat_template: str | None,
     family_default: str,
-    vocabulary: Collection[str] = (),
+    vocabulary: Mapping[str, int] = MappingProxyType({}),
 ) -> ThinkingParser:
     """Return the parser of a model's thoughts; arguments as for `choose_tool_parser`."""
     parser_id = record.thinking_parser or _thinking_parser_of_template(chat_template or "", vocabulary)
@@ -96,7 +97,7 @@ _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def _tool_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
+def _tool_parser_of_template(template: str, vocabulary: Mapping[str, int]) -> str | None:
     for parser_id, shown, absent in _SHOWN_CALLS:
         if all(text in template for text in shown) and not any(text in template for text in absent):
             return parser_id
@@ -124,10 +125,10 @@ class _TokenizerStandIn:
     """As much of a tokenizer as mlx-lm's inference looks at."""
 
     chat_template: str | None
-    vocabulary: Collection[str] = ()
+    vocabulary: Mapping[str, int] = MappingProxyType({})
 
-    def get_vocab(self) -> dict[str, int]:
-        return dict.fromkeys(self.vocabulary, 0)
+    def get_vocab(self) -> Mapping[str, int]:
+        return self.vocabulary
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return []
@@ -140,7 +141,7 @@ def _inferred_by_mlx_lm(tokenizer: _TokenizerStandIn) -> str | None:
     return parser_id if parser_id in TOOL_PARSERS else None
 
 
-def _thinking_parser_of_template(template: str, vocabulary: Collection[str]) -> str | None:
+def _thinking_parser_of_template(template: str, vocabulary: Mapping[str, int]) -> str | None:
     for parser_id, shown in _SHOWN_THOUGHTS:
         if all(text in template for text in shown):
             return parser_id

@@ -99,10 +99,10 @@ def test_the_template_shows_the_markers_of_thoughts(template: str, parser_id: st
 
 
 def test_markers_may_stand_in_the_vocabulary_only() -> None:
-    words = ["a", "<|tool_call_start|>", "<|tool_call_end|>", "<|channel>", "<channel|>"]
+    words = {"a": 0, "<|tool_call_start|>": 1, "<|tool_call_end|>": 2, "<|channel>": 3, "<channel|>": 4}
     assert detect_tool_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.pythonic"
     assert detect_thinking_parser(RECORD, "{{ messages }}", "null", words).parser_id == "mlx_lm.channel"
-    thinking = detect_thinking_parser(RECORD, None, "null", ["<think>", "</think>"])
+    thinking = detect_thinking_parser(RECORD, None, "null", {"<think>": 0, "</think>": 1})
     assert thinking.parser_id == "think_tag"
 
 

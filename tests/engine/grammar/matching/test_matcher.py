@@ -23,7 +23,8 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ThoughtConstraint,
 )
-from greenroom.tests.support.grammar_walks import END, Grammars, large_tokenizer, validate
+from greenroom.tests.support.grammar_walks import END, Grammars, validate
+from greenroom.tests.support.large_vocabulary import large_tokenizer
 
 SCHEMA = {
     "type": "object",
@@ -264,7 +265,7 @@ def test_a_tokenizer_without_a_fast_form_is_refused() -> None:
 def large() -> Grammars:
     """A vocabulary of 152,000 tokens."""
     tokenizer = large_tokenizer()
-    known = GrammarTokenizer(tokenizer, [152_000 - 3])
+    known = GrammarTokenizer(tokenizer, [tokenizer.token_to_id(END)])
     return Grammars(known, GrammarCompiler(known), "")
 
 
