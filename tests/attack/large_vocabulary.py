@@ -43,7 +43,6 @@ class Case:
 
     Args:
         model: Index of the one that they ask; the calm client streams from the first.
-        load: That model is evicted and loaded again before, beside the calm client too.
     """
 
     name: str
