@@ -34,9 +34,14 @@ class ChatInput:
 
 @attrs.frozen
 class RawInput:
-    """Text or token ids that are continued as they stand: no template, no parsing."""
+    """Text or token ids that are continued as they stand: no template, no parsing.
+
+    Args:
+        suffix: What comes after the answer; models of code can be trained for that.
+    """
 
     prompt: str | tuple[int, ...]
+    suffix: str = ""
 
 
 RequestInput = ChatInput | RawInput

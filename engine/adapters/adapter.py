@@ -18,6 +18,7 @@ from greenroom.engine.adapters.context_limits import (
 )
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
 from greenroom.engine.adapters.prompt_renderer import PromptRenderer
+from greenroom.engine.adapters.raw_prompts import RawPrompts
 from greenroom.engine.adapters.request_constraints import RequestConstraints
 from greenroom.engine.adapters.template_probe import TemplateTraits, probe_template, template_renderer
 from greenroom.engine.adapters.thinking.find_switches import find_switches
@@ -105,6 +106,7 @@ class Adapter:
         self._configured = configured_parameters(settings)
         self._token_names = TokenNames(tokenizer.wrapped)
         self._constraints = RequestConstraints(tokenizer, self.stop_token_ids, tool_parser, thinking_parser)
+        self._raw_prompts = RawPrompts(tokenizer, self.context_length)
         self._renderer = PromptRenderer(
             tokenizer,
             self.traits,
@@ -122,8 +124,10 @@ class Adapter:
         """
         parameters = resolve(request.overrides, self._configured, self.default_overrides)
         if isinstance(request.input, RawInput):
-            tokens = self._encode_raw(request.input)
+            tokens = self._raw_prompts.encode(request.input)
             prepared = self._prepare_tokens(tokens, parameters, DEFAULT_RAW_MAX_TOKENS, parse=False)
+            ends = self._raw_prompts.stop_tokens(request.input)
+            prepared = attrs.evolve(prepared, stop_token_ids=prepared.stop_token_ids | ends)
             return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
         return self._prepare_chat(request, request.input, parameters)
 
@@ -197,18 +201,6 @@ class Adapter:
             asked = attrs.asdict(chat.thinking)
             log.info("thinking not switched", request_id=request_id, **asked)
         return chosen
-
-    def _encode_raw(self, raw: RawInput) -> list[int]:
-        if not raw.prompt:
-            raise invalid("`prompt` is empty: there is nothing to continue.", "prompt")
-        if isinstance(raw.prompt, str):
-            return self._collect(raw.prompt, self.tokenizer.encode_prompt(raw.prompt))
-        size = self.tokenizer.vocab_size
-        for index, ident in enumerate(raw.prompt):
-            if isinstance(ident, bool) or not isinstance(ident, int) or not 0 <= ident < size:
-                field = f"prompt[{index}]"
-                raise invalid(f"`{field}` is no token of this model: ids go from 0 to {size - 1}.", field)
-        return list(raw.prompt)
 
     def _collect(self, text: str, pieces: Iterable[list[int]]) -> list[int]:
         check_text_length(len(text), self.tokenizer, self.context_length)

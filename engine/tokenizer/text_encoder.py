@@ -34,7 +34,7 @@ class TextEncoder:
         if len(text) <= PIECE:
             yield self.inside(text) if inside else self._encode(text, special=special)
             return
-        prefix, suffix = self._special_tokens if special else ([], [])
+        prefix, suffix = self.special_tokens if special else ([], [])
         yield prefix
         for piece in split_into_pieces(text, self._is_separable):
             yield self.inside(piece) if inside else self._encode(piece)
@@ -56,7 +56,7 @@ class TextEncoder:
         return self.inside(left + right) == self.inside(left) + self.inside(right)
 
     @functools.cached_property
-    def _special_tokens(self) -> tuple[list[int], list[int]]:
+    def special_tokens(self) -> tuple[list[int], list[int]]:
         """What a text begins with, and what it ends with."""
         plain, special = self._encode("a"), self._encode("a", special=True)
         starts = range(len(special) - len(plain) + 1)

@@ -132,6 +132,11 @@ class ChatTokenizer:
         bos = self.bos_token
         return self._encoder.pieces(text, special=bos is None or not text.startswith(bos))
 
+    @property
+    def beginning(self) -> list[int]:
+        """The tokens that a prompt begins with, if the model wants any."""
+        return self._encoder.special_tokens[0]
+
     def encode_rendered(self, text: str) -> Iterator[list[int]]:
         """Yield the tokens of a rendered conversation; marked control tokens become ordinary text."""
         begun = False

@@ -37,7 +37,6 @@ PARAMETERS: ParameterTable = {
 }
 
 UNSUPPORTED: NeutralValues = {
-    "suffix": ("",),
     "template": ("",),
     "context": ([],),
 }

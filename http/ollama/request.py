@@ -64,15 +64,16 @@ def parse_generate(
         ProblemError: 400 that names the offending field.
     """
     _refuse_images(wire.images, "images")
-    if not wire.prompt:
+    if not (wire.prompt or wire.suffix):
         _check_loading(wire.keep_alive)
         return None
-    if wire.raw:
+    prompt = wire.prompt or ""
+    if wire.raw or wire.suffix:
         if wire.system:
-            raise invalid("`system` has no place in a `raw` prompt.", "system")
-        return _request(wire, body, RawInput(wire.prompt), request_id, client)
+            raise invalid("`system` has no place beside `raw` or `suffix`.", "system")
+        return _request(wire, body, RawInput(prompt, wire.suffix or ""), request_id, client)
     system = (Message("system", (TextPart(wire.system),)),) if wire.system else ()
-    messages = (*system, Message("user", (TextPart(wire.prompt),)))
+    messages = (*system, Message("user", (TextPart(prompt),)))
     chat = ChatInput(messages, thinking=_thinking(wire.think))
     return _request(wire, body, chat, request_id, client)
 

@@ -32,7 +32,7 @@ def parse_completion_requests(
         InferenceRequest(
             request_id if len(prompts) == 1 else f"{request_id}-{i}",
             parse_model_key(wire.model),
-            RawInput(prompt),
+            RawInput(prompt, wire.suffix or ""),
             overrides,
             client,
             response_format=response_format,

@@ -56,5 +56,4 @@ UNSUPPORTED_IN_CHAT: NeutralValues = {
 
 UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {
     "best_of": (1,),
-    "suffix": ("",),
 }

@@ -86,6 +86,7 @@ class GenerateRequest:
 
     model: str
     prompt: str | None = None
+    suffix: str | None = None
     system: str | None = None
     raw: bool | None = None
     images: Annotated[tuple[str, ...], AtMost(MAX_IMAGES)] | None = None

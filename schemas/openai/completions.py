@@ -30,6 +30,7 @@ class CompletionRequest:
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     echo: bool | None = None
+    suffix: str | None = None
     logprobs: Any = None
 
 

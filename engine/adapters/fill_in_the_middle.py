@@ -1,0 +1,68 @@
+"""Text between two texts, as models of code were trained to write it.
+
+Which tokens a model has for that is read off its vocabulary. Source: "Efficient Training of Language
+Models to Fill in the Middle" (Bavarian et al., 2022), and the cards of the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
+
+
+@attrs.frozen
+class FillFormat:
+    """How a family marks what stands before and after a gap.
+
+    Args:
+        template: The prompt, with `{prefix}` and `{suffix}` in their places.
+        tokens: All that must be in the vocabulary.
+        ends: Tokens that end the middle where the vocabulary has them.
+    """
+
+    template: str
+    tokens: tuple[str, ...]
+    ends: tuple[str, ...] = ()
+
+    def prompt(self, prefix: str, suffix: str, marker: ControlTokenMarker) -> str:
+        """Return the prompt, with control tokens in the client's texts marked as text."""
+        places = {"{prefix}": marker.text(prefix), "{suffix}": marker.text(suffix)}
+        before, between, after = self._parts()
+        first, second = sorted(places, key=self.template.index)
+        return f"{before}{places[first]}{between}{places[second]}{after}"
+
+    def stop_tokens(self, added_tokens: Mapping[str, int]) -> frozenset[int]:
+        """Return the tokens that end the middle, by id."""
+        return frozenset(added_tokens[token] for token in (*self.tokens, *self.ends) if token in added_tokens)
+
+    def _parts(self) -> tuple[str, str, str]:
+        first, second = sorted(("{prefix}", "{suffix}"), key=self.template.index)
+        before, rest = self.template.split(first)
+        between, after = rest.split(second)
+        return before, between, after
+
+
+def _in_order(prefix: str, suffix: str, middle: str, *ends: str) -> FillFormat:
+    return FillFormat(f"{prefix}{{prefix}}{suffix}{{suffix}}{middle}", (prefix, suffix, middle), ends)
+
+
+FILL_FORMATS = (
+    # Qwen coder, CodeGemma, Granite code and others.
+    _in_order(
+        "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"
+    ),
+    # StarCoder.
+    _in_order("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>", "<repo_name>", "<file_sep>"),
+    # DeepSeek coder.
+    _in_order("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    # Codestral, which reads the suffix first.
+    FillFormat("[SUFFIX]{suffix}[PREFIX]{prefix}", ("[SUFFIX]", "[PREFIX]"), ("[MIDDLE]",)),
+)
+
+
+def find_fill_format(added_tokens: Mapping[str, int]) -> FillFormat | None:
+    """Return the format whose tokens a vocabulary has; None if the model was not trained to fill gaps."""
+    return next((form for form in FILL_FORMATS if all(token in added_tokens for token in form.tokens)), None)

@@ -1,0 +1,69 @@
+"""Prompts that no template touches: text, token ids, and text with a gap to be filled."""
+
+from __future__ import annotations
+
+from greenroom.engine.adapters.context_limits import check_text_length, collect_tokens
+from greenroom.engine.adapters.fill_in_the_middle import FillFormat, find_fill_format
+from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.requests import RawInput
+
+
+class RawPrompts:
+    """The raw prompts of one model, as tokens.
+
+    Args:
+        context_length: Tokens of prompt and answer together.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, context_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._context_length = context_length
+        self._fill_format = find_fill_format(tokenizer.added_tokens)
+
+    def encode(self, raw: RawInput) -> list[int]:
+        """Return the tokens of a prompt.
+
+        Raises:
+            ProblemError: 400 for what cannot be continued.
+        """
+        if raw.suffix:
+            return self._encode_gap(raw.prompt, raw.suffix)
+        if not raw.prompt:
+            raise invalid("`prompt` is empty: there is nothing to continue.", "prompt")
+        if isinstance(raw.prompt, str):
+            check_text_length(len(raw.prompt), self._tokenizer, self._context_length)
+            pieces = self._tokenizer.encode_prompt(raw.prompt)
+            return collect_tokens(pieces, len(raw.prompt), self._context_length)
+        return self._checked(raw.prompt)
+
+    def stop_tokens(self, raw: RawInput) -> frozenset[int]:
+        """Return the tokens that end the answer, beyond those that end a turn."""
+        if raw.suffix and self._fill_format is not None:
+            return self._fill_format.stop_tokens(self._tokenizer.added_tokens)
+        return frozenset()
+
+    def _encode_gap(self, prefix: str | tuple[int, ...], suffix: str) -> list[int]:
+        form = self._fill_format
+        if form is None:
+            detail = "`suffix` needs a model that was trained to fill gaps: this one has no tokens for them."
+            raise invalid(detail, "suffix", "unsupported_parameter")
+        if not isinstance(prefix, str):
+            raise invalid("`suffix` needs a `prompt` that is text.", "suffix", "unsupported_parameter")
+        check_text_length(len(prefix) + len(suffix), self._tokenizer, self._context_length)
+        text = form.prompt(prefix, suffix, self._marker_of(form))
+        pieces = self._tokenizer.encode_rendered(text)
+        tokens = collect_tokens(pieces, len(text), self._context_length)
+        return [*self._tokenizer.beginning, *tokens]
+
+    def _marker_of(self, form: FillFormat) -> ControlTokenMarker:
+        return ControlTokenMarker({*self._tokenizer.control_tokens, *form.tokens, *form.ends})
+
+    def _checked(self, tokens: tuple[int, ...]) -> list[int]:
+        size = self._tokenizer.vocab_size
+        for index, ident in enumerate(tokens):
+            if isinstance(ident, bool) or not isinstance(ident, int) or not 0 <= ident < size:
+                field = f"prompt[{index}]"
+                raise invalid(f"`{field}` is no token of this model: ids go from 0 to {size - 1}.", field)
+        return list(tokens)
