@@ -92,7 +92,7 @@ class PromptRenderer:
 
         text = render_turns(convert, render, self._forms, without_content=traits.calls_without_content)
         if not chat.continue_final_message:
-            text += thinking.prompt_end
+            text += self._thought_end(text, thinking)
         return RenderedPrompt(text, offered, self._opens_thought(text, chat))
 
     def _find_forms(self) -> TurnForms:
@@ -138,6 +138,14 @@ class PromptRenderer:
         except ValueError as error:
             raise invalid(f"`{field}` is {error}.", field) from None
         return marked
+
+    def _thought_end(self, text: str, thinking: ThinkingMeans) -> str:
+        """Return what closes the thought, unless that is to close one which this prompt does not open."""
+        for start, end in self._thinking_parser.markers:
+            closes_only = thinking.prompt_end.lstrip().startswith(end)
+            if closes_only and not text.rstrip().endswith(start):
+                return ""
+        return thinking.prompt_end
 
     def _opens_thought(self, text: str, chat: ChatInput) -> bool:
         """Return whether the answer begins as a thought: the template has written the start marker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls
@@ -30,6 +31,9 @@ class MistralParser(BlockParser):
         if named is None:
             return parse_json_calls(body)
         return [ParsedCall(named.group(1), normalize_object(body[named.end() :].strip()))]
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return "".join(self.render(call.name, call.arguments) for call in calls)
 
     def render(self, name: str, arguments: str) -> str:
         return f"[TOOL_CALLS]{name}[ARGS]{arguments or '{}'}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from structlog.testing import capture_logs
 
 from greenroom.engine.adapters.thinking.find_switches import find_switches
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
-from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.messages import JsonObject, Message, TextPart
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
 from greenroom.tests.support.chat_adapters import chat
 from greenroom.tests.support.thinking_templates import THINKING_TEMPLATES, prompt, thinking_adapter
@@ -104,3 +107,16 @@ def test_a_budget_is_kept_by_a_model_that_cannot_be_switched(tmp_path: Path) -> 
     adapter = thinking_adapter(template, tmp_path / "model")
     assert adapter.prepare_input(chat("Hi", thinking_budget=0)).matcher is not None
     assert adapter.prepare_input(chat("Hi")).matcher is None
+
+
+def test_only_a_thought_that_the_prompt_opens_is_closed(tmp_path: Path) -> None:
+    template = next(template for template in THINKING_TEMPLATES if "the prompt opens" in template.way)
+    ends_open = "{{ '<think>\\n' }}"
+    assert ends_open in template.template
+    opens = f"{{% if 'seen' not in messages[-1].content %}}{ends_open}{{% endif %}}"
+    template = attrs.evolve(template, template=template.template.replace(ends_open, opens))
+    adapter = thinking_adapter(template, tmp_path / "model")
+    assert prompt(adapter, template, Thinking(False)).endswith("<think>\n\n</think>\n\n")
+    seen = ChatInput((Message("user", (TextPart("seen"),)),), thinking=Thinking(False))
+    prepared = adapter.prepare_input(InferenceRequest("r", ModelKey("m"), seen))
+    assert adapter.tokenizer.decode(prepared.tokens) == "[u]seen[a]"
