@@ -22,7 +22,7 @@ from greenroom.engine.grammar.matching.token_mask import TokenMask
 from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
 from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
 
 _MAX_LEADING_WHITESPACE = 8
@@ -31,6 +31,10 @@ _MAX_LEADING_WHITESPACE = 8
 
 _MAX_KEY_CHARACTERS = 1_000_000
 """Characters and values of a constraint that is kept for later requests."""
+
+
+_TOO_LARGE = "unsupported_grammar"
+"""Code of the problem that llguidance has with a grammar."""
 
 
 class GrammarCompiler:
@@ -73,8 +77,19 @@ class GrammarCompiler:
         return compiled
 
     def _compile(self, constraint: Constraint) -> CompiledConstraint:
-        has_format = constraint.response_format is not None
-        calls = None if constraint.calls is None else call_grammar(constraint.calls, alone=not has_format)
+        """Compile it; if it is too large, without the schemas of tools that are not strict."""
+        try:
+            return self._compile_tools(constraint, strict_only=False)
+        except ProblemError as error:
+            tools = () if constraint.calls is None else constraint.calls.tools
+            if error.problem.code != _TOO_LARGE or all(tool.strict for tool in tools):
+                raise
+        return self._compile_tools(constraint, strict_only=True)
+
+    def _compile_tools(self, constraint: Constraint, strict_only: bool) -> CompiledConstraint:
+        has_format, calls = constraint.response_format is not None, None
+        if constraint.calls is not None:
+            calls = call_grammar(constraint.calls, alone=not has_format, strict_only=strict_only)
         compiled = CompiledConstraint(self._tokenizer, thought=constraint.thought)
         if calls is not None and calls.lazy and not has_format:
             bodies = tuple(self._prototype(body, "tools") for body in calls.body_rules())
@@ -143,7 +158,7 @@ class GrammarCompiler:
             self._try_to_begin(probe)
         if probe.is_error():
             detail = f"The constraint cannot be compiled: {error_of(probe)}"
-            raise invalid(detail, param, "unsupported_grammar")
+            raise invalid(detail, param, _TOO_LARGE)
         return matcher
 
     def _try_to_begin(self, probe: Any) -> None:

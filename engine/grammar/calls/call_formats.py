@@ -112,11 +112,12 @@ class CallGrammar:
         return f"{SPACE} {calls} | {plain}" + (f" ({behind} {calls})?" if behind else "")
 
 
-def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
+def call_grammar(constraint: CallConstraint, alone: bool, *, strict_only: bool = False) -> CallGrammar | None:
     """Return the grammar of the calls that a request allows; None if it leaves them free.
 
     Args:
         alone: No other grammar holds the answer.
+        strict_only: Tools that are not strict may take any object.
 
     Raises:
         ProblemError: 400 for a tool or a format of calls that cannot be held to a grammar.
@@ -137,7 +138,7 @@ def call_grammar(constraint: CallConstraint, alone: bool) -> CallGrammar | None:
         demanded = "tool_choice" if needed or choice.allowed is not None else "tools"
         param = demanded if constraint.parallel else "parallel_tool_calls"
         raise invalid(detail, param, "unsupported_tool_format")
-    tools = constrained_tools(constraint.tools, choice)
+    tools = constrained_tools(constraint.tools, choice, strict_only=strict_only)
     return CallGrammar(call_format, tools, constraint.parallel, needed)
 
 

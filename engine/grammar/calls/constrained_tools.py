@@ -12,6 +12,8 @@ from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.cost.limits import parser_limits
 from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.engine.grammar.json_schema.references import rebased
+from greenroom.engine.grammar.vocabulary.c_interface import is_grammar
+from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError, invalid
 
@@ -52,27 +54,35 @@ class ConstrainedTool:
         return rebased(self.checked, base)
 
 
-def constrained_tools(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[ConstrainedTool, ...]:
+def constrained_tools(
+    tools: tuple[Tool, ...], choice: ToolChoice, *, strict_only: bool = False
+) -> tuple[ConstrainedTool, ...]:
     """Return the tools, each with the schema that its arguments are held to.
 
-    A strict tool's schema is held or refused; another's is held if it can be.
+    A strict tool's schema is held or refused; another's is held if it can be. Strict ones are looked at
+    first, so that no other tool takes what they may cost.
 
     Args:
         choice: Which of them may be called.
+        strict_only: The others may take any object.
 
     Raises:
         ProblemError: 400 for a strict tool whose schema cannot be honoured, or if none may be called.
     """
     may_be_called = set(map(id, choice.callable(tools)))
     budget = ConstraintBudget()
-    chosen = [
-        _constrained_tool(tool, f"tools[{index}].function.parameters", budget)
-        for index, tool in enumerate(tools)
-        if id(tool) in may_be_called
-    ]
+    chosen: dict[int, ConstrainedTool] = {}
+    for index, tool in sorted(enumerate(tools), key=lambda item: not item[1].strict):
+        param = f"tools[{index}].function.parameters"
+        if id(tool) not in may_be_called:
+            continue
+        if strict_only and not tool.strict:
+            chosen[index] = ConstrainedTool(tool.name, param)
+        else:
+            chosen[index] = _constrained_tool(tool, param, budget)
     if not chosen:
         raise invalid(f"tool_choice names '{choice.name}', which is not among the tools", "tool_choice")
-    return tuple(chosen)
+    return tuple(chosen[index] for index in sorted(chosen))
 
 
 def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> ConstrainedTool:
@@ -93,8 +103,5 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
 
 
 def _is_supported(schema: Any) -> bool:
-    from llguidance import LLMatcher
-
     grammar = json.dumps({"grammars": [{"json_schema": schema}]})
-    failed, _ = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
-    return not failed
+    return is_grammar(single_bytes(), grammar, parser_limits())

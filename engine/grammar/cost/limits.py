@@ -20,6 +20,10 @@ MAX_PROPERTIES: Final = 500
 """Properties of one object, merged with those that `allOf` adds: llguidance recurses along them, and
 optional ones cost their number squared."""
 
+MAX_ITEMS_IN_ROW: Final = 2_500
+"""llguidance's items at one place of a text: 4 for each property that may come first there, so that an object
+with all it may have takes 2,300; an ambiguous grammar reaches any number."""
+
 MAX_PATTERN_PROPERTIES: Final = 32
 """Patterns of one object: each is compared with each other."""
 
@@ -75,7 +79,7 @@ def parser_limits(lexer_fuel: int = SCHEMA_FUEL) -> Any:
         initial_lexer_fuel=lexer_fuel,
         step_lexer_fuel=200_000,
         step_max_items=50_000,
-        max_items_in_row=2_000,
+        max_items_in_row=MAX_ITEMS_IN_ROW,
         max_lexer_states=50_000,
         max_grammar_size=150_000,
         verbose_errors=False,

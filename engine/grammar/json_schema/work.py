@@ -9,6 +9,7 @@ that it would build again and again looked at once (llguidance 1.9: `json/schema
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 from greenroom.engine.grammar.cost import limits
@@ -238,6 +239,7 @@ class _Work:
             return known
         match shape:
             case Options(options=options):
+                self._check_alternatives(options)
                 visits = 1 + sum(map(self._count_visits, options))
             case Array(prefix=prefix, items=items, slots=slots):
                 visits = 1 + slots // _ITEMS_OF_A_STEP + sum(map(self._count_visits, (*prefix, items or ANY)))
@@ -247,6 +249,22 @@ class _Work:
                 visits = 1
         self._visits[id(shape)] = visits
         return visits
+
+    def _check_alternatives(self, options: tuple[Shape, ...]) -> None:
+        """Refuse objects of which too many properties may come first at the same place of a text."""
+        most = limits.MAX_PROPERTIES
+        if sum(map(self._count_first, options)) > most:
+            detail = f"Alternatives in {self._root} have more than {most} optional properties together"
+            raise invalid(detail, str(self._root), "schema_too_large")
+
+    def _count_first(self, shape: Shape) -> int:
+        """Return how many properties of an object are optional and stand before all that are required."""
+        if isinstance(shape, Leaf) and shape.kind == "reference":
+            shape = self._definitions.get(str(shape.value), shape)
+        if not isinstance(shape, Object):
+            return 0
+        required = {*shape.required}
+        return sum(1 for _ in takewhile(lambda name: name not in required, shape.properties))
 
     def _count_object(self, shape: Object) -> int:
         count = self._count_visits

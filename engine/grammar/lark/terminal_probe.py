@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 
 from greenroom.engine.grammar.cost import limits
-from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher, TokenTrie
+from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
+from greenroom.engine.grammar.vocabulary.single_bytes import END, single_bytes
 from greenroom.schemas.problems import invalid
 
-_END = 256
-"""Token that ends a text, behind those of the bytes."""
 _PREFIX = "\\u0001"
-
-
-@cache
-def _single_bytes() -> TokenTrie:
-    """Return a vocabulary of all single bytes."""
-    return TokenTrie([*(bytes([byte]) for byte in range(256)), b"<end>"], {_END}, [_END])
 
 
 def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
@@ -47,9 +39,9 @@ def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
     lark = "\n".join([definitions, *probes, start, ""])
     grammar = json.dumps({"grammars": [{"lark_grammar": lark}]})
     allowed = limits.parser_limits(limits.GRAMMAR_FUEL)
-    matcher = GrammarMatcher.compile(_single_bytes(), grammar, allowed)
+    matcher = GrammarMatcher.compile(single_bytes(), grammar, allowed)
     if not matcher.is_error() and matcher.consume_token(1):
-        matcher.compute_mask(np.zeros(-(-(_END + 1) // 32), np.uint32))
+        matcher.compute_mask(np.zeros(-(-(END + 1) // 32), np.uint32))
     # Terminals that nothing matches are harmless, and refused when they are compiled in earnest.
     error = matcher.get_error()
     if error and not error.startswith("NoExtensionBias"):

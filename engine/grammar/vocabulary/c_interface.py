@@ -72,6 +72,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llg_new_matcher": (_POINTER, (_POINTER, _TEXT, _TEXT)),
     "llg_clone_matcher": (_POINTER, (_POINTER,)),
     "llg_free_matcher": (None, (_POINTER,)),
+    "llg_validate_grammar": (ctypes.c_int32, (_POINTER, _TEXT, _TEXT, _TEXT, _SIZE)),
     "llg_matcher_compute_mask_into": (ctypes.c_int32, (_POINTER, _POINTER, _SIZE)),
     "llg_matcher_consume_token": (ctypes.c_int32, (_POINTER, ctypes.c_uint32)),
     "llg_matcher_rollback": (ctypes.c_int32, (_POINTER, _SIZE)),
@@ -141,6 +142,25 @@ class TokenTrie:
             self._free(self.pointer)
 
 
+def is_grammar(trie: TokenTrie, grammar: str, limits: Any) -> bool:
+    """Return whether llguidance honours all of a grammar; arguments as for `GrammarMatcher.compile`.
+
+    Takes less than compiling it: no lexer is built.
+    """
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    init = _matcher_init(trie, limits)
+    library, data = _library(), grammar.encode()
+    failed = library.llg_validate_grammar(ctypes.byref(init), b"guidance", data, error, _ERROR_BYTES)
+    return bool(failed >= 0)
+
+
+def _matcher_init(trie: TokenTrie, limits: Any) -> _MatcherInit:
+    init = _MatcherInit(tokenizer=trie.pointer)
+    for field, _ in _ParserLimits._fields_:
+        setattr(init.limits, field, getattr(limits, field))
+    return init
+
+
 class GrammarMatcher:
     """An llguidance matcher: follows a text under a grammar. One thread at a time may use it."""
 
@@ -160,9 +180,7 @@ class GrammarMatcher:
             grammar: In llguidance's JSON of grammars.
             limits: llguidance's `LLParserLimits`.
         """
-        init = _MatcherInit(tokenizer=trie.pointer)
-        for field, _ in _ParserLimits._fields_:
-            setattr(init.limits, field, getattr(limits, field))
+        init = _matcher_init(trie, limits)
         pointer = _library().llg_new_matcher(ctypes.byref(init), b"guidance", grammar.encode())
         return cls(pointer, trie)
 

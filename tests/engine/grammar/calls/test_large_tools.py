@@ -1,0 +1,55 @@
+"""Tools whose schemas pass the limits: strict ones are refused, others take any object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.response_format import CallConstraint, Constraint
+from greenroom.tests.support.grammar_walks import Grammars, accepted_prefix
+
+AUTO, REQUIRED = ToolChoice("auto"), ToolChoice("required")
+WEATHER = Tool(
+    "weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}}, strict=True
+)
+
+
+def numbers(count: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{index}": {"type": "integer"} for index in range(count)}}
+
+
+LARGE, TOO_LARGE = numbers(500), numbers(501)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [[TOO_LARGE], [LARGE, LARGE], [{"anyOf": [numbers(300), numbers(300)], **numbers(1)}]],
+    ids=["one too large", "together too large", "alternatives too large"],
+)
+@pytest.mark.parametrize("choice", [REQUIRED, AUTO])
+def test_tools_that_are_not_strict_and_too_large_take_any_object(
+    grammars: Grammars, parameters: list[dict[str, Any]], choice: ToolChoice
+) -> None:
+    tools = [Tool(name, parameters=of) for name, of in zip(("big", "other"), parameters, strict=False)]
+    matcher = grammars.matcher(Constraint(calls=CallConstraint((*tools, WEATHER), choice, "hermes_json")))
+    call = '<tool_call>\n{"name": "big", "arguments": {"p0": "none"}}\n</tool_call>'
+    tokens = grammars.tokenizer.encode(call)
+    assert accepted_prefix(matcher, tokens) == len(tokens)
+    weather = grammars.tokenizer.encode(
+        call.replace("big", "weather").replace("p0", "city").replace('"none"', "1")
+    )
+    assert accepted_prefix(matcher, weather) < len(weather)
+
+
+def test_strict_tools_that_are_too_large_are_refused(grammars: Grammars) -> None:
+    for tools in (
+        (Tool("big", parameters=TOO_LARGE, strict=True),),
+        (Tool("big", parameters=LARGE, strict=True), Tool("other", parameters=LARGE, strict=True)),
+    ):
+        with pytest.raises(ProblemError) as refused:
+            grammars.compiler.compile(Constraint(calls=CallConstraint(tools, REQUIRED, "hermes_json")))
+        assert refused.value.problem.status == 400
+        assert str(refused.value.problem.param).startswith("tools")
