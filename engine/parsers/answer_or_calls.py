@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.block_end import LONGEST_HEAD
+from greenroom.engine.parsers.held_text import HeldText
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.parser_events import ParserEvent, PlainText
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
@@ -40,6 +41,7 @@ class _AnswerOrCallsStream(ToolCallStream):
     def __init__(self, calls: ToolCallStream, begins_call: Callable[[str], bool | None]) -> None:
         self._calls = calls
         self._begins_call = begins_call
+        self._space = HeldText()
         self._pending = ""
         self._chosen: ToolCallStream | None = None
 
@@ -54,17 +56,16 @@ class _AnswerOrCallsStream(ToolCallStream):
     def feed(self, text: str) -> list[ParserEvent]:
         if self._chosen is not None:
             return self._chosen.feed(text)
-        self._pending += text
-        stripped = self._pending.lstrip(WHITESPACE)
-        begins = self._begins_call(stripped)
-        if begins is None:
+        self._pending += text if self._pending else self._space.add_space_of(text)
+        begins = self._begins_call(self._pending[:LONGEST_HEAD])
+        if begins is None and len(self._pending) < LONGEST_HEAD:
             return []
         self._chosen = self._calls if begins else NullToolStream()
-        pending, self._pending = self._pending, ""
+        pending, self._pending = self._space.take() + self._pending, ""
         return self._chosen.feed(pending)
 
     def finish(self) -> list[ParserEvent]:
-        events: list[ParserEvent] = [PlainText(self._pending)] if self._pending else []
-        self._pending = ""
+        rest, self._pending = self._space.take() + self._pending, ""
+        events: list[ParserEvent] = [PlainText(rest)] if rest else []
         self._calls.cut = self.cut
         return events if self._chosen is None else [*events, *self._chosen.finish()]

@@ -42,29 +42,31 @@ class BlockEnd:
         """
         start = begin + self._searched
         at = text.find(self._end, start) if self._end else -1
-        following = self._find_following(text, start, at if at >= 0 else len(text))
-        if following >= 0:
-            self._passed = following - begin + 1
-            return following - begin, following - begin
+        if self._following:
+            following = text.find(self._following, start, at if at >= 0 else len(text))
+            if following >= 0:
+                self._passed = following - begin + 1
+                return following - begin, following - begin
         if at >= 0:
             self._passed = at - begin + len(self._end)
             return at - begin, self._passed
-        self._tail = text[max(len(text) - self._kept, start) :] if self._kept else ""
-        self._searched = len(text) - begin - len(self._tail)
-        return self._find_final(text, begin) if final else None
-
-    def _find_following(self, text: str, start: int, stop: int) -> int:
-        return text.find(self._following, start, stop) if self._following else -1
+        if final:
+            return self._find_final(text, begin)
+        self._searched = max(self._searched, len(text) - begin - self._kept)
+        return None
 
     def _find_final(self, text: str, begin: int) -> tuple[int, int]:
         """Return the end of the text, before which the marker may have been begun."""
-        length = len(text) - begin
         unfinished = re.compile(rf"{prefix_pattern(self._end)}\Z") if len(self._end) > 1 else None
-        found = unfinished.search(self._tail) if unfinished else None
-        return (length - len(self._tail) + found.start() if found else length), length
+        found = unfinished.search(text, begin + self._searched) if unfinished else None
+        return (found.start() if found else len(text)) - begin, len(text) - begin
+
+    def begin_long(self, text: str) -> None:
+        """Note that `find` saw no end in a text that begins with the block; from now on, ask `goes_on`."""
+        self._tail = text[self._searched :]
 
     def goes_on(self, piece: str) -> bool:
-        """Return whether the block surely goes on behind a piece of text; asked after `find` saw no end."""
+        """Return whether the block surely goes on behind a piece of text, so that nothing need be found."""
         if not self._kept:
             return True
         window = self._tail + piece

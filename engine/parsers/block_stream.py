@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
 
 import structlog
 
@@ -33,10 +33,12 @@ class BlockStream(ToolCallStream):
     def __init__(self, parser: BlockFormat, offered: OfferedTools) -> None:
         self._parser = parser
         self._offered = offered
-        self._state: Literal["text", "block", "after"] = "text"
+        # How to read on; it returns False if that needs more text.
+        self._read: Callable[[list[ParserEvent]], bool] = self._read_text
         # What is not decided begins at `_at`; what came in before it is dropped when a piece has been read.
         self._pending = ""
         self._at = 0
+        self._dropped = 0
         self._long_block: list[str] | None = None
         self._padding: list[str] = []
         # None before any text; empty behind text; after a call, what separates that text from more of it.
@@ -49,7 +51,7 @@ class BlockStream(ToolCallStream):
 
     @property
     def in_call(self) -> bool:  # type: ignore[override]
-        return self._state == "block"
+        return self._read == self._read_block
 
     def feed(self, text: str) -> list[ParserEvent]:
         if self._long_block is not None:
@@ -57,15 +59,18 @@ class BlockStream(ToolCallStream):
             if self._end.goes_on(text) and not self._final:
                 return []
             text, self._long_block = "".join(self._long_block), None
-        self._pending += text
+        self._pending = self._pending + text if self._pending else text
         events: list[ParserEvent] = []
-        while self._advance(events):
+        while self._read(events):
             pass
         if self._at:
-            self._pending = self._pending[self._at :]
-            self._retries.move(self._at)
-            self._at = 0
+            self._drop(self._at)
         return events
+
+    def _drop(self, characters: int) -> None:
+        self._dropped += characters
+        self._pending = self._pending[characters:]
+        self._at = 0
 
     def finish(self) -> list[ParserEvent]:
         self._final = True
@@ -75,21 +80,12 @@ class BlockStream(ToolCallStream):
         self._pending, self._padding = "", []
         return events
 
-    def _advance(self, events: list[ParserEvent]) -> bool:
-        """Read on in the present state; return False if that needs more text."""
-        match self._state:
-            case "text":
-                return self._read_text(events)
-            case "block":
-                return self._read_block(events)
-            case "after":
-                return self._read_after()
-
     def _read_text(self, events: list[ParserEvent]) -> bool:
         text, at = self._pending, self._at
         found = self._parser.opening.search(text, at)
         if found is None:
-            self._at = len(text)
+            self._pending, self._at = "", 0
+            self._dropped += len(text)
             self._add_text_before_padding(events, text[at:])
             return False
         self._at = found.start()
@@ -114,7 +110,7 @@ class BlockStream(ToolCallStream):
     def _open_block(self, start: str) -> None:
         self._start = start
         self._end = self._parser.new_block_end(start)
-        self._state = "block"
+        self._read = self._read_block
 
     def _add_text_before_padding(self, events: list[ParserEvent], text: str) -> None:
         """Hand out text, except for the whitespace at its end, which may be padding."""
@@ -123,23 +119,24 @@ class BlockStream(ToolCallStream):
             if text:
                 self._padding.append(text)
             return
-        behind = text[len(body) :]
-        if self._padding:
-            body = "".join(self._padding) + body
-        events.append(PlainText(body))
-        self._padding = [behind] if behind else []
+        events.append(PlainText("".join(self._padding) + body if self._padding else body))
+        if len(body) < len(text):
+            self._padding = [text[len(body) :]]
+        elif self._padding:
+            self._padding = []
         self._separator = ""
 
     def _read_block(self, events: list[ParserEvent]) -> bool:
         text, begin, inside = self._pending, self._at, self._at + len(self._start)
-        limit = min(len(text), inside + LONGEST_HEAD)
-        if self._parser.body_start and not self._parser.body_start.match(text, inside, limit):
+        body_start = self._parser.body_start
+        if body_start is not None and not body_start.match(text, inside, inside + LONGEST_HEAD):
             return self._return_as_text(events, "not a call", len(self._start))
         found = self._end.find(text, begin, self._final)
         if found is None:
             if len(text) >= inside + LONGEST_HEAD:
-                self._long_block, self._pending, self._at = [text[begin:]], "", 0
-                self._retries.move(begin)
+                self._drop(begin)
+                self._end.begin_long(self._pending)
+                self._long_block, self._pending = [self._pending], ""
             return False
         body_end, end = found
         body = text[inside : begin + body_end]
@@ -164,9 +161,10 @@ class BlockStream(ToolCallStream):
 
     def _read_on(self, events: list[ParserEvent], error: Malformed, end: int) -> bool:
         """Go on behind an end that stands inside a value, or return what is text for certain."""
-        furthest = self._retries.count(self._at + end)
+        begin = self._dropped + self._at
+        furthest = self._retries.count(begin + end)
         if furthest is not None:
-            return self._return_as_text(events, "read too often", furthest - self._at)
+            return self._return_as_text(events, "read too often", furthest - begin)
         if isinstance(error, Unclosed):
             # At the end of the text there is no other end to look for.
             if not (self._final and self._at + end == len(self._pending)) and self._end.skip(end):
@@ -185,7 +183,7 @@ class BlockStream(ToolCallStream):
         self.malformed_calls += 1
         _log_broken_call(self._parser.parser_id, reason, raw)
         self._at += end
-        self._state = "text"
+        self._read = self._read_text
         self._add_text_before_padding(events, raw)
         return True
 
@@ -193,14 +191,14 @@ class BlockStream(ToolCallStream):
         self._at += end
         self._drop_padding()
         self._trailers = (self._parser.trailer,) if self._parser.trailer else ()
-        self._state = "after"
+        self._read = self._read_after
 
     def _drop_padding(self) -> None:
         if self._separator == "":
             self._separator = "".join(self._padding) or "\n"
         self._padding = []
 
-    def _read_after(self) -> bool:
+    def _read_after(self, events: list[ParserEvent]) -> bool:
         text = self._pending
         self._at = at = skip_space(text, self._at)
         if at == len(text):
@@ -216,7 +214,7 @@ class BlockStream(ToolCallStream):
                 self._at = len(text) if self._final else at
                 return False
         self._padding = [self._separator] if self._separator else []
-        self._state = "text"
+        self._read = self._read_text
         return True
 
 

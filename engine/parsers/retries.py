@@ -6,7 +6,7 @@ _MOST = 64
 
 
 class Retries:
-    """Counts attempts that end no further than one before them. All positions count from a common beginning.
+    """Counts attempts that end no further than one before them. Positions are those in the whole text.
 
     Markers of which none begins a call may stand in each other's blocks, so that each block goes through the
     same text again; a model in a loop writes thousands of them.
@@ -27,7 +27,3 @@ class Retries:
             return None
         self._count += 1
         return self._furthest if self._count > _MOST else None
-
-    def move(self, characters: int) -> None:
-        """Let positions count from a later beginning."""
-        self._furthest -= characters

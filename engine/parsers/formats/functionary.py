@@ -86,6 +86,6 @@ class _FunctionaryStream(BlockStream):
         inside = self._at + len(self._start)
         if self._start and self._pending.startswith(_TO_ALL, inside):
             self._at = inside + len(_TO_ALL)
-            self._state = "text"
+            self._read = self._read_text
             return True
         return super()._read_block(events)

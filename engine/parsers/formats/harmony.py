@@ -85,7 +85,7 @@ class _Paragraphs:
     """Texts of several messages as one."""
 
     def __init__(self) -> None:
-        self._padding = ""
+        self._padding: list[str] = []
         self._separator = ""
         self._is_empty = True
 
@@ -95,13 +95,16 @@ class _Paragraphs:
         body = text.rstrip(WHITESPACE)
         said = ""
         if body:
-            said = (self._separator if self._is_empty else self._padding) + body
-            self._padding = ""
+            said = self._separator + body if self._is_empty else body
+            if self._padding:
+                said = "".join(self._padding) + said
+                self._padding = []
             self._is_empty = False
-        self._padding += text[len(body) :]
+        if len(body) < len(text):
+            self._padding.append(text[len(body) :])
         if part.ends:
             self._separator = self._separator if self._is_empty else "\n\n"
-            self._padding, self._is_empty = "", True
+            self._padding, self._is_empty = [], True
         return said
 
 

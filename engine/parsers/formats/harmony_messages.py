@@ -13,8 +13,9 @@ from typing import Literal
 
 import attrs
 
+from greenroom.engine.parsers.held_text import HeldText
 from greenroom.engine.parsers.json_scanner import JsonScanner
-from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
+from greenroom.engine.parsers.markers import marker_pattern, skip_space
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 MESSAGE_ENDS = ("<|end|>", "<|call|>", "<|return|>")
@@ -27,7 +28,10 @@ _OPENING = (START, CHANNEL)
 _MARKERS = (*_OPENING, *MESSAGE_ENDS)
 _ANY = marker_pattern(_MARKERS)
 _LONGEST_HEADER = 400
-"""Characters after which what has begun like a header is text, so that no answer is held back."""
+"""Characters after which what has begun like a header is text, so that no answer is held back; so is an end
+marker behind which so much white space stands."""
+_LONGEST_PIECE = 4_096
+"""Characters that are read at a time: what is not read yet is copied for each message."""
 _HEADER_TEXT = r"[\w\s.:=/-]"
 _HEADER = re.compile(
     rf"(?:<\|start\|>)?(?P<role>{_HEADER_TEXT}*)(?P<channels>(?:<\|channel\|>{_HEADER_TEXT}*)*)"
@@ -65,6 +69,7 @@ class HarmonyMessages:
     def __init__(self, kind: Kind = "outside") -> None:
         self.kind: Kind = kind
         self._pending = ""
+        self._space_before = HeldText()
         self._final = False
         self._after_thought = False
         self._scanner = JsonScanner()
@@ -75,8 +80,14 @@ class HarmonyMessages:
 
     def feed(self, text: str) -> list[MessagePart]:
         """Return the parts that the next piece decides."""
-        self._pending += text
         parts: list[MessagePart] = []
+        if self._state == "text" and not self._pending and _ANY.search(text) is None:
+            self._add_text(parts, text)
+            return parts
+        while len(text) > _LONGEST_PIECE:
+            parts += self.feed(text[:_LONGEST_PIECE])
+            text = text[_LONGEST_PIECE:]
+        self._pending += text
         while self._pending and self._advance(parts):
             pass
         return parts
@@ -84,7 +95,7 @@ class HarmonyMessages:
     def finish(self) -> list[MessagePart]:
         """Return the parts that the end of the output decides."""
         self._final = True
-        return self.feed("")
+        return self.feed(self._space_before.take() if not self._pending else "")
 
     def _advance(self, parts: list[MessagePart]) -> bool:
         match self._state:
@@ -101,9 +112,10 @@ class HarmonyMessages:
 
     def _read_first(self) -> bool:
         """A prompt ends with the role, so that an output may begin with the rest of a header."""
-        text = self._pending.lstrip(WHITESPACE)
+        self._pending = text = self._space_before.add_space_of(self._pending)
         if "to=".startswith(text) and not self._final:
             return False
+        self._pending = self._space_before.take() + text
         self._state = "header" if text.startswith("to=") else "text"
         return True
 
@@ -146,12 +158,13 @@ class HarmonyMessages:
 
     def _read_ended(self) -> bool:
         """Pass over what separates messages; several ends in a row end no more than one message."""
-        text = self._pending.lstrip(WHITESPACE)
+        self._pending = text = self._space_before.add_space_of(self._pending)
         marker = next((one for one in _MARKERS if text.startswith(one)), "")
         if not marker and not self._final and any(one.startswith(text) for one in _MARKERS):
             return False
-        if marker or self._after_thought:
-            self._pending = text
+        space = self._space_before.take()
+        if not (marker or self._after_thought):
+            self._pending = space + text
         if marker in MESSAGE_ENDS:
             self._pending = text[len(marker) :]
         else:
@@ -161,7 +174,11 @@ class HarmonyMessages:
     def _read_end(self, parts: list[MessagePart]) -> bool:
         """Decide whether an end marker ends the message: something that can follow a message must follow."""
         marker = next(end for end in MESSAGE_ENDS if self._pending.startswith(end))
-        behind = self._pending[len(marker) :].lstrip(WHITESPACE)
+        at = skip_space(self._pending, len(marker))
+        behind = self._pending[at : at + _LONGEST_HEADER]
+        if at >= _LONGEST_HEADER:
+            self._take_marker(parts, marker)
+            return True
         if behind.startswith(_MARKERS) or (self._final and not behind):
             self._end_message(parts)
             return True

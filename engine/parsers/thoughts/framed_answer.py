@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from greenroom.engine.parsers.held_text import HeldText
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
 from greenroom.engine.parsers.parser_events import PlainText, ThoughtEvent, ThoughtText
 from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
@@ -40,6 +41,9 @@ class _FramedAnswerStream(ThinkingStream):
         self._closing = parser.closing
         self._thoughts = thoughts
         self._pending = ""
+        self._space = HeldText()
+        self._held_end = HeldText()
+        self._ended = False
         self._state: Literal["before", "framed", "free"] = "before"
         self._answer_is_empty = True
         self._final = False
@@ -65,33 +69,52 @@ class _FramedAnswerStream(ThinkingStream):
         self._pending += "".join(event.text for event in events if isinstance(event, PlainText))
         if self._state == "before" and (self._pending or self._final):
             self._open()
-        if self._state != "before" and (text := self._answer()):
-            read.append(PlainText(text))
-        return read
+        text = ""
+        if self._state == "framed":
+            text = self._framed_answer()
+        elif self._state == "free":
+            text, self._pending = self._pending, ""
+        return [*read, PlainText(text)] if text else read
 
     def _open(self) -> None:
         """Drop the first marker once it is known whether it is there."""
-        text = self._pending.lstrip(WHITESPACE)
+        self._pending = text = self._space.add_space_of(self._pending)
         if text.startswith(self._start):
             self._pending = text[len(self._start) :]
+            self._space.take()
             self._state = "framed"
         elif self._final or not self._start.startswith(text):
+            self._pending = self._space.take() + text
             self._state = "free"
 
-    def _answer(self) -> str:
+    def _framed_answer(self) -> str:
         """Return what is known to be part of the answer; what may be its end is kept."""
-        if self._state == "framed" and self._answer_is_empty:
-            self._pending = self._pending.lstrip(WHITESPACE)
-        if self._state == "framed" and not self._final:
-            text = self._pending
-            found = self._closing.search(text)
-            while found is not None and text[found.end() :].strip(WHITESPACE):
-                found = self._closing.search(text, found.end())
-            body = (text if found is None else text[: found.start()]).rstrip(WHITESPACE)
-            self._pending = text[len(body) :]
-            self._answer_is_empty = self._answer_is_empty and not body
-            return body
-        text, self._pending = self._pending, ""
-        if self._state == "framed" and text.rstrip(WHITESPACE).endswith(self._end):
-            return text.rstrip(WHITESPACE).removesuffix(self._end).rstrip(WHITESPACE)
-        return text
+        said: list[str] = []
+        while self._pending:
+            found = self._closing.search(self._pending)
+            whole = found is not None and found.group() == self._end
+            cut = len(self._pending) if found is None or (self._final and not whole) else found.start()
+            self._add_text(said, self._pending[:cut])
+            self._pending = self._pending[cut + len(self._end) if whole else cut :]
+            if not whole:
+                break
+            said.append(self._held_end.take())  # One that was held already did not end the answer.
+            self._held_end.add(self._take_space())
+            self._held_end.add(self._end)
+            self._ended = True
+        if self._final and not self._ended:
+            said.append(self._take_space())
+        return "".join(said)
+
+    def _add_text(self, said: list[str], text: str) -> None:
+        body = text.rstrip(WHITESPACE)
+        if body:
+            said += [self._held_end.take(), self._take_space()]
+            said.append(body.lstrip(WHITESPACE) if self._answer_is_empty and not self._ended else body)
+            self._answer_is_empty = self._ended = False
+        self._space.add(text[len(body) :])
+
+    def _take_space(self) -> str:
+        """Return the white space behind what was said last: none before the answer has begun."""
+        space = self._space.take()
+        return "" if self._answer_is_empty and not self._ended else space

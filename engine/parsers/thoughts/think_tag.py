@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from greenroom.engine.parsers.held_text import HeldText
 from greenroom.engine.parsers.markers import WHITESPACE, marker_pattern
 from greenroom.engine.parsers.parser_events import PlainText, ThoughtEvent, ThoughtText
 from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
@@ -61,25 +62,31 @@ class _MarkedThinkingStream(ThinkingStream):
         self._parser = parser
         ((self._start, self._end),) = parser.markers
         self._pending = ""
-        self._padding = ""
+        self._space_before = HeldText()
+        self._padding: list[str] = []
         self._separator = ""
         self._thought_is_empty = True
         self._closed_before = False
         self._may_open_again = starts_open
         self._state: Literal["before", "thought", "answer"] = "thought" if starts_open else "before"
         self._final = False
+        self._is_plain_thought = False
         self.in_thought = starts_open
 
     def feed(self, text: str) -> list[ThoughtEvent]:
-        self._pending += text
         events: list[ThoughtEvent] = []
+        if self._is_plain_thought and not self._pending and self._parser.closing.search(text) is None:
+            self._add_thought(events, text)
+            return events
+        self._pending += text
         while self._advance(events):
             pass
+        self._is_plain_thought = self._state == "thought" and not self._may_open_again
         return events
 
     def finish(self) -> list[ThoughtEvent]:
         self._final = True
-        return self.feed("")
+        return self.feed(self._space_before.take() if not self._pending else "")
 
     def _advance(self, events: list[ThoughtEvent]) -> bool:
         if not self._pending:
@@ -93,14 +100,16 @@ class _MarkedThinkingStream(ThinkingStream):
                 return self._read_answer(events)
 
     def _read_before(self) -> bool:
-        text = self._pending.lstrip(WHITESPACE)
+        self._pending = text = self._space_before.add_space_of(self._pending)
         if text.startswith(self._start):
+            self._space_before.take()
             self._pending = text[len(self._start) :]
             self._state = "thought"
             self.in_thought = True
             return True
         if self._start.startswith(text) and not self._final:
             return False
+        self._pending = self._space_before.take() + text
         if self._closed_before:
             blank = _BLANK_LINES.match(self._pending)
             self._pending = self._pending[blank.end() :] if blank else self._pending
@@ -111,7 +120,7 @@ class _MarkedThinkingStream(ThinkingStream):
 
     def _read_thought(self, events: list[ThoughtEvent]) -> bool:
         if self._may_open_again:  # Some models repeat the marker that their template has written already.
-            text = self._pending.lstrip(WHITESPACE)
+            self._pending = text = self._pending.lstrip(WHITESPACE)
             if self._start.startswith(text) and text != self._start and not self._final:
                 return False
             self._may_open_again = False
@@ -140,10 +149,16 @@ class _MarkedThinkingStream(ThinkingStream):
             text = text.lstrip(WHITESPACE)
         body = text.rstrip(WHITESPACE)
         if not body:
-            self._padding += text
+            self._padding.append(text)
             return
-        events.append(ThoughtText((self._separator if self._thought_is_empty else self._padding) + body))
-        self._padding = text[len(body) :]
+        if self._thought_is_empty:
+            events.append(ThoughtText(self._separator + body))
+        else:
+            events.append(ThoughtText("".join(self._padding) + body if self._padding else body))
+        if len(body) < len(text):
+            self._padding = [text[len(body) :]]
+        elif self._padding:
+            self._padding = []
         self._separator = "\n\n"
         self._thought_is_empty = False
 
