@@ -61,6 +61,17 @@ class Acquire:
 
 
 @attrs.frozen
+class Consult:
+    """Ask for a model without slots in it, for what needs no weights: it can prepare requests.
+
+    Reply: Found, or Failed. The model's actor stays until the reply closes.
+    """
+
+    key: ModelKey
+    request_id: str = ""
+
+
+@attrs.frozen
 class ListModels:
     """Reply: ModelList."""
 
@@ -134,4 +145,4 @@ class Drained:
     """No request is left."""
 
 
-PoolMessage = Acquire | DescribeModel | FindModel | ListModels | DescribePool | Drain
+PoolMessage = Acquire | Consult | DescribeModel | FindModel | ListModels | DescribePool | Drain

@@ -45,6 +45,7 @@ class ModelRecord:
         room: What the pool has decided: the model's own account of that is its state.
         paused: It takes no new requests, because another model waits for its room.
         leases: Open leases and when they were granted.
+        consultations: Requests that ask for what needs no weights.
         state: Where its actor stood when it reported last.
         changed: When that was.
         problem: Why it was in ERROR last; None since it was READY.
@@ -59,6 +60,7 @@ class ModelRecord:
     log: Any = attrs.field(init=False, repr=False)
     intensity: RestartIntensity = attrs.field(factory=RestartIntensity)
     leases: dict[Lease, float] = attrs.field(factory=dict)
+    consultations: list[Ticket] = attrs.field(factory=list)
     model: Model | None = None
     remnant: Model | None = None
     room: Room = Room.NONE
@@ -148,6 +150,11 @@ class ModelRecord:
     def _take_room_back(self) -> None:
         if self.remnant is None:
             self.room = Room.NONE
+
+    @property
+    def in_use(self) -> bool:
+        """Whether any request waits for the model, holds it or consults it."""
+        return bool(self.tickets or self.leases or self.consultations)
 
     @property
     def ready(self) -> bool:

@@ -60,7 +60,7 @@ class ModelTable:
     @property
     def busy(self) -> bool:
         """Whether any request waits or holds a model."""
-        return any(record.tickets or record.leases for record in self._records.values())
+        return any(record.in_use for record in self._records.values())
 
     def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
         """Return the models as operators see them.
@@ -72,9 +72,7 @@ class ModelTable:
 
     def admit(self, key: ModelKey, request_id: str, reply: Reply, choices: int = 1) -> None:
         """Let a request for so many choices wait for its model, or refuse it."""
-        record = self._records.get(key)
-        if record is None:
-            record = self._records[key] = ModelRecord(key, self._slots)
+        record = self._record_of(key)
         now = time.monotonic()
         refusal = record.refusal(now)
         if (
@@ -98,8 +96,24 @@ class ModelTable:
         record.tickets.add(ticket)
         reply.watch(partial(self._on_ticket_closed, record, ticket))
 
+    def consult(self, key: ModelKey, request_id: str, reply: Reply) -> None:
+        """Let a request ask a model for what needs no weights, or refuse it."""
+        if reply.closed:
+            return
+        record = self._record_of(key)
+        if len(record.consultations) >= self._slots + self._max_queue:
+            reply.fail(queue_full(key.model, len(record.consultations)))
+            return
+        reply.send(Found(record.key, self._started(record).ref))
+        ticket = Ticket(reply, request_id, 0)
+        record.consultations.append(ticket)
+        reply.watch(partial(self._on_ticket_closed, record, ticket))
+
     def close_ticket(self, record: ModelRecord, ticket: Ticket) -> None:
         """Remove a request that waits no longer because its reply is closed, or has ended with a problem."""
+        if ticket in record.consultations:
+            record.consultations.remove(ticket)
+            return
         if record.tickets.remove(ticket) and not ticket.reply.ended:
             ticket.log_cancelled(record.log)
 
@@ -168,6 +182,11 @@ class ModelTable:
             self._stop_unused(record)
         self._greet_newcomers(now)
 
+    def _record_of(self, key: ModelKey) -> ModelRecord:
+        if key not in self._records:
+            self._records[key] = ModelRecord(key, self._slots)
+        return self._records[key]
+
     def _uses(self) -> list[ModelUse]:
         now = time.monotonic()
         return [record.use(now) for record in self._records.values()]
@@ -202,7 +221,7 @@ class ModelTable:
 
     def _stop_unused(self, record: ModelRecord) -> None:
         """Stop an actor that has no room and that nobody waits for."""
-        if record.model is None or record.room is not Room.NONE or record.tickets or record.leases:
+        if record.model is None or record.room is not Room.NONE or record.in_use:
             return
         record.model.send(Stop())
         record.record_stopped()

@@ -25,6 +25,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import ModelReport
 from greenroom.schemas.pool_protocol import (
     Acquire,
+    Consult,
     DescribeModel,
     DescribePool,
     Drain,
@@ -48,7 +49,7 @@ _Description = ModelList | ModelCard | ModelDescriptions
 
 @attrs.frozen(eq=False)
 class _LookedUp:
-    message: Acquire
+    message: Acquire | Consult
     reply: Reply
     found: ModelKey | Problem
 
@@ -168,7 +169,7 @@ class Pool:
     def _receive_message(self, message: PoolMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)
         match message:
-            case Acquire():
+            case Acquire() | Consult():
                 self._acquire(message, reply)
             case ListModels():
                 self._nursery.start_soon(self._describe, reply, self._lookups.list)
@@ -185,7 +186,7 @@ class Pool:
                 self._draining = True
                 self._drain_replies.append(reply)
 
-    def _acquire(self, message: Acquire, reply: Reply) -> None:
+    def _acquire(self, message: Acquire | Consult, reply: Reply) -> None:
         if self._draining:
             reply.fail(draining())
         elif message.key.adapter is not None:
@@ -196,13 +197,15 @@ class Pool:
             self._looking_up += 1
             self._nursery.start_soon(self._look_up, message, reply)
 
-    def _admit(self, found: ModelKey | Problem, message: Acquire, reply: Reply) -> None:
+    def _admit(self, found: ModelKey | Problem, message: Acquire | Consult, reply: Reply) -> None:
         if isinstance(found, Problem):
             reply.fail(found)
+        elif isinstance(message, Consult):
+            self._models.consult(found, message.request_id, reply)
         else:
             self._models.admit(found, message.request_id, reply, message.choices)
 
-    async def _look_up(self, message: Acquire, reply: Reply) -> None:
+    async def _look_up(self, message: Acquire | Consult, reply: Reply) -> None:
         found = await self._lookups.find(message.key.model)
         self._control.send(_LookedUp(message, reply, found))
 

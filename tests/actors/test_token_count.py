@@ -1,0 +1,78 @@
+"""Prompts that are counted by a model whose weights nobody loads."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+import trio.testing
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.pool.lease import Found
+from greenroom.actors.system import open_system
+from greenroom.actors.token_count import count_prompt_tokens
+from greenroom.schemas.events import Admitted, Failed
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.pool_protocol import Consult, Drain, Drained, PoolMessage
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import (
+    Faults,
+    FaultyEngines,
+    chat,
+    generate,
+    state,
+    until,
+)
+
+
+async def consult(pool: Ref[PoolMessage], replies: ReplyStream[Found | Failed]) -> Found | Failed:
+    await pool.stream(Consult(ModelKey("qwen3")), replies)
+    return await replies.receive()
+
+
+async def test_a_prompt_is_counted_as_it_is_admitted_and_nothing_is_loaded(settings: Settings) -> None:
+    faults = Faults()
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+        counted = await count_prompt_tokens(system.pool, chat("qwen3"))
+        assert faults.loads == []
+        assert await state(system.pool, "qwen3") is ModelState.IDLE
+        with generate(system.pool, "qwen3") as generation:
+            events = await until(generation, Admitted)
+        assert events[-1] == Admitted(counted)  # type: ignore[arg-type]
+
+
+async def test_what_cannot_be_counted_is_refused_as_the_request_would_be(settings: Settings) -> None:
+    async with open_system(attrs.evolve(settings, max_context=16)) as system:
+        long = await count_prompt_tokens(system.pool, chat("qwen3", prompt="word " * 50))
+        unknown = await count_prompt_tokens(system.pool, chat("nobody"))
+        await system.pool.ask(Drain(), Drained)
+        late = await count_prompt_tokens(system.pool, chat("qwen3"))
+    codes = [problem.code for problem in (long, unknown, late) if isinstance(problem, Problem)]
+    assert codes == ["context_length_exceeded", "model_not_found", "draining"]
+
+
+async def test_those_who_consult_a_model_are_limited_and_leave_no_trace(settings: Settings) -> None:
+    async with open_system(attrs.evolve(settings, max_batch=1, max_queue=1)) as system:
+        with ReplyStream[Found | Failed]() as first, ReplyStream[Found | Failed]() as second:
+            assert isinstance(await consult(system.pool, first), Found)
+            assert isinstance(await consult(system.pool, second), Found)
+            with ReplyStream[Found | Failed]() as third:
+                refused = await consult(system.pool, third)
+            assert isinstance(refused, Failed)
+            assert refused.problem.code == "queue_full"
+        with ReplyStream[Found | Failed]() as again:
+            assert isinstance(await consult(system.pool, again), Found)
+            drained = trio.Event()
+
+            async def drain() -> None:
+                await system.pool.ask(Drain(), Drained)
+                drained.set()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(drain)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not drained.is_set()
+                again.close()
+        assert drained.is_set()
