@@ -8,6 +8,7 @@ from quart_trio import QuartTrio
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.current_request import BODIES, request_id
 from greenroom.http.answering.error_responses import answer_errors
+from greenroom.http.answering.model_routes import model_routes
 from greenroom.http.answering.response_timing import STATUS_TIMEOUT
 from greenroom.http.answering.wire_protocol import protocol_of
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
@@ -16,7 +17,7 @@ from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.transport.request_connection import RequestConnection
-from greenroom.http.transport.request_id import new_request_id
+from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
@@ -46,6 +47,7 @@ def create_app(
     answer_errors(app, PROTOCOLS)
     _guard(app, HostGuard(settings))
     app.register_blueprint(health_routes(pool))
+    app.register_blueprint(model_routes(pool, PROTOCOLS))
     for protocol in PROTOCOLS:
         for routes in protocol.routes(pool, status_timeout):
             app.register_blueprint(routes)
@@ -68,7 +70,7 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
         return None
 
     async def add_headers(response: Response) -> Response:
-        response.headers["x-request-id"] = request_id()
+        response.headers.update(request_id_headers(request_id()))
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
         if origin is not None and host_guard.allows_origin(origin):
@@ -80,5 +82,5 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
 
 
 def _body_type() -> str:
-    tolerant = protocol_of(request.path, PROTOCOLS).any_body_type and "Origin" not in request.headers
+    tolerant = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type and "Origin" not in request.headers
     return BODY_TYPES[0] if tolerant else request.mimetype

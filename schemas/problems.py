@@ -62,10 +62,11 @@ def model_not_found(model: str, near: tuple[str, ...] = ()) -> Problem:
 
 
 def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:
-    """Return the problem of a prompt that does not fit, in the words that editors look for."""
+    """Return the problem of a prompt that does not fit, in the words that editors and agents look for."""
     detail = (
         f"This model's maximum context length is {context} tokens. However, your messages "
-        f"resulted in {prompt_tokens} tokens. Please reduce the length of the messages."
+        f"resulted in {prompt_tokens} tokens. Please reduce the length of the messages: prompt is too long: "
+        f"{prompt_tokens} tokens > {context} maximum."
     )
     return Problem(400, "context_length_exceeded", detail, "messages")
 

@@ -17,8 +17,18 @@ from greenroom.schemas.events import (
     TokenLogprob,
     ToolCallDelta,
 )
-from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.messages import TextPart, ToolCall
 from greenroom.schemas.problems import ProblemError, internal_error
+
+
+@attrs.frozen
+class Thought:
+    """A part of an answer that precedes what is visible."""
+
+    text: str
+
+
+AnswerPart = TextPart | Thought | ToolCall
 
 
 @attrs.frozen
@@ -26,14 +36,28 @@ class CollectedChoice:
     """One choice of a complete answer.
 
     Args:
+        parts: In the order in which the model wrote them; no two texts and no two thoughts are neighbors.
         logprobs: Of the tokens of its text, if they were asked for.
     """
 
-    text: str
-    thought: str
-    tool_calls: tuple[ToolCall, ...]
+    parts: tuple[AnswerPart, ...]
     logprobs: tuple[TokenLogprob, ...]
     finished: Finished
+
+    @property
+    def text(self) -> str:
+        """All of its visible text."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def thought(self) -> str:
+        """All of its thoughts."""
+        return "".join(part.text for part in self.parts if isinstance(part, Thought))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Its calls."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
 async def collect_choices(
@@ -73,9 +97,7 @@ class ChoiceCollector:
     """Puts one choice together, event by event."""
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._thoughts: list[str] = []
-        self._tool_calls: list[ToolCall] = []
+        self._parts: list[_Part] = []
         self._logprobs: list[TokenLogprob] = []
         self.finished: Finished | None = None
 
@@ -83,12 +105,14 @@ class ChoiceCollector:
         """Add what an event of this choice brings."""
         match event:
             case TextDelta(text, _, logprobs):
-                self._texts.append(text)
+                self._part(TextPart("")).pieces.append(text)
                 self._logprobs += logprobs
             case ReasoningDelta(text):
-                self._thoughts.append(text)
-            case ToolCallDelta():
-                self._add_to_call(event)
+                self._part(Thought("")).pieces.append(text)
+            case ToolCallDelta(_, call_id, name, arguments):
+                if call_id is not None:
+                    self._parts.append(_Part(ToolCall(call_id, name or "", "")))
+                self._parts[-1].pieces.append(arguments)
             case Finished():
                 self.finished = event
 
@@ -96,16 +120,23 @@ class ChoiceCollector:
         """Return the choice if it is complete."""
         if self.finished is None:
             return None
-        return CollectedChoice(
-            "".join(self._texts),
-            "".join(self._thoughts),
-            tuple(self._tool_calls),
-            tuple(self._logprobs),
-            self.finished,
-        )
+        parts = tuple(part.whole() for part in self._parts)
+        return CollectedChoice(parts, tuple(self._logprobs), self.finished)
 
-    def _add_to_call(self, delta: ToolCallDelta) -> None:
-        if delta.call == len(self._tool_calls):
-            self._tool_calls.append(ToolCall(delta.id or "", delta.name or "", ""))
-        call = self._tool_calls[delta.call]
-        self._tool_calls[delta.call] = attrs.evolve(call, arguments=call.arguments + delta.arguments)
+    def _part(self, empty: TextPart | Thought) -> _Part:
+        """Return the last part if it is of that kind, else a new one."""
+        if not self._parts or type(self._parts[-1].empty) is not type(empty):
+            self._parts.append(_Part(empty))
+        return self._parts[-1]
+
+
+@attrs.define
+class _Part:
+    empty: AnswerPart
+    pieces: list[str] = attrs.field(factory=list)
+
+    def whole(self) -> AnswerPart:
+        text = "".join(self.pieces)
+        if isinstance(self.empty, ToolCall):
+            return attrs.evolve(self.empty, arguments=text)
+        return attrs.evolve(self.empty, text=text)

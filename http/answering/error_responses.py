@@ -37,11 +37,11 @@ def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> None:
     """Let every exception of the application become a problem document.
 
     Args:
-        protocols: They shape the errors of their paths, the first one those of all other paths.
+        protocols: They shape the errors of their clients and paths, the first one all others.
     """
 
     def respond(problem: Problem) -> Response:
-        members = protocol_of(request.path, protocols).error_members
+        members = protocol_of(request.path, request.headers, protocols).error_members
         document = problem_document(problem, request_id(), members)
         return Response(document, status=problem.status, headers=problem_headers(problem))
 

@@ -62,7 +62,7 @@ class HostGuard:
         """Return headers that let the browser show an answer to a page of an allowed origin."""
         return {
             "access-control-allow-origin": origin,
-            "access-control-expose-headers": "x-request-id, retry-after",
+            "access-control-expose-headers": "x-request-id, request-id, retry-after",
             "vary": "Origin",
         }
 

@@ -9,16 +9,15 @@ from greenroom.http.answering.wire_protocol import WireProtocol
 from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
 from greenroom.http.openai.errors import error_members
-from greenroom.http.openai.model_routes import model_routes
+from greenroom.http.openai.model_formatter import OpenAIModelFormatter
 from greenroom.schemas.pool_protocol import PoolMessage
 
 
 def _routes(pool: Ref[PoolMessage], status_timeout: float) -> tuple[Blueprint, ...]:
     return (
-        model_routes(pool),
         chat_routes(pool, status_timeout),
         completion_routes(pool, status_timeout),
     )
 
 
-OPENAI_PROTOCOL = WireProtocol(("/v1/",), _routes, error_members)
+OPENAI_PROTOCOL = WireProtocol(("/v1/",), _routes, error_members, OpenAIModelFormatter())

@@ -6,7 +6,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from greenroom.http.answering.problem_documents import ErrorMembers, problem_document, problem_headers
-from greenroom.http.transport.request_id import new_request_id
+from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.schemas.problems import Problem
 
 
@@ -21,7 +21,7 @@ def closing_response(problem: Problem, error_members: ErrorMembers, with_body: b
     body = problem_document(problem, request_id, error_members)
     headers = {
         **problem_headers(problem),
-        "x-request-id": request_id,
+        **request_id_headers(request_id),
         "content-length": str(len(body)),
         "date": formatdate(usegmt=True),
         "connection": "close",

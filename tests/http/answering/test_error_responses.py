@@ -22,7 +22,9 @@ def members_of_another(problem: Problem, request_id: str | None) -> Mapping[str,
     return {"type": "error", "error": {"message": problem.detail}, "request_id": request_id}
 
 
-ANOTHER = WireProtocol(("/v1/messages", "/other/"), lambda pool, seconds: (), members_of_another)
+ANOTHER = WireProtocol(
+    ("/v1/messages", "/other/"), lambda pool, seconds: (), members_of_another, mark="x-another"
+)
 
 
 def make_app() -> QuartTrio:
@@ -42,18 +44,22 @@ def make_app() -> QuartTrio:
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "another"),
+    ("path", "status", "headers", "another"),
     [
-        ("/v1/chat", 400, False),
-        ("/v1/messages", 400, True),
-        ("/v1/messages/count_tokens", 400, True),
-        ("/other/path", 404, True),
-        ("/nowhere", 404, False),
+        ("/v1/chat", 400, {}, False),
+        ("/v1/messages", 400, {}, True),
+        ("/v1/messages/count_tokens", 400, {}, True),
+        ("/other/path", 404, {}, True),
+        ("/nowhere", 404, {}, False),
+        ("/v1/models/nobody", 400, {"X_Another": "1"}, True),
+        ("/nowhere", 404, {"x_another": "1"}, True),
     ],
 )
-async def test_a_path_decides_the_shape_of_its_errors(path: str, status: int, another: bool) -> None:
+async def test_the_client_or_else_the_path_decides_the_shape_of_errors(
+    path: str, status: int, headers: dict[str, str], another: bool
+) -> None:
     async with running(make_app(), Settings()) as server:
-        answer = await fetch(server, "GET", path)
+        answer = await fetch(server, "GET", path, **headers)
     document = answer.json()
     assert (answer.status, document["status"]) == (status, status)
     assert document["instance"] == "urn:greenroom:request:req_1"

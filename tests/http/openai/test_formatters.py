@@ -30,6 +30,7 @@ from greenroom.schemas.events import (
     ToolCallDelta,
     Usage,
 )
+from greenroom.schemas.messages import TextPart
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.completions import CompletionRequest, Prompts
 from greenroom.schemas.problems import model_crashed
@@ -246,8 +247,8 @@ def test_streamed_completions_index_their_prompts() -> None:
 
 def test_whole_completions_have_a_choice_for_every_prompt() -> None:
     choices = [
-        CollectedChoice(" or not", "", (), (), Finished("length", Usage(1, 2))),
-        CollectedChoice("x", "", (), (), Finished("stop", Usage(3, 4))),
+        CollectedChoice((TextPart(" or not"),), (), Finished("length", Usage(1, 2))),
+        CollectedChoice((TextPart("x"),), (), Finished("stop", Usage(3, 4))),
     ]
     wire = CompletionRequest("m", Prompts(("to be", "")))
     answer = CompletionFormatter(wire, "cmpl-1", ("to be", ""), 1, 123).whole("m", choices)

@@ -1,0 +1,37 @@
+"""`GET /v1/models` and `GET /v1/models/{id}`: every client is answered in its own protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quart import Blueprint, Response, request
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.wire_protocol import ModelFormatter, WireProtocol, protocol_of
+from greenroom.schemas.pool_protocol import FindModel, ListModels, ModelCard, ModelList, PoolMessage
+
+
+def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> Blueprint:
+    """Return the routes.
+
+    Args:
+        protocols: One of them at least lists models.
+    """
+    routes = Blueprint("models", __name__)
+
+    def formatter() -> ModelFormatter:
+        asked = protocol_of(request.path, request.headers, protocols)
+        return next(protocol.models for protocol in (asked, *protocols) if protocol.models is not None)
+
+    @routes.get("/v1/models")
+    async def models() -> Response:
+        cards = (await ask_actor(pool, ListModels(), ModelList)).models
+        return json_response(formatter().listed(cards, request.args.to_dict()))
+
+    @routes.get("/v1/models/<path:model>")
+    async def one_model(model: str) -> Response:
+        return json_response(formatter().one(await ask_actor(pool, FindModel(model), ModelCard)))
+
+    return routes

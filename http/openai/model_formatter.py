@@ -1,0 +1,27 @@
+"""Models as OpenAI's clients read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.schemas.openai.models import Model, Models
+from greenroom.schemas.pool_protocol import ModelCard
+
+
+class OpenAIModelFormatter:
+    """Formats the list of models, and one of them."""
+
+    def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> dict[str, Any]:
+        """Return all of them: OpenAI's list has no pages."""
+        return attrs.asdict(Models(tuple(map(_model, cards))))
+
+    def one(self, card: ModelCard) -> dict[str, Any]:
+        """Return one of them."""
+        return attrs.asdict(_model(card))
+
+
+def _model(card: ModelCard) -> Model:
+    return Model(card.id, card.created, card.owned_by)
