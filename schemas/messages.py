@@ -56,12 +56,15 @@ class Tool:
     Args:
         parameters: JSON Schema of the arguments.
         strict: The arguments must validate against `parameters`.
+        described: The prompt begins with its description; False if the conversation itself holds one, so that
+            a tool which joins later leaves the beginning of the prompt as it was.
     """
 
     name: str
     description: str = ""
     parameters: JsonObject = attrs.field(factory=dict)
     strict: bool = False
+    described: bool = True
 
 
 @attrs.frozen

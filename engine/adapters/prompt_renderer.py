@@ -28,7 +28,7 @@ class RenderedPrompt:
 
     Args:
         text: With control tokens of user text marked.
-        tools: What it offers to the model.
+        tools: What it offers to the model, at its beginning or later.
         opens_thought: It ends inside a thought.
     """
 
@@ -76,8 +76,9 @@ class PromptRenderer:
         """
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
-        instructions = self._tool_instructions(offered)
-        native = offered if self._native_tools else ()
+        described = tuple(tool for tool in offered if tool.described)
+        instructions = self._tool_instructions(described)
+        native = described if self._native_tools else ()
         render = partial(
             render_conversation,
             self._tokenizer,
