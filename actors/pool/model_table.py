@@ -11,6 +11,7 @@ from greenroom.actors.model.model import Model
 from greenroom.actors.pool.eviction_policy import ModelUse, Room, no_room_will_come, plan
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
@@ -132,12 +133,7 @@ class ModelTable:
 
     def send_queue_statuses(self) -> None:
         """Tell those who wait what has changed for them."""
-        now = time.monotonic()
-        for record in self._records.values():
-            for ticket, status in record.queue_statuses(now):
-                if status != ticket.status:
-                    ticket.status = status
-                    ticket.reply.send(status)
+        send_changes(self._records.values(), time.monotonic())
 
     def record(self, model: Model, report: ModelReport) -> None:
         """Keep what a model reports, unless it is one that has been stopped."""
@@ -180,7 +176,7 @@ class ModelTable:
             self._fail_tickets(self._records[key], self._no_room(key))
         for record in self._records.values():
             self._stop_unused(record)
-        self._greet_newcomers(now)
+        greet_newcomers(self._records.values(), now)
 
     def _record_of(self, key: ModelKey) -> ModelRecord:
         if key not in self._records:
@@ -229,13 +225,3 @@ class ModelTable:
     def _fail_tickets(self, record: ModelRecord, problem: Problem) -> None:
         for ticket in record.tickets.clear():
             ticket.fail(problem, record.log)
-
-    def _greet_newcomers(self, now: float) -> None:
-        """Send their first status to those who have none."""
-        for record in self._records.values():
-            if all(ticket.status is not None for ticket in record.tickets):
-                continue
-            for ticket, status in record.queue_statuses(now):
-                if ticket.status is None:
-                    ticket.status = status
-                    ticket.reply.send(status)
