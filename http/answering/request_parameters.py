@@ -15,7 +15,7 @@ ParameterTable = Mapping[str, str]
 """Path of a field on the wire (`thinking.budget_tokens`) -> field of `GenerationParameters`."""
 
 NeutralValues = Mapping[str, tuple[Any, ...]]
-"""Official parameter that is not supported -> the values that ask for nothing, which are accepted."""
+"""Path of an official parameter that is not supported -> values that ask for nothing, which are accepted."""
 
 MAX_MODEL_NAME = 4_096
 """Characters; a path may be one."""
@@ -39,7 +39,7 @@ def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
     """Return the generation parameters that a client has set, by our names; null is not set.
 
     Args:
-        body: What the client sent; objects on a path of the table are objects or null.
+        body: What the client sent.
         table: Where it has two names for one parameter, the later one wins.
 
     Raises:
@@ -47,9 +47,7 @@ def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
     """
     parameters = {}
     for path, name in table.items():
-        value: Any = body
-        for key in path.split("."):
-            value = None if value is None else value.get(key)
+        value = _value_at(body, path)
         if value is not None:
             parameters[name] = check(name, value, path)
     return parameters
@@ -61,12 +59,17 @@ def refuse_unsupported(body: Any, table: NeutralValues) -> None:
     Raises:
         ProblemError: 400 `unsupported_parameter` that names the parameter.
     """
-    if not isinstance(body, dict):
-        return
     for name, neutral in table.items():
-        value = body.get(name)
+        value = _value_at(body, name)
         if value is not None and not any(_same(value, allowed) for allowed in neutral):
             raise _unsupported(name, neutral)
+
+
+def _value_at(body: Any, path: str) -> Any:
+    """Return what stands at a path; None if nothing does."""
+    for key in path.split("."):
+        body = body.get(key) if isinstance(body, dict) else None
+    return body
 
 
 def _same(value: Any, allowed: Any) -> bool:
