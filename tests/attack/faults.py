@@ -81,8 +81,8 @@ def _has_failed(exchange: Exchange) -> bool:
 
 def _code(body: bytes) -> str | None:
     try:
-        document = json.loads(body)
-        code = document["error"]["code"]
+        error = json.loads(body)["error"]
+        code = error["code"] if "code" in error else error["details"]["error_code"]
     except (ValueError, KeyError, TypeError):
         return None
     return code if isinstance(code, str) else None

@@ -12,6 +12,7 @@ from greenroom.tests.attack.schemas import SCHEMAS
 from greenroom.tests.attack.steps import Call
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([100, 500, 1_500, 5_000, 20_000]))
 LENGTHS = st.sampled_from([1, 100, 10_000, 300_000, 1_000_000, 3_000_000])
@@ -38,6 +39,8 @@ def _structured_outputs() -> st.SearchStrategy[dict[str, Any]]:
         _made(PATTERNS).map(lambda pattern: {"guided_regex": pattern}),
         SIZES.map(lambda size: {"guided_choice": [f"choice {i}" for i in range(size)]}),
         st.builds(_tools, schemas, st.integers(1, 30), st.sampled_from(["auto", "required"])),
+        schemas.map(lambda schema: {"output_config": {"format": {"type": "json_schema", "schema": schema}}}),
+        st.builds(_anthropic_tools, schemas, st.integers(1, 30), st.sampled_from(["auto", "any"])),
     )
 
 
@@ -60,6 +63,11 @@ def _tools(schema: Any, count: int, choice: str) -> dict[str, Any]:
     return {"tools": tools, "tool_choice": choice}
 
 
+def _anthropic_tools(schema: Any, count: int, choice: str) -> dict[str, Any]:
+    tools = [{"name": f"tool_{i}", "input_schema": schema, "strict": i % 2 == 0} for i in range(count)]
+    return {"tools": tools, "tool_choice": {"type": choice}}
+
+
 def _huge_fields() -> st.SearchStrategy[dict[str, Any]]:
     items: Json = st.sampled_from(
         [
@@ -72,10 +80,16 @@ def _huge_fields() -> st.SearchStrategy[dict[str, Any]]:
             {"role": "user", "content": "a"},
             {"type": "function", "function": {"name": "a"}},
             {"type": "text", "text": "a"},
+            {"name": "a", "input_schema": {}, "defer_loading": True},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "a", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
             Literal("1e5"),
         ]
     )
-    names = ("messages", "tools", "stop", "prompt", "logit_bias", "stop_token_ids", "metadata", "user")
+    names = (
+        *("messages", "tools", "stop", "prompt", "logit_bias", "stop_token_ids", "metadata", "user"),
+        *("system", "stop_sequences"),
+    )
     fields = st.sampled_from(names)
     values = st.one_of(
         st.builds(Repeated, items, LENGTHS),
@@ -110,6 +124,9 @@ def _parameters() -> st.SearchStrategy[dict[str, Any]]:
             "stop": st.sampled_from(["a", ["a", "b"], [""], Text("a", 10_000), 1]),
             "logit_bias": st.sampled_from([{"5": 100}, {"5": -100}, {"-1": 1}, {"x": 1}, {"99999999": 1}]),
             "enable_thinking": odd,
+            "thinking": st.sampled_from(
+                [{"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1_024}, {"type": 1}, []]
+            ),
             "chat_template_kwargs": st.sampled_from([{}, {"messages": []}, {"tools": 1}, Members(1, 1_000)]),
         },
     )
@@ -128,8 +145,8 @@ def _bases(models: tuple[str, ...]) -> st.SearchStrategy[tuple[str, dict[str, An
     model = st.sampled_from(models)
     limits = st.sampled_from([8, 64, 200])
     chat = st.builds(
-        lambda model, text, limit, stream: (
-            CHAT,
+        lambda path, model, text, limit, stream: (
+            path,
             {
                 "model": model,
                 "messages": [{"role": "user", "content": text}],
@@ -137,6 +154,7 @@ def _bases(models: tuple[str, ...]) -> st.SearchStrategy[tuple[str, dict[str, An
                 "stream": stream,
             },
         ),
+        st.sampled_from([CHAT, CHAT, MESSAGES, COUNT]),
         model,
         text,
         limits,
@@ -171,7 +189,7 @@ def _raw_bodies() -> st.SearchStrategy[Call]:
     )
     return st.builds(
         lambda path, body, more: Call(path, body, headers=more),
-        st.sampled_from([CHAT, COMPLETIONS, "/v1/models", "/nowhere"]),
+        st.sampled_from([CHAT, COMPLETIONS, MESSAGES, COUNT, "/v1/models", "/nowhere"]),
         data,
         headers,
     )
