@@ -11,6 +11,7 @@ from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.model_routes import model_routes
 from greenroom.http.answering.response_timing import STATUS_TIMEOUT
 from greenroom.http.answering.wire_protocol import protocol_of
+from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
@@ -22,7 +23,7 @@ from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
-PROTOCOLS = (OPENAI_PROTOCOL, OLLAMA_PROTOCOL)
+PROTOCOLS = (OPENAI_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL)
 """All that the server has; the first one shapes the errors of paths that belong to none."""
 
 BODY_TIMEOUT = 60
@@ -82,5 +83,8 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
 
 
 def _body_type() -> str:
-    tolerant = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type and "Origin" not in request.headers
+    tolerant = (
+        protocol_of(request.path, request.headers, PROTOCOLS).any_body_type
+        and "Origin" not in request.headers
+    )
     return BODY_TYPES[0] if tolerant else request.mimetype

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from greenroom.schemas.settings import Settings
 
 COMMANDS = {
-    "serve": "Serve models over HTTP to any OpenAI client.",
+    "serve": "Serve models over HTTP to any OpenAI or Anthropic client.",
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
     "models": "List the models that can be asked for.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",

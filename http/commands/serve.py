@@ -31,7 +31,7 @@ FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "m
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> None:
-    """Serve models over HTTP to any OpenAI client.
+    """Serve models over HTTP to any OpenAI or Anthropic client.
 
     MODEL is a local folder or a hub id; the first is also called `default`. With none, the built-in demo
     model is served.

@@ -12,7 +12,9 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.schemas.pool_protocol import DescribePool, PoolMessage, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError
 
-WELCOME = "Greenroom is running. OpenAI clients: base_url is this address with /v1.\n"
+WELCOME = (
+    "Greenroom is running. OpenAI clients: base_url is this address with /v1; Anthropic clients: without.\n"
+)
 
 
 def health_routes(pool: Ref[PoolMessage]) -> Blueprint:

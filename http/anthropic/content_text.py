@@ -1,0 +1,134 @@
+"""Blocks of content as the text that a model reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from greenroom.schemas.anthropic.converter import ANTHROPIC
+from greenroom.schemas.anthropic.messages import BlockParam, Content, ContentSourceParam
+from greenroom.schemas.messages import Tool
+from greenroom.schemas.problems import ProblemError, invalid, missing
+from greenroom.schemas.wire import structure
+
+
+def block_text(block: BlockParam, field: str) -> str:
+    """Return the text of a block of text, a document or a search result.
+
+    Args:
+        field: Where the request holds the block.
+
+    Raises:
+        ProblemError: 400 that names what is no text.
+    """
+    match block.type:
+        case "text":
+            if block.text is None:
+                raise missing(f"{field}.text")
+            return block.text
+        case "document":
+            _refuse_citations(block, field)
+            inside = [*_element("title", block.title), *_element("context", block.context)]
+            return _document("document", [*inside, *_element("content", _document_text(block, field))])
+        case "search_result":
+            _refuse_citations(block, field)
+            source = block.source if isinstance(block.source, str) else None
+            inside = [*_element("source", source), *_element("title", block.title)]
+            text = content_text(block.content, f"{field}.content")
+            return _document("search_result", [*inside, *_element("content", text)])
+        case "image":
+            raise _no_vision(field, "an image")
+        case kind:
+            detail = f"`{field}` is {kind[:40]!r}, which cannot stand there, or is not supported."
+            raise invalid(detail, field, "unsupported_content")
+
+
+def content_text(content: Content | None, field: str) -> str:
+    """Return the text of content that holds nothing but text.
+
+    Raises:
+        ProblemError: 400 that names what is no text.
+    """
+    blocks = content.blocks if content else ()
+    return join_blocks(block_text(block, f"{field}[{i}]") for i, block in enumerate(blocks))
+
+
+def join_blocks(texts: Iterable[str]) -> str:
+    """Return texts of several blocks as one: an empty line is between two that no white space parts."""
+    joined: list[str] = []
+    for text in texts:
+        if not text:
+            continue
+        if joined and not (joined[-1][-1].isspace() or text[0].isspace()):
+            joined.append("\n\n")
+        joined.append(text)
+    return "".join(joined)
+
+
+def tool_definition(tool: Tool) -> str:
+    """Return what a model has to know of a tool that joins in the middle of a conversation."""
+    described = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return f"This tool can be called from now on:\n{json.dumps(described, ensure_ascii=False)}"
+
+
+def server_result_text(content: Content | None) -> str:
+    """Return the result of a tool that Anthropic's own server ran, without what only that server can read."""
+    if content is None:
+        return ""
+    if isinstance(content.raw, str):
+        return content.raw
+    return json.dumps(_readable(content.raw), ensure_ascii=False)
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _readable(item) for name, item in value.items() if not name.startswith("encrypted_")}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
+
+
+def _document_text(block: BlockParam, field: str) -> str:
+    source, field = block.source, f"{field}.source"
+    if not isinstance(source, dict):
+        raise missing(field)
+    match source.get("type"):
+        case "text":
+            if not isinstance(source.get("data"), str):
+                raise missing(f"{field}.data")
+            return str(source["data"])
+        case "content":
+            return content_text(_source_content(source.get("content"), field), f"{field}.content")
+        case "base64" | "url" | "file":
+            raise _no_vision(field, "a PDF or another file")
+        case _:
+            raise invalid(f"`{field}.type` must be 'text' or 'content'.", f"{field}.type")
+
+
+def _source_content(value: Any, field: str) -> Content:
+    try:
+        return structure({"content": value}, ContentSourceParam, ANTHROPIC).content
+    except ProblemError as error:
+        path = f"{field}.{error.problem.param}"
+        raise invalid(f"`{path}` is not what the content of a document may be.", path) from None
+
+
+def _element(name: str, text: str | None) -> Sequence[str]:
+    return (f"<{name}>{text}</{name}>",) if text else ()
+
+
+def _document(name: str, inside: Sequence[str]) -> str:
+    return "\n".join((f"<{name}>", *inside, f"</{name}>"))
+
+
+def _refuse_citations(block: BlockParam, field: str) -> None:
+    wanted = block.citations.get("enabled") if isinstance(block.citations, dict) else None
+    if wanted:
+        name = f"{field}.citations"
+        raise invalid(f"`{name}` are not supported here.", name, "unsupported_parameter")
+
+
+def _no_vision(field: str, what: str) -> ProblemError:
+    detail = (
+        f"`{field}` is {what}, but no model that is served here reads anything but text (no vision model)."
+    )
+    return invalid(detail, field, "unsupported_content")

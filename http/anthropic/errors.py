@@ -1,0 +1,34 @@
+"""The shape of Anthropic's errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenroom.http.answering.problem_documents import WORTH_RETRYING
+from greenroom.schemas.problems import Problem
+
+_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
+    """Return what an error document carries for Anthropic's clients; in a stream it is the whole of it."""
+    details = {"error_code": problem.code, "param": problem.param}
+    error = {"type": error_type(problem), "message": problem.detail, "details": details}
+    return {"type": "error", "error": error, "request_id": request_id}
+
+
+def error_type(problem: Problem) -> str:
+    """Return what kind of error Anthropic's API would call a problem."""
+    if problem.code in WORTH_RETRYING and problem.status == 503:
+        return "overloaded_error"
+    return _TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")

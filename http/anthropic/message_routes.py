@@ -1,0 +1,59 @@
+"""`POST /v1/messages` and `POST /v1/messages/count_tokens`: validate, ask, format."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quart import Blueprint, Response, request
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.token_count import count_prompt_tokens
+from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.current_request import (
+    answer_id,
+    read_request,
+    request_client,
+    request_id,
+)
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.anthropic.message_formatter import MessageFormatter
+from greenroom.http.anthropic.messages_request import parse_messages_request
+from greenroom.http.anthropic.parameters import UNSUPPORTED
+from greenroom.schemas.anthropic.converter import ANTHROPIC
+from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import Problem, ProblemError
+
+
+def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
+    """Return the routes.
+
+    Args:
+        status_timeout: Seconds that a client waits for its status at most.
+    """
+    routes = Blueprint("messages", __name__)
+
+    @routes.post("/v1/messages")
+    async def messages() -> Response:
+        parse = partial(
+            parse_messages_request, request_id=request_id(), client=request_client(), betas=_betas()
+        )
+        wire, asked = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse)
+        formatter = MessageFormatter(wire, answer_id("msg_"), request_id())
+        stream = bool(wire.stream)
+        return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)
+
+    @routes.post("/v1/messages/count_tokens")
+    async def count_tokens() -> Response:
+        parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
+        _, asked = await read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse)
+        counted = await count_prompt_tokens(pool, asked)
+        if isinstance(counted, Problem):
+            raise ProblemError(counted)
+        return json_response({"input_tokens": counted})
+
+    return routes
+
+
+def _betas() -> str:
+    return ",".join(request.headers.getlist("anthropic-beta"))

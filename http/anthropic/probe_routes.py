@@ -1,0 +1,25 @@
+"""What Anthropic's clients ask beside messages: whether the server is there, and for batches."""
+
+from __future__ import annotations
+
+from quart import Blueprint, Response
+
+from greenroom.http.answering.http_responses import json_response
+from greenroom.schemas.problems import Problem, ProblemError
+
+
+def probe_routes() -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("probes", __name__)
+
+    @routes.get("/api/hello")
+    async def hello() -> Response:
+        return json_response({"message": "hello"})
+
+    @routes.route("/v1/messages/batches", defaults={"_path": ""}, methods=["GET", "POST"])
+    @routes.route("/v1/messages/batches/<path:_path>", methods=["GET", "POST", "DELETE"])
+    async def batches(_path: str) -> Response:
+        detail = "Batches are not served here: send their requests to /v1/messages, many at once if you like."
+        raise ProblemError(Problem(501, "batches_not_supported", detail))
+
+    return routes

@@ -1,0 +1,24 @@
+"""Why an answer has ended, in Anthropic's words."""
+
+from __future__ import annotations
+
+from greenroom.schemas.events import Finished
+
+
+def stop_reason(finished: Finished, max_tokens: int) -> tuple[str, str | None]:
+    """Return the reason, and the stop sequence if one ended the answer.
+
+    Args:
+        max_tokens: What the client allowed; an answer that is cut before has filled the context.
+    """
+    match finished.reason:
+        case "tool_calls":
+            return "tool_use", None
+        case "length" if finished.usage.generated < max_tokens:
+            return "model_context_window_exceeded", None
+        case "length":
+            return "max_tokens", None
+        case "stop" if finished.stop is not None:
+            return "stop_sequence", finished.stop
+        case _:
+            return "end_turn", None

@@ -1,0 +1,104 @@
+"""Whether, how hard and how visibly a request wants the model to think."""
+
+from __future__ import annotations
+
+from greenroom.schemas.anthropic.messages import PromptRequest
+from greenroom.schemas.messages import Message
+from greenroom.schemas.problems import invalid, missing
+from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
+
+ANTHROPIC_EFFORTS = EFFORTS[1:]
+"""All but `minimal`."""
+LEAST_BUDGET = 1_024
+"""Tokens that a thought must be given at least, by Anthropic's rule."""
+INTERLEAVED = "interleaved-thinking"
+"""Beginning of the beta under which a budget may exceed `max_tokens`: it is that of several answers."""
+
+
+def parse_thinking(wire: PromptRequest, messages: tuple[Message, ...]) -> Thinking:
+    """Return whether and how much to think.
+
+    A request that says nothing does not think: who expects thoughts asks for them.
+
+    Args:
+        messages: Of the request.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    effort, preserved = _effort(wire), _preserved(wire)
+    match wire.thinking.type if wire.thinking else "disabled":
+        case "enabled" | "adaptive":
+            return Thinking(True, effort, preserved)
+        case "disabled":
+            return Thinking(False, None, preserved)
+        case "between_tools":
+            thinks = bool(messages) and messages[-1].role == "tool"
+            return Thinking(thinks, effort if thinks else None, preserved)
+    detail = "`thinking.type` must be 'enabled', 'adaptive', 'between_tools' or 'disabled'."
+    raise invalid(detail, "thinking.type")
+
+
+def _effort(wire: PromptRequest) -> Effort | None:
+    asked = wire.output_config.effort if wire.output_config else None
+    if asked is None:
+        return None
+    for effort in ANTHROPIC_EFFORTS:
+        if asked == effort:
+            return effort
+    field = "output_config.effort"
+    raise invalid(f"`{field}` must be one of {', '.join(map(repr, ANTHROPIC_EFFORTS))}.", field)
+
+
+def _preserved(wire: PromptRequest) -> bool | None:
+    """Return whether thoughts of earlier turns are shown again, the one edit of the history that is known."""
+    preserved = None
+    edits = wire.context_management.edits if wire.context_management else None
+    for index, edit in enumerate(edits or ()):
+        match edit:
+            case {"type": "clear_thinking_20251015", "keep": "all" | {"type": "all"}}:
+                preserved = True
+            case {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}:
+                preserved = False
+            case {"type": "clear_thinking_20251015"} if edit.get("keep") is None:
+                preserved = False
+            case _:
+                field = f"context_management.edits[{index}]"
+                known = "'clear_thinking_20251015' that keeps 'all' or one turn"
+                detail = f"`{field}` is not supported; only {known} is accepted."
+                raise invalid(detail, field, "unsupported_parameter")
+    return preserved
+
+
+def hides_thoughts(wire: PromptRequest) -> bool:
+    """Return whether the client wants thoughts without their text.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    display = wire.thinking.display if wire.thinking else None
+    if display not in (None, "summarized", "omitted"):
+        raise invalid("`thinking.display` must be 'summarized' or 'omitted'.", "thinking.display")
+    return display == "omitted"
+
+
+def check_budget(wire: PromptRequest, budget: int | None, max_tokens: int | None, betas: str) -> None:
+    """Refuse a budget that Anthropic's API would refuse.
+
+    Args:
+        budget: Tokens of the thought, if there is a budget.
+        max_tokens: Of thought and answer together; None if only the prompt is counted.
+        betas: The header `anthropic-beta`.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    field = "thinking.budget_tokens"
+    if wire.thinking is None or wire.thinking.type != "enabled":
+        return
+    if budget is None:
+        raise missing(field)
+    if budget < LEAST_BUDGET:
+        raise invalid(f"`{field}` is {budget}, but must be at least {LEAST_BUDGET}.", field)
+    if max_tokens is not None and budget >= max_tokens and INTERLEAVED not in betas:
+        raise invalid(f"`{field}` is {budget}, but must be less than `max_tokens` ({max_tokens}).", field)

@@ -1,0 +1,142 @@
+"""The tools of a request: those that the prompt begins with, and those that the conversation may load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import attrs
+
+from greenroom.schemas.anthropic.messages import ToolChoiceParam, ToolParam
+from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.problems import invalid, missing
+
+
+@attrs.define
+class ToolShelf:
+    """What may be called, as a conversation changes it.
+
+    Args:
+        offered: Those that the prompt begins with.
+        deferred: Those that are not on offer until the conversation refers to them.
+    """
+
+    offered: dict[str, Tool] = attrs.field(factory=dict)
+    deferred: dict[str, Tool] = attrs.field(factory=dict)
+    _loaded: dict[str, Tool] = attrs.field(init=False, factory=dict)
+    _withdrawn: set[str] = attrs.field(init=False, factory=set)
+
+    def load(self, name: str) -> Tool | None:
+        """Put a tool on offer that the conversation refers to.
+
+        Returns:
+            The tool if the model has not been told of it yet.
+
+        Raises:
+            KeyError: There is no tool of that name.
+        """
+        self._withdrawn.discard(name)
+        if name in self.offered or name in self._loaded:
+            return None
+        return self.add(self.deferred[name])
+
+    def add(self, tool: Tool) -> Tool:
+        """Put a tool on offer that the conversation defines."""
+        self._withdrawn.discard(tool.name)
+        self._loaded[tool.name] = attrs.evolve(tool, described=False)
+        return tool
+
+    def withdraw(self, name: str) -> None:
+        """Let a tool not be called any more."""
+        self._withdrawn.add(name)
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the tools that the model knows of."""
+        return (*self.offered.values(), *self._loaded.values())
+
+    def choice(self, choice: ToolChoice) -> ToolChoice:
+        """Return the choice, limited to what may still be called."""
+        if not self._withdrawn:
+            return choice
+        names = tuple(tool.name for tool in self.tools() if tool.name not in self._withdrawn)
+        return attrs.evolve(choice, allowed=names) if names else ToolChoice("none")
+
+    def can_call(self, name: str | None) -> bool:
+        """Return whether a tool may be called."""
+        return name not in self._withdrawn and any(tool.name == name for tool in self.tools())
+
+
+def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
+    """Return the tools of a request, without those that only Anthropic's server can run or describe.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    shelf = ToolShelf()
+    for index, wire in enumerate(tools):
+        field = f"tools[{index}]"
+        tool = parse_tool(wire, field)
+        if tool is None:
+            continue
+        if tool.name in shelf.offered or tool.name in shelf.deferred:
+            raise invalid(f"`{field}.name` is {tool.name[:80]!r}, as that of another tool.", f"{field}.name")
+        (shelf.deferred if wire.defer_loading else shelf.offered)[tool.name] = tool
+    return shelf
+
+
+def parse_tool(wire: ToolParam, field: str) -> Tool | None:
+    """Return one tool; None if it is of a type that is left out, since agents offer such tools always.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    if wire.type not in (None, "custom"):
+        return None
+    if wire.name is None or wire.input_schema is None:
+        raise missing(f"{field}.{'name' if wire.name is None else 'input_schema'}")
+    if not wire.name:
+        raise invalid(f"`{field}.name` is empty.", f"{field}.name")
+    if wire.allowed_callers is not None and "direct" not in wire.allowed_callers:
+        name = f"{field}.allowed_callers"
+        detail = f"`{name}` must hold 'direct': nothing but the model itself calls tools here."
+        raise invalid(detail, name, "unsupported_parameter")
+    return Tool(wire.name, _description(wire), wire.input_schema, wire.strict or False)
+
+
+def parse_tool_choice(wire: ToolChoiceParam | None, shelf: ToolShelf) -> ToolChoice:
+    """Return the choice that a request makes among the tools that its conversation leaves.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    match wire.type if wire else "auto":
+        case "auto":
+            return shelf.choice(ToolChoice())
+        case "none":
+            return ToolChoice("none")
+        case "any":
+            if not any(shelf.can_call(tool.name) for tool in shelf.tools()):
+                detail = "`tool_choice` is 'any', but there is no tool that could be called."
+                raise invalid(detail, "tool_choice")
+            return shelf.choice(ToolChoice("required"))
+        case "tool":
+            return _named(wire.name if wire else None, shelf)
+    detail = "`tool_choice.type` must be 'auto', 'any', 'tool' or 'none'."
+    raise invalid(detail, "tool_choice.type")
+
+
+def _named(name: str | None, shelf: ToolShelf) -> ToolChoice:
+    if not name:
+        raise missing("tool_choice.name")
+    if not shelf.can_call(name):
+        detail = f"`tool_choice.name` is {name[:80]!r}, which is not among the tools on offer."
+        raise invalid(detail, "tool_choice.name")
+    return ToolChoice("named", name)
+
+
+def _description(wire: ToolParam) -> str:
+    description = wire.description or ""
+    if not wire.input_examples:
+        return description
+    examples = "\n".join(json.dumps(example, ensure_ascii=False) for example in wire.input_examples)
+    return f"{description}\n\nExamples of input:\n{examples}".strip()

@@ -1,0 +1,37 @@
+"""The guide's and the protocols' tables of routes, and those that the application has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from greenroom.actors.core.ref import Inbox
+from greenroom.http.app import create_app
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.settings import Settings
+
+NOTES = Path(__file__).parents[2] / "notes"
+BELOW = " and below"
+
+
+def documented(page: str) -> set[tuple[str, str]]:
+    """Return the methods and paths in the first column of a page's tables."""
+    cells = re.findall(r"^\| (`(?:GET|POST) .+?) \|", (NOTES / page).read_text(), re.MULTILINE)
+    routes = {tuple(route) for cell in cells for route in re.findall(r"`(GET|POST) (/\S*)`", cell)}
+    for cell in cells:
+        if cell.endswith(BELOW):
+            routes |= {
+                (method, f"{path}/{{id}}") for method, path in re.findall(r"`(GET|POST) (/\S*)`", cell)
+            }
+    return {(method, path) for method, path in routes}
+
+
+async def test_the_guide_lists_every_route() -> None:
+    app = create_app(Inbox[PoolMessage]().ref, Settings())
+    served = {
+        (method, re.sub(r"<[^>]+>", "{id}", rule.rule))
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) & {"GET", "POST"}
+    }
+    assert documented("guide.md") == served
+    assert documented("messages.md") <= served
