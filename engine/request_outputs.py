@@ -71,6 +71,8 @@ class RequestOutputs:
         if sequence.finished:
             batch.remove(sequence)
             self._on_finished(sequence)
+        elif sequence.is_progress_due:
+            batch.report_progress(sequence)
 
     def finish_at_length(self, sequence: Sequence) -> None:
         """Finish a sequence for which there will never be memory enough to go on."""

@@ -19,11 +19,13 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.request_outputs import Events, RequestOutputs
 from greenroom.engine.scheduler.admission import Admission
 from greenroom.engine.scheduler.conversation_key import conversation_key
+from greenroom.engine.scheduler.costs.copy_speed import time_copy
 from greenroom.engine.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.output_processor import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation
@@ -72,6 +74,7 @@ class TextEngine:
         self._close_timeout = close_timeout
         self._adapter = adapter
         costs = StepCosts()
+        costs.observe_copy(*time_copy())
         self.prefix_cache = prefix_cache
         self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache)
         self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory)
@@ -134,8 +137,15 @@ class TextEngine:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._outputs.reject(request.id, problem)
             return
-        on_remove, embedded = self._prefill.prefix_cache.insert_answer, embeddings is not None
-        sequence = new_sequence(request, prepared, self._adapter, on_remove, embedded=embedded)
+        cache, embedded = self._prefill.prefix_cache, embeddings is not None
+        sequence = new_sequence(
+            request,
+            prepared,
+            self._adapter,
+            cache.insert_answer,
+            cache.insert_part_of_answer,
+            embedded=embedded,
+        )
         try:
             self.admission.add(sequence, embeddings, request.client, conversation_key(request))
         except ProblemError as error:
@@ -160,10 +170,11 @@ class TextEngine:
         """Compute one decode step for all sequences and a bounded prefill chunk; return the events.
 
         Raises:
-            Exception: Whatever the model raises; nothing of this engine can be used after that.
+            Exception: Whatever the model raises in a step of a batch; nothing of this engine can be used
+                after that. What it raises for a prompt fails the prompt's request.
         """
         self._memory.evict_for_others()
-        self.admission.start_decoding()
+        self._fail(self.admission.start_decoding())
         self._batches.maybe_rearrange()
         for sequence in self.admission.reserve_step():
             self._outputs.finish_at_length(sequence)
@@ -177,8 +188,7 @@ class TextEngine:
         if self.prefix_cache is not None and self.prefix_cache.disk is not None:
             self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
         for batch in self._batches:
-            for sequence, problem in batch.sample():
-                self._outputs.fail(sequence, problem)
+            self._fail(batch.sample())
         self._batches.remove_finished()
         self._batches.record_memory()
         self._admit_waiting()
@@ -187,6 +197,7 @@ class TextEngine:
         for sequence, event in progress:
             if not (sequence.preempted or sequence.index):
                 self._outputs.emit(sequence, [event])
+        self._fail(self._prefill.pop_failed())
         if not progresses and len(self._batches) and not len(self._prefill):
             grammar_threads().wait(_POLL_SECONDS)
         self._steps += 1
@@ -207,6 +218,10 @@ class TextEngine:
         self._memory.close()
         mx.synchronize()
         mx.clear_cache()
+
+    def _fail(self, failures: SequenceFailures) -> None:
+        for sequence, problem in failures:
+            self._outputs.fail(sequence, problem)
 
     def _admit_waiting(self) -> None:
         """Admit waiting sequences to prefill, as far as there is memory."""

@@ -7,15 +7,14 @@ from collections.abc import Sequence as GenericSequence
 from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.batch.batch_cache import BatchCache
+from greenroom.engine.batch.cache_growth import CacheGrowth
 from greenroom.engine.batch.compaction import CompactionPolicy
 from greenroom.engine.batch.decode_step import DecodeStep
-from greenroom.engine.batch.grammar_masks import GrammarFailures, common_slow_pace
+from greenroom.engine.batch.grammar_masks import common_slow_pace
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.growth import GROWTH_STEP
-from greenroom.engine.kv_cache.size_model import CacheSizeModel, CacheUsage
-from greenroom.engine.kv_cache.usage import CacheUsageTracker
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
 
@@ -35,6 +34,7 @@ class Batch:
 
     Attributes:
         batchable: Whether other sequences can be added.
+        growth: How large its cache is, and when it grows.
     """
 
     def __init__(self, model: Any, prefilled: PrefilledSequences) -> None:
@@ -42,7 +42,7 @@ class Batch:
         self._model = model
         self._cache = BatchCache(prefilled)
         self._decode_step = DecodeStep(model, self._cache)
-        self._usage = CacheUsageTracker()
+        self.growth = CacheGrowth(self._cache)
         self._compaction = CompactionPolicy()
         self._successors: list[Batch] = []
         """Batches to which sequences were moved whose last tokens are read here."""
@@ -92,22 +92,6 @@ class Batch:
         """Whether the step that was launched is one over drafted tokens."""
         return self._decode_step.is_verifying
 
-    def cache_usage(self, size_model: CacheSizeModel) -> CacheUsage:
-        """Return what its cache takes."""
-        return self._usage.usage(self._cache.layers, len(self._cache.sequences), size_model)
-
-    def grows_next_step(self, size_model: CacheSizeModel, lookahead: int = 0) -> bool:
-        """Return whether the next step makes its cache larger, with so many drafted tokens."""
-        cache = self._cache
-        if not cache.active:
-            return False
-        return self._usage.will_grow(cache.layers, len(cache.sequences), size_model, lookahead)
-
-    def grow(self, lookahead: int = 0) -> None:
-        """Make room for the next steps, layer by layer, which takes less memory meanwhile than a step."""
-        caches.grow(self._cache.layers, GROWTH_STEP, lookahead)
-        self._usage.invalidate()
-
     def evaluate_cache(self) -> None:
         """Wait for copies of the cache that are pending, so that what they were made from is freed."""
         caches.evaluate(self._cache.layers)
@@ -121,6 +105,9 @@ class Batch:
 
         Args:
             layerwise: Copy layer by layer, which takes longer and less memory.
+
+        Raises:
+            JoinError: They cannot be added; those that there are go on.
         """
         self._finish_verification()
         self.compact(layerwise=layerwise)
@@ -143,6 +130,10 @@ class Batch:
         self._decode_step.move(sequences)
         self._successors.append(batch)
         return batch
+
+    def report_progress(self, sequence: Sequence) -> None:
+        """Let the prefix cache take a part of an answer whose last token was just read."""
+        self._cache.report_progress(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Stop computing for a sequence, if it is here; a token of it that is in flight is dropped."""
@@ -196,14 +187,14 @@ class Batch:
         """
         self._finish_verification()
         added = self._decode_step.launch(speculation)
-        self._usage.advance(added)
+        self.growth.advance(added)
         return added
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
         """Yield the tokens that the last step sampled, with their sequences: the only wait of a step."""
         return self._decode_step.read()
 
-    def sample(self) -> GrammarFailures:
+    def sample(self) -> SequenceFailures:
         """Sample the next tokens from the logits of `launch`; a sequence is removed after its last one.
 
         Returns:
@@ -216,9 +207,9 @@ class Batch:
     def _finish_verification(self) -> None:
         """Wait for tokens that are compared with drafted ones."""
         if self._decode_step.finish_verification():
-            self._usage.invalidate()
+            self.growth.invalidate()
 
     def _invalidate(self) -> None:
         """Measure the cache again and make another sampler: the rows have changed."""
         self._decode_step.invalidate()
-        self._usage.invalidate()
+        self.growth.invalidate()

@@ -9,7 +9,12 @@ import mlx.core as mx
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.sequences.sequence import Sequence
+
+
+class JoinError(Exception):
+    """The caches of sequences cannot be joined with those of a batch."""
 
 
 class BatchCache:
@@ -48,20 +53,40 @@ class BatchCache:
         return copied
 
     def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
-        """Add sequences, all in one copy; the cache must be compacted."""
+        """Add sequences, all in one copy; the cache must be compacted.
+
+        Raises:
+            JoinError: They cannot be added; nothing has changed.
+        """
         single = [arrival for arrival in prefilled if len(arrival.sequences) == 1]
         batched = [arrival for arrival in prefilled if len(arrival.sequences) > 1]
-        plain = [arrival.cache for arrival in single]
-        if len(self.sequences) == 1:
-            self.layers = caches.merge([self.layers, *plain], layerwise=layerwise)
-        elif plain:
-            caches.extend(self.layers, caches.merge(plain, layerwise=layerwise), layerwise=layerwise)
-        for arrival in batched:
-            caches.extend(self.layers, arrival.cache, layerwise=layerwise)
+        try:
+            self.layers = self._joined(single, batched, layerwise)
+        except Exception as error:
+            if layerwise:  # what there was is gone
+                raise
+            raise JoinError("the caches do not fit together") from error
         ordered = [*single, *batched]
         self.inputs = mx.concatenate([self.inputs, *(arrival.inputs for arrival in ordered)])
         self.sequences += [sequence for arrival in ordered for sequence in arrival.sequences]
         self._copied_bytes += self.nbytes
+
+    def _joined(
+        self,
+        single: GenericSequence[PrefilledSequences],
+        batched: GenericSequence[PrefilledSequences],
+        layerwise: bool,
+    ) -> Cache:
+        """Return the cache with these rows; the one that there is only changes if `layerwise`."""
+        layers = self.layers if layerwise else caches.shallow_copy(self.layers)
+        plain = [arrival.cache for arrival in single]
+        if len(self.sequences) == 1:
+            layers = caches.merge([layers, *plain], layerwise=layerwise)
+        elif plain:
+            caches.extend(layers, caches.merge(plain, layerwise=layerwise), layerwise=layerwise)
+        for arrival in batched:
+            caches.extend(layers, arrival.cache, layerwise=layerwise)
+        return layers
 
     def compact(self, *, layerwise: bool = False) -> bool:
         """Copy the cache without the rows of removed sequences; return whether there were any."""
@@ -97,6 +122,12 @@ class BatchCache:
         detached = PrefilledSequences(sequences, self.layers, self.inputs)
         self.sequences, self.layers = [None] * len(self.sequences), []
         return detached
+
+    def report_progress(self, sequence: Sequence) -> None:
+        """Let the prefix cache take a part of the answer of a sequence, if it is still here."""
+        if sequence.on_progress is not None and sequence in self.sequences:
+            row = None if len(self.sequences) == 1 else self.sequences.index(sequence)
+            sequence.on_progress(sequence, self.layers, row)
 
     def remove(self, row: int) -> None:
         """Remove a sequence; the prefix cache may take its prompt and what was read of its answer."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence as GenericSequence
 
 import mlx.core as mx
 
-from greenroom.engine.batch.grammar_masks import GrammarFailures, apply_grammars
+from greenroom.engine.batch.grammar_masks import apply_grammars
 from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling.sampler import Sampler
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 
 Sampled = tuple[mx.array, Scored | None]
@@ -28,7 +29,7 @@ class BatchSampling:
 
     def sample(
         self, logits: mx.array, sequences: GenericSequence[Sequence | None]
-    ) -> tuple[Sampled, GrammarFailures]:
+    ) -> tuple[Sampled, SequenceFailures]:
         """Start sampling from logits `[rows, vocabulary]`; return the sequences that cannot go on, too."""
         sampler = self._sampler
         if sampler is None or sampler.is_stale:

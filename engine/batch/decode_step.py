@@ -11,9 +11,10 @@ import mlx.core as mx
 from greenroom.engine.batch.batch_cache import BatchCache
 from greenroom.engine.batch.batch_sampling import BatchSampling, Sampled, needs_host
 from greenroom.engine.batch.drafting import Drafting
-from greenroom.engine.batch.grammar_masks import GrammarFailures, prepare_masks
+from greenroom.engine.batch.grammar_masks import prepare_masks
 from greenroom.engine.batch.pending_tokens import PendingTokens
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
 
@@ -131,7 +132,7 @@ class DecodeStep:
                     self._cache.remove(0)
                 yield sequence, token
 
-    def sample(self) -> GrammarFailures:
+    def sample(self) -> SequenceFailures:
         """Sample the next tokens from the logits of `launch`; a sequence is removed after its last one.
 
         Does nothing while a slow grammar's mask is not there.
@@ -151,7 +152,7 @@ class DecodeStep:
             return []
         if cache.active == 0:
             return []
-        failures: GrammarFailures = []
+        failures: SequenceFailures = []
         if sampled is None:
             sampled, failures = self._sampling.sample(logits, cache.sequences)
         cache.inputs, scored = sampled

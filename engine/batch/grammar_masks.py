@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.schemas.problems import Problem
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.pace import Pace
-
-GrammarFailures = list[tuple[Sequence, Problem]]
-"""Sequences whose grammar cannot go on, and why."""
 
 
 def common_slow_pace(sequences: Iterable[Sequence]) -> Pace | None:
@@ -41,7 +38,7 @@ def prepare_masks(
 
 def apply_grammars(
     logits: mx.array, sequences: GenericSequence[Sequence | None]
-) -> tuple[mx.array, GrammarFailures]:
+) -> tuple[mx.array, SequenceFailures]:
     """Return logits `[rows, vocabulary]` from which no token that a grammar forbids can be sampled.
 
     The masks are computed here, on the host, while the forward pass that gives the logits is in flight.
@@ -57,7 +54,7 @@ def apply_grammars(
     from greenroom.engine.grammar.matching.token_mask import TokenMask
 
     masks: dict[int, TokenMask] = {}
-    failures: GrammarFailures = []
+    failures: SequenceFailures = []
     for row, mask in compute_masks(matchers).items():
         sequence = sequences[row]
         if isinstance(mask, TokenMask):

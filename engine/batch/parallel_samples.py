@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.sequences.failures import SequenceFailures, not_computed
 from greenroom.engine.sequences.sequence import Sequence
 
 
-def with_parallel_samples(prefilled: Iterable[PrefilledSequences]) -> Iterator[PrefilledSequences]:
-    """Yield the sequences that can decode, and behind each the further choices of its request."""
+def with_parallel_samples(
+    prefilled: Iterable[PrefilledSequences],
+) -> tuple[list[PrefilledSequences], SequenceFailures]:
+    """Return the sequences that can decode, with the further choices of their requests; and who cannot."""
+    ready: list[PrefilledSequences] = []
+    failures: SequenceFailures = []
     for firsts in prefilled:
-        choices = {row: (first, *parallel_samples_of(first)) for row, first in enumerate(firsts.sequences)}
-        for first, *others in choices.values():
-            for choice in others:
-                choice.metrics.started_at = first.metrics.started_at
-        sequences = tuple(choice for row in choices for choice in choices[row])
-        if len(sequences) == len(firsts.sequences):
-            yield firsts
-        elif firsts.batchable:
-            rows = [row for row in choices for _ in choices[row]]
-            cache = caches.merge([firsts.cache]) if len(firsts.sequences) == 1 else firsts.cache
-            caches.filter_rows(cache, rows)
-            yield PrefilledSequences(sequences, cache)
-        else:
-            for choice in sequences[1:]:
-                yield PrefilledSequences((choice,), copy.deepcopy(firsts.cache))
-            yield firsts
+        try:
+            ready += _with_choices(firsts)
+        except Exception:
+            failures += not_computed(firsts.sequences, "copying for further choices")
+    return ready, failures
+
+
+def _with_choices(firsts: PrefilledSequences) -> list[PrefilledSequences]:
+    choices = {row: (first, *parallel_samples_of(first)) for row, first in enumerate(firsts.sequences)}
+    for first, *others in choices.values():
+        for choice in others:
+            choice.metrics.started_at = first.metrics.started_at
+    sequences = tuple(choice for row in choices for choice in choices[row])
+    if len(sequences) == len(firsts.sequences):
+        return [firsts]
+    if firsts.batchable:
+        rows = [row for row in choices for _ in choices[row]]
+        cache = caches.merge([firsts.cache]) if len(firsts.sequences) == 1 else firsts.cache
+        caches.filter_rows(cache, rows)
+        return [PrefilledSequences(sequences, cache)]
+    copied = [PrefilledSequences((choice,), copy.deepcopy(firsts.cache)) for choice in sequences[1:]]
+    return [*copied, firsts]
 
 
 def parallel_samples_of(sequence: Sequence) -> tuple[Sequence, ...]:

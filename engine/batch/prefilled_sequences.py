@@ -32,6 +32,11 @@ class PrefilledSequences:
         """Whether these sequences can share a cache with others."""
         return len(self.sequences) > 1 or caches.can_batch(self.cache)
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the cache."""
+        return caches.size_in_bytes(self.cache) // len(self.sequences)
+
     def without(self, sequence: Sequence) -> PrefilledSequences | None:
         """Return the others; None if there are none. The cache may be cut in place."""
         kept_rows = [row for row, member in enumerate(self.sequences) if member is not sequence]

@@ -6,6 +6,7 @@ the left. The lone row of a batch keeps its plain cache: no padding, no mask, an
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -114,17 +115,36 @@ def extract(cache: Cache, row: int, *, layerwise: bool = False) -> Cache:
     return plain
 
 
-def grow(cache: Cache, step: int, lookahead: int = 0) -> None:
+def shallow_copy(cache: Cache) -> Cache:
+    """Return layers with the same arrays, so that rows can be added without changing what there is."""
+    copied = [copy.copy(layer) for layer in cache]
+    for layer in copied:
+        if hasattr(layer, "caches"):
+            layer.caches = type(layer.caches)(shallow_copy(layer.caches))
+    return copied
+
+
+def layers_to_grow(cache: Cache, lookahead: int = 0) -> list[Any]:
+    """Return the layers of which every token is kept and into which no more than these fit."""
+    return [
+        layer
+        for layer in flat_layers(cache)
+        if (tensors := kv_tensors(layer))
+        and not hasattr(layer, "max_size")
+        and tensors[0].shape[2] <= token_count(layer) + lookahead
+    ]
+
+
+def grow(layers: Iterable[Any], step: int, *, wait: bool = True) -> None:
     """Allocate memory for more tokens, layer by layer: a cache itself would do all at once.
 
     Args:
+        layers: Without lists of caches.
         step: Tokens.
-        lookahead: Nothing is done where more tokens than these fit in already.
+        wait: Evaluate each tensor before the next, so that no more than one is there twice.
     """
-    for layer in flat_layers(cache):
+    for layer in layers:
         tensors, used = kv_tensors(layer), token_count(layer)
-        if not tensors or hasattr(layer, "max_size") or tensors[0].shape[2] > used + lookahead:
-            continue
         for index in range(len(tensors)):
             tensor, tensors[index] = tensors[index], None
             rows, heads, _, width = tensor.shape
@@ -132,7 +152,7 @@ def grow(cache: Cache, step: int, lookahead: int = 0) -> None:
             tensors[index] = mx.concatenate([tensor[:, :, :used], added], axis=2)
             set_kv_tensors(layer, tensors)
             del tensor
-            mx.eval(tensors[index])
+            (mx.eval if wait else mx.async_eval)(tensors[index])
 
 
 def preallocate(cache: Cache, specs: Sequence[Sequence[tuple[int, int, mx.Dtype]]], tokens: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as GenericSequence
 
 from greenroom.engine.kv_cache.caches import Cache, preallocate
-from greenroom.engine.kv_cache.growth import allocated_tokens
+from greenroom.engine.kv_cache.growth import GROWN_AHEAD, LARGE_BYTES, allocated_tokens
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
@@ -91,7 +91,7 @@ class KvMemory:
             tokens: Of the prompt and the first decode step.
             chunk_tokens: Of the largest chunk in which it is computed.
         """
-        nbytes = self.size_model.nbytes(1, tokens, chunk_tokens)
+        nbytes = self.size_model.nbytes(1, self.prompt_room(tokens), chunk_tokens)
         running, headroom = self._running_bytes, self.headroom_for(nbytes)
 
         def charge() -> bool:
@@ -117,7 +117,15 @@ class KvMemory:
 
     def preallocate(self, cache: Cache, tokens: int) -> None:
         """Allocate a prompt's cache as a whole: growing step by step copies it at each of them."""
-        preallocate(cache, self._tensor_specs, allocated_tokens(tokens))
+        preallocate(cache, self._tensor_specs, allocated_tokens(self.prompt_room(tokens)))
+
+    def prompt_room(self, tokens: int) -> int:
+        """Return for how many tokens the cache of a prompt of that length has room.
+
+        A large one need not grow before there was time to do so a part at a time.
+        """
+        is_large = self.size_model.nbytes(1, tokens) >= LARGE_BYTES
+        return tokens + GROWN_AHEAD if is_large else tokens
 
     def release(self, sequence: Sequence) -> None:
         """Release what is reserved for a sequence; counts from the next `record_usage`."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence as GenericSequence
 from typing import Any
 
+import structlog
+
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.growth import allocated_tokens
@@ -25,6 +27,9 @@ PART_BYTES = 16 * 1024 * 1024
 
 _CHECKPOINT_INTERVAL = 512
 """Tokens between two checkpoints within a prompt, but for the first and the last."""
+
+
+log = structlog.get_logger(__name__)
 
 
 class PrefixCacheClient:
@@ -52,13 +57,22 @@ class PrefixCacheClient:
             return CachedPrefix(0, 0)
         return self._cache.match(sequence.key, sequence.prefill_tokens, self._stateful)
 
-    def restore(self, sequence: Sequence) -> tuple[Cache, Restoration | None]:
-        """Return an empty plain cache, and what fills it with the cached prefix of a sequence's prompt."""
+    def has_most_of(self, sequence: Sequence) -> bool:
+        """Return whether most of a sequence's prompt need not be computed again."""
+        return 2 * self.match(sequence).usable >= len(sequence.prefill_tokens)
+
+    def restore(self, sequence: Sequence, room: int) -> tuple[Cache, Restoration | None]:
+        """Return an empty plain cache, and what fills it with the cached prefix of a sequence's prompt.
+
+        Args:
+            room: Tokens for which it allocates memory.
+        """
         cache = caches.new_cache(self._model)
         if self._cache is None or sequence.key is None:
             return cache, None
-        tokens = sequence.prefill_tokens
-        return cache, self._cache.restore(sequence.key, tokens, cache, allocated_tokens(len(tokens)))
+        return cache, self._cache.restore(
+            sequence.key, sequence.prefill_tokens, cache, allocated_tokens(room)
+        )
 
     def is_cacheable(self, sequence: Sequence) -> bool:
         """Return whether what is computed of a sequence's prompt is inserted."""
@@ -105,14 +119,38 @@ class PrefixCacheClient:
         if self._cache is not None and sequence.key is not None:
             min_tokens = max(_MIN_TOKENS, PART_BYTES // max(1, kv_tensors.bytes_per_token(cache)))
             tokens = sequence.prefill_tokens[:length]
-            self._cache.insert(sequence.key, tokens, cache, None, min_tokens, unfinished=True)
+            self._insert(sequence, tokens, cache, None, min_tokens, unfinished=True)
+
+    def insert_part_of_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
+        """Insert a prompt with as much of its answer as was read, if that is much to copy at its end."""
+        length = len(sequence.prompt) + sequence.generated
+        added = length - sequence.inserted
+        if self._cache is None or sequence.key is None or added < _MIN_TOKENS:
+            return
+        if added * kv_tensors.bytes_per_token(cache) >= PART_BYTES:
+            sequence.inserted = length
+            self._insert(
+                sequence, (*sequence.prompt, *sequence.answer), cache, row, _MIN_TOKENS, unfinished=True
+            )
 
     def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
         """Insert a prompt with as much of its answer as was read, when its sequence is removed."""
         self._insert(sequence, (*sequence.prompt, *sequence.answer), cache, row, _MIN_TOKENS)
 
     def _insert(
-        self, sequence: Sequence, tokens: GenericSequence[int], cache: Cache, row: int | None, min_tokens: int
+        self,
+        sequence: Sequence,
+        tokens: GenericSequence[int],
+        cache: Cache,
+        row: int | None,
+        min_tokens: int,
+        *,
+        unfinished: bool = False,
     ) -> None:
-        if self._cache is not None and sequence.key is not None:
-            self._cache.insert(sequence.key, tokens, cache, row, min_tokens)
+        """Insert a prefix; one that cannot be inserted costs nobody his answer."""
+        if self._cache is None or sequence.key is None:
+            return
+        try:
+            self._cache.insert(sequence.key, tokens, cache, row, min_tokens, unfinished=unfinished)
+        except Exception:
+            log.exception("prefix not cached", request_id=sequence.request_id)

@@ -15,11 +15,11 @@ import attrs
 import structlog
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of, with_parallel_samples
-from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.scheduler.waiting_queue import QueueEntry, WaitingQueue
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.statistics import AdmissionStatistics
@@ -121,32 +121,32 @@ class Admission:
         self._memory.share.cancel_reservation()
         return impossible
 
-    def start_decoding(self) -> None:
-        """Move sequences whose prompts are computed into batches."""
+    def start_decoding(self) -> SequenceFailures:
+        """Move sequences whose prompts are computed into batches; return those that cannot join one."""
         arrivals = self._prefill.pop_prefilled()
         if not arrivals:
-            return
+            return []
         for prefilled in arrivals:
             for sequence in prefilled.sequences:
-                self._reserve_parallel_samples(
-                    sequence, caches.size_in_bytes(prefilled.cache) // len(prefilled.sequences)
-                )
+                self._reserve_parallel_samples(sequence, prefilled.row_bytes)
         sequences = [sequence for prefilled in arrivals for sequence in prefilled.sequences]
-        self._batches.add(with_parallel_samples(arrivals))
+        ready, failures = with_parallel_samples(arrivals)
+        failures += self._batches.add(ready)
         for sequence in sequences:
             self._memory.release(sequence)
         self._batches.record_memory()
+        return failures
 
     def reserve_step(self) -> list[Sequence]:
         """Reserve the memory of the next step; return sequences that have to end since it never fits."""
         while growing := self._batches.growing():
-            usages = [batch.cache_usage(self._memory.size_model) for batch in growing]
+            usages = [batch.growth.usage(self._memory.size_model) for batch in growing]
             if self._memory.reserve_temporary(sum(usage.copied for usage in usages)):
                 break
             growth = sum(usage.growth for usage in usages)
             if self._memory.reserve_temporary_evicting(growth + max(usage.largest_layer for usage in usages)):
                 for batch in growing:
-                    batch.grow(self._batches.lookahead)
+                    batch.growth.grow(self._batches.lookahead)
                 break
             batches = self._batches
             if batches.release_drafts() or batches.release_copies() or batches.compact():
@@ -185,13 +185,18 @@ class Admission:
         return True
 
     def _reserve_parallel_samples(self, sequence: Sequence, nbytes: int) -> None:
-        """Reserve the further choices of a request; those that do not fit start on their own, later."""
+        """Reserve the further choices of a request; those that do not fit start on their own, later.
+
+        So do those whose copies would hold others up: they get the prompt from the prefix cache, bit by bit.
+        """
         samples = parallel_samples_of(sequence)
         if not samples:
             return
         entry = self._admitted[sequence.serial]
         entry.choices = 1
-        fits = self._memory.reserve_temporary_evicting((len(samples) + 2) * nbytes)
+        is_short = self._batches.copies.is_short((len(samples) + 1) * nbytes)
+        together = is_short or not self._prefill.prefix_cache.has_most_of(sequence)
+        fits = together and self._memory.reserve_temporary_evicting((len(samples) + 2) * nbytes)
         for sample in samples:
             own_entry = attrs.evolve(entry, sequence=sample)
             if fits:
@@ -199,7 +204,7 @@ class Admission:
             else:
                 sample.on_its_own = True
                 sample.metrics.started_at = sequence.metrics.started_at
-                self._preempt(own_entry)
+                self._preempt(own_entry, for_memory=together)
 
     def _preempt_youngest(self) -> list[Sequence]:
         """Preempt the youngest sequence, or cut the only one that never fits; return a sequence to end."""
@@ -222,17 +227,15 @@ class Admission:
         sequence.max_tokens = sequence.sampled
         return [sequence] if sequence.sampled == sequence.generated else []
 
-    def _preempt(self, entry: QueueEntry) -> None:
+    def _preempt(self, entry: QueueEntry, *, for_memory: bool = True) -> None:
         sequence = entry.sequence
-        sequence.preempt()
-        entry.tokens = len(sequence.prefill_tokens) + min(
-            sequence.max_tokens - sequence.generated, self.max_reserved_tokens
-        )
-        self._preempted += 1
-        log.info(
-            "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
-        )
+        entry.preempt(self.max_reserved_tokens)
         self._waiting.add(entry)
+        if for_memory:
+            self._preempted += 1
+            log.info(
+                "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
+            )
 
 
 def _prompt_too_long(sequence: Sequence, capacity: int) -> Problem:
@@ -249,5 +252,5 @@ def _fits_alone(sequence: Sequence, memory: KvMemory) -> bool:
     if capacity is None:
         return True
     tokens = len(sequence.prefill_tokens) + 1
-    nbytes = size_model.nbytes(1, tokens, min(tokens, MAX_CHUNK_TOKENS))
+    nbytes = size_model.nbytes(1, memory.prompt_room(tokens), min(tokens, MAX_CHUNK_TOKENS))
     return nbytes * (1 + size_model.largest_layer_share) <= capacity

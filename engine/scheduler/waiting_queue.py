@@ -29,6 +29,13 @@ class QueueEntry:
     tokens: int = 0
     choices: int = 1
 
+    def preempt(self, max_reserved_tokens: int) -> None:
+        """Stop the sequence for now; it is computed anew from its prompt and its answer so far."""
+        sequence = self.sequence
+        sequence.preempt()
+        rest = min(sequence.max_tokens - sequence.generated, max_reserved_tokens)
+        self.tokens = len(sequence.prefill_tokens) + rest
+
 
 class WaitingQueue:
     """Preempted sequences resume first, the oldest before all; then clients and conversations take turns.

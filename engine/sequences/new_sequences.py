@@ -19,6 +19,7 @@ def new_sequence(
     prepared: PreparedInput,
     output_processor: OutputProcessor,
     on_remove: Callable[[Sequence, list[Any], int | None], None],
+    on_progress: Callable[[Sequence, list[Any], int | None], None],
     *,
     embedded: bool,
 ) -> Sequence:
@@ -26,11 +27,12 @@ def new_sequence(
 
     Args:
         on_remove: Called when a choice is removed from a batch; see `Sequence`.
+        on_progress: Called while its answer goes on.
         embedded: The prompt has embeddings of its own.
     """
     first, *others = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
     for choice in (first, *others):
-        choice.on_remove = on_remove
+        choice.on_remove, choice.on_progress = on_remove, on_progress
         choice.key = None if embedded else request.key  # equal tokens may stand for different images
     first.parallel_samples = tuple(others)
     return first

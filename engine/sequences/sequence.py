@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _NO_TOKENS: Mapping[int, ControlToken] = MappingProxyType({})
 
 
+_PROGRESS_INTERVAL = 16
+"""Tokens between two looks at whether so much of an answer is new that it is worth a copy."""
+
+
 @attrs.define(eq=False)
 class Sequence:
     """One choice of a request, from submission to its last event.
@@ -62,6 +66,8 @@ class Sequence:
             was preempted.
         on_remove: Called when it is removed from a batch, with the sequence, the cache and its row in it
             (None: the cache is its own).
+        on_progress: Likewise called now and then while its answer goes on.
+        inserted: Tokens of it that the prefix cache was given so far.
         parallel_samples: Further choices of the request, which begin where this one's prompt ends.
         on_its_own: It is one of several choices, and is computed by itself from now on.
         preempted: It was stopped for want of memory, once or more.
@@ -94,6 +100,8 @@ class Sequence:
         default=attrs.Factory(lambda self: self.prompt, takes_self=True)
     )
     on_remove: Callable[[Sequence, list[Any], int | None], None] | None = None
+    on_progress: Callable[[Sequence, list[Any], int | None], None] | None = None
+    inserted: int = 0
     parallel_samples: tuple[Sequence, ...] = ()
     on_its_own: bool = False
     preempted: bool = False
@@ -103,6 +111,11 @@ class Sequence:
     def length(self) -> int:
         """Tokens that the cache holds for this sequence once its next step is done."""
         return len(self.prompt) + self.sampled
+
+    @property
+    def is_progress_due(self) -> bool:
+        """Whether `on_progress` is to be called after this token: not for all sequences at the same step."""
+        return (self.generated + self.serial) % _PROGRESS_INTERVAL == 0
 
     @property
     def slow_pace(self) -> Pace | None:

@@ -52,10 +52,10 @@ def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -
 
 
 def bytes_per_token(cache: Cache) -> int:
-    """Return the bytes of the KV tensors of one token of a plain cache that holds some."""
+    """Return the bytes of the KV tensors of one token of a row of a cache that holds some."""
     layers = [layer for layer in flat_layers(cache) if _class_name(layer) in _PER_TOKEN]
     return sum(
-        whole.nbytes // whole.shape[2]
+        whole.nbytes // (whole.shape[0] * whole.shape[2])
         for layer in layers
         for whole in _kv_tensors(layer)
         if whole is not None

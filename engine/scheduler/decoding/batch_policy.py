@@ -11,6 +11,19 @@ from greenroom.engine.batch.shape import Shape
 
 
 @attrs.frozen
+class BatchLimits:
+    """What batches may cost at the moment.
+
+    Args:
+        padding_per_pass: Padded tokens that cost as much as one more pass over the weights.
+        copyable_tokens: Tokens, padding included, whose copy does not hold up running streams for too long.
+    """
+
+    padding_per_pass: float
+    copyable_tokens: float = math.inf
+
+
+@attrs.frozen
 class BatchPolicy:
     """Weighs padding against one more pass over the weights.
 
@@ -21,24 +34,16 @@ class BatchPolicy:
 
     hysteresis: float = 1.5
 
-    def place(
-        self, batches: Sequence[Shape], arrival: Shape, padding_per_pass: float, copyable: float = math.inf
-    ) -> int | None:
-        """Return the index of the batch that sequences join; None if a batch of their own is cheaper.
-
-        Args:
-            padding_per_pass: Padded tokens that cost as much as a pass.
-            copyable: Tokens, padding included, whose copy does not hold up running streams for too long.
-        """
+    def place(self, batches: Sequence[Shape], arrival: Shape, limits: BatchLimits) -> int | None:
+        """Return the index of the batch that sequences join; None if a batch of their own is cheaper."""
         added = [
-            padding(batch, arrival) if _copied(batch, arrival) <= copyable else math.inf for batch in batches
+            padding(batch, arrival) if _copied(batch, arrival) <= limits.copyable_tokens else math.inf
+            for batch in batches
         ]
         best = min(range(len(batches)), key=added.__getitem__, default=None)
-        return best if best is not None and added[best] <= padding_per_pass else None
+        return best if best is not None and added[best] <= limits.padding_per_pass else None
 
-    def merge(
-        self, batches: Sequence[Shape], padding_per_pass: float, copyable: float = math.inf
-    ) -> tuple[int, int] | None:
+    def merge(self, batches: Sequence[Shape], limits: BatchLimits) -> tuple[int, int] | None:
         """Return the indices of two batches that had better be one.
 
         A copy reads what a pass over these rows reads, so it has paid for itself when a few passes are saved;
@@ -48,25 +53,27 @@ class BatchPolicy:
             (padding(batches[one], batches[other]), (one, other))
             for one in range(len(batches))
             for other in range(one + 1, len(batches))
-            if _copied(batches[one], batches[other]) <= copyable
+            if _copied(batches[one], batches[other]) <= limits.copyable_tokens
         ]
         added, pair = min(pairs, default=(0, None))
-        return pair if added * self.hysteresis < padding_per_pass else None
+        return pair if added * self.hysteresis < limits.padding_per_pass else None
 
-    def split(self, lengths: Sequence[int], padding_per_pass: float) -> int | None:
+    def split(self, lengths: Sequence[int], limits: BatchLimits) -> int | None:
         """Return the length up to which sequences had better be split off into a batch of their own.
 
         Args:
             lengths: Of each sequence of a batch.
         """
         ordered = sorted(lengths)
+        if ordered and len(ordered) * ordered[-1] > limits.copyable_tokens:
+            return None
         saved = [
             (count * (ordered[-1] - ordered[count - 1]), ordered[count - 1])
             for count in range(1, len(ordered))
             if ordered[count - 1] < ordered[count]
         ]
         most, length = max(saved, default=(0, 0))
-        return length if most > self.hysteresis * padding_per_pass else None
+        return length if most > self.hysteresis * limits.padding_per_pass else None
 
 
 def _copied(one: Shape, other: Shape) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -10,17 +9,11 @@ from greenroom.engine.batch.batch import Batch
 from greenroom.engine.batch.grammar_masks import common_slow_pace
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.kv_cache.growth import GROWTH_STEP
-from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.scheduler.costs.cost_model import StepCosts
-from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.decoding.batch_policy import BatchLimits, BatchPolicy
 from greenroom.engine.sequences.sequence import Sequence
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.pace import Pace
-
-_MAX_COPY_MS = 150.0
-"""Milliseconds for which streams may stand still for others to join; else those decode beside."""
 
 Arrivals = dict[Batch, list[PrefilledSequences]]
 """Sequences that are about to join a batch, by that."""
@@ -52,7 +45,7 @@ def place(
     batches: Iterable[Batch],
     arrivals: Arrivals,
     policy: BatchPolicy,
-    limits: tuple[float, float],
+    limits: BatchLimits,
 ) -> Batch | None:
     """Return the batch that sequences join; None if they had better have one of their own.
 
@@ -60,7 +53,6 @@ def place(
 
     Args:
         arrivals: What joins them already.
-        limits: Padded tokens that cost as much as a pass; tokens whose copy holds nobody up for too long.
     """
     if not prefilled.batchable:
         return None
@@ -68,14 +60,8 @@ def place(
     candidates = open_to(pace, batches)
     shapes = [_shape(batch, arrivals.get(batch, [])) for batch in candidates]
     longest = max(sequence.length for sequence in prefilled.sequences)
-    index = policy.place(shapes, (len(prefilled.sequences), longest), *limits)
+    index = policy.place(shapes, (len(prefilled.sequences), longest), limits)
     return None if index is None else candidates[index]
-
-
-def copyable_tokens(costs: StepCosts, size_model: CacheSizeModel) -> float:
-    """Return the tokens of caches that are copied in the longest stall; any until a copy was timed."""
-    per_token = costs.copy_ms(size_model.nbytes(1, GROWTH_STEP)) / GROWTH_STEP
-    return _MAX_COPY_MS / per_token if per_token else math.inf
 
 
 def separate_slow(batches: Iterable[Batch], reserve: Callable[[int], bool]) -> list[Batch]:

@@ -8,21 +8,20 @@ from typing import Any
 from greenroom.engine.batch.batch import Batch
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.batch.shape import Shape
-from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.scheduler.costs.step_timer import StepTimer
 from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.decoding.copy_budget import CopyBudget
 from greenroom.engine.scheduler.decoding.placement import (
     Arrivals,
-    copyable_tokens,
     movable,
-    open_to,
     place,
     separate_slow,
     take_turns,
 )
+from greenroom.engine.scheduler.decoding.rearrangement import join, rearrange
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.policy import MAX_DRAFT
 from greenroom.engine.speculation.speculation import Speculation
@@ -40,6 +39,7 @@ class RunningBatches:
         speculation: Drafts tokens for a sequence that is alone.
 
     Attributes:
+        copies: Which copies of the caches may be made.
         timer: Told by the engine when tokens have arrived and what prefill was launched.
     """
 
@@ -56,6 +56,7 @@ class RunningBatches:
         if speculation is not None:
             speculation.reserve = memory.reserve_temporary
         self._costs = costs
+        self.copies = CopyBudget(costs, memory)
         self._policy = policy or BatchPolicy()
         self._batches: list[Batch] = []
         self.timer = StepTimer(costs)
@@ -92,23 +93,26 @@ class RunningBatches:
         """What the copies for the last step delayed it by."""
         return self._costs.copy_ms(self._copied)
 
-    @property
-    def _limits(self) -> tuple[float, float]:
-        """Padded tokens that cost as much as a pass, and tokens that are copied before a join is seen."""
-        return self._costs.padding_per_pass, copyable_tokens(self._costs, self._memory.size_model)
+    def add(self, arrivals: Iterable[PrefilledSequences]) -> SequenceFailures:
+        """Add prefilled sequences to the batches where they fit, with one copy per batch.
 
-    def add(self, arrivals: Iterable[PrefilledSequences]) -> None:
-        """Add prefilled sequences to the batches where they fit, with one copy per batch."""
+        Returns:
+            Those that cannot be added.
+        """
         per_batch: Arrivals = {}
         for prefilled in arrivals:
-            batch = place(prefilled, self._batches, per_batch, self._policy, self._limits)
+            batch = place(prefilled, self._batches, per_batch, self._policy, self.copies.limits)
             if batch is None:
                 batch = Batch(self._model, prefilled)
                 self._batches.append(batch)
             else:
                 per_batch.setdefault(batch, []).append(prefilled)
+        failures: SequenceFailures = []
         for batch, added in per_batch.items():
-            self._add_to(batch, added)
+            beside, failed = join(self._model, batch, added, self._memory)
+            self._batches += beside
+            failures += failed
+        return failures
 
     def maybe_rearrange(self) -> None:
         """Move sequences to where they cost less, now and then, and compact batches.
@@ -117,17 +121,19 @@ class RunningBatches:
         """
         self._steps += 1
         self._batches += separate_slow(movable(self._batches), self._memory.reserve_temporary)
-        if self._steps % STEPS_PER_REARRANGEMENT == 0:
-            self._rearrange()
         for batch in movable(self._batches):
-            batch.maybe_compact(self._memory.reserve_temporary)
+            batch.growth.grow_ahead(self._memory.size_model, self.lookahead, self._memory.reserve_temporary)
+        if self._steps % STEPS_PER_REARRANGEMENT == 0:
+            self._batches += rearrange(self._batches, self._policy, self.copies.limits, self._memory)
+        for batch in movable(self._batches):
+            batch.maybe_compact(lambda nbytes: self.copies.reserve(nbytes, self.step_ms))
 
     def record_memory(self) -> None:
         """Charge the account with what the caches take."""
         nbytes = self._speculation.nbytes if self._speculation is not None else 0
         largest_layer = 0
         for batch in self._batches:
-            usage = batch.cache_usage(self._memory.size_model)
+            usage = batch.growth.usage(self._memory.size_model)
             nbytes += usage.nbytes
             largest_layer = max(largest_layer, usage.largest_layer)
         self._memory.record_usage(nbytes, largest_layer)
@@ -135,7 +141,7 @@ class RunningBatches:
     def growing(self) -> list[Batch]:
         """Return the batches whose caches the next step makes larger."""
         size_model, lookahead = self._memory.size_model, self.lookahead
-        return [batch for batch in movable(self._batches) if batch.grows_next_step(size_model, lookahead)]
+        return [batch for batch in movable(self._batches) if batch.growth.is_due(size_model, lookahead)]
 
     def release_drafts(self) -> bool:
         """Release the caches of a model that drafts; return whether there were any."""
@@ -197,36 +203,3 @@ class RunningBatches:
         """Release all batches, and the model."""
         self._batches.clear()
         self._model = self._speculation = None
-
-    def _rearrange(self) -> None:
-        """Split a batch, or merge two, where that makes steps cheaper."""
-        batches = open_to(None, self._batches)
-        per_pass = self._costs.padding_per_pass
-        for batch in batches:
-            lengths = [sequence.length for sequence in batch.sequences if sequence is not None]
-            longest = self._policy.split(lengths, per_pass)
-            if longest is not None and self._memory.reserve_temporary(2 * batch.nbytes):
-                moving = [sequence for sequence in batch.sequences if sequence and sequence.length <= longest]
-                self._batches.append(batch.split(moving))
-                return
-        pair = self._policy.merge([batch.shape for batch in batches], *self._limits)
-        if pair is not None:
-            one, other = (batches[index] for index in pair)
-            rows, length = one.active + other.active, max(one.length, other.length)
-            if self._memory.reserve_temporary(2 * self._memory.size_model.nbytes(rows, length + GROWTH_STEP)):
-                one.merge(other)
-
-    def _add_to(self, batch: Batch, arrivals: list[PrefilledSequences]) -> None:
-        """Add sequences to a batch if there is memory for the copy; else they decode beside it."""
-        memory = self._memory
-        sequences = [sequence for prefilled in arrivals for sequence in prefilled.sequences]
-        longest = max(batch.length, *(sequence.length for sequence in sequences))
-        merged = memory.size_model.nbytes(batch.active + len(sequences), longest + GROWTH_STEP)
-        if memory.reserve_temporary(2 * merged):
-            batch.add(arrivals)
-            return
-        current = batch.nbytes + sum(caches.size_in_bytes(prefilled.cache) for prefilled in arrivals)
-        if memory.reserve_temporary(max(0, merged - current) + memory.headroom_for(merged)):
-            batch.add(arrivals, layerwise=True)
-            return
-        self._batches += [Batch(self._model, prefilled) for prefilled in arrivals]

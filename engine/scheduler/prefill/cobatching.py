@@ -34,7 +34,11 @@ class Cobatching:
             requests: All that are not wholly computed.
             tokens: Size of the chunk, padding included.
         """
-        whole = [request for request in requests if request.embeddings is None and request.remaining]
+        whole = [
+            request
+            for request in requests
+            if request.embeddings is None and request.remaining and not request.alone
+        ]
         if first not in whole or len(whole) == 1 or first.remaining > tokens // 2:
             return [first]
         to_the_end = first.until_checkpoint == first.remaining

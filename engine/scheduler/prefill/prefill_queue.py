@@ -21,6 +21,7 @@ from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefill.prefill_runner import PrefillRunner
 from greenroom.engine.scheduler.prefill.prefix_reuse import PrefixReuse
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import PromptProgress
 
@@ -53,11 +54,13 @@ class PrefillQueue:
         self._costs = costs or StepCosts()
         self._clock = clock
         self._fair_queue = FairQueue()
-        self._prefix_reuse = PrefixReuse(model, self.prefix_cache, self._costs, clock)
+        room = memory.prompt_room if memory is not None else (lambda tokens: tokens)
+        self._prefix_reuse = PrefixReuse(model, self.prefix_cache, self._costs, clock, room)
         self._runner = PrefillRunner(model, self.prefix_cache, memory)
         self._cobatching = Cobatching(self._policy, self._prefix_reuse, self._runner)
         self._requests: list[PrefillRequest] = []
         self._prefilled: list[PrefilledSequences] = []
+        self._failed: SequenceFailures = []
         self._window = BatchingWindow(self._policy)
         self._in_flight: tuple[float, list[PrefillChunk]] | None = None
         self._mixed_steps = 0
@@ -113,6 +116,11 @@ class PrefillQueue:
             self._finish_chunk(idle=True)  # a decode step behind it would hide what it takes
         popped, self._prefilled = self._prefilled, []
         return popped
+
+    def pop_failed(self) -> SequenceFailures:
+        """Remove and return what could not be computed."""
+        failed, self._failed = self._failed, []
+        return failed
 
     def advance(
         self, decode_ms: float, copy_ms: float = 0.0
@@ -199,16 +207,13 @@ class PrefillQueue:
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, idle: bool) -> list[PrefillChunk]:
         """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""
-        first, context = chosen[0], chosen[0].computed
-        if len(chosen) > 1:
-            width = max(request.remaining for request in chosen)
-            prefilled: PrefilledSequences | None = self._runner.compute_together(chosen)
-        else:
-            width = min(first.until_checkpoint, tokens)
-            prefilled = self._runner.compute(first, width)
-        if prefilled is not None:
-            self._on_prefilled(prefilled, chosen, idle)
-        return [(len(chosen), width, context)] if width else []
+        launched = self._runner.launch(chosen, tokens)
+        if launched.prefilled is not None:
+            self._on_prefilled(launched.prefilled, chosen, idle)
+        if launched.failures:
+            self._failed += launched.failures
+            self._remove(chosen)
+        return launched.chunks
 
     def _on_prefilled(
         self, prefilled: PrefilledSequences, requests: list[PrefillRequest], idle: bool

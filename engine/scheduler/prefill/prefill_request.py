@@ -27,6 +27,7 @@ class PrefillRequest:
         conversation: Which of the client's conversations it belongs to.
         checkpoints: Where chunks have to end, in tokens.
         on_disk: Whether files have to be read for what is cached.
+        alone: It shares no chunk with others: one that it shared has failed.
         cache_version: Of the prefix cache when `computed` was matched, before the first chunk was due.
     """
 
@@ -39,6 +40,7 @@ class PrefillRequest:
     conversation: str = ""
     checkpoints: tuple[int, ...] = ()
     on_disk: bool = False
+    alone: bool = False
     cache_version: int = -1
 
     @property

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import mlx.core as mx
+import structlog
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
@@ -14,7 +16,26 @@ from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.growth import GROWTH_STEP
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
+from greenroom.engine.scheduler.costs.cost_model import PrefillChunk
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
+from greenroom.engine.sequences.failures import SequenceFailures, not_computed
+
+log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(eq=False)
+class LaunchedChunk:
+    """What became of a chunk.
+
+    Args:
+        chunks: What is computed: one chunk, or none.
+        prefilled: The sequences of it, if all of their prompts is computed.
+        failures: The sequence, if it cannot be computed.
+    """
+
+    chunks: list[PrefillChunk]
+    prefilled: PrefilledSequences | None = None
+    failures: SequenceFailures = attrs.field(factory=list)
 
 
 class PrefillRunner:
@@ -35,6 +56,25 @@ class PrefillRunner:
     def can_cobatch(self, cache: Cache) -> bool:
         """Return whether prompts with such caches can be computed in one pass."""
         return not prefills_alone(self._model) and caches.can_batch(cache)
+
+    def launch(self, requests: Sequence[PrefillRequest], tokens: int) -> LaunchedChunk:
+        """Launch so many tokens of a prompt, or all that remains of several.
+
+        Where several fail, each is computed by itself from then on, to see which one it is.
+        """
+        first, together = requests[0], len(requests) > 1
+        context = first.computed
+        width = max(each.remaining for each in requests) if together else min(first.until_checkpoint, tokens)
+        try:
+            prefilled = self.compute_together(requests) if together else self.compute(first, width)
+        except Exception:
+            if together:
+                log.exception("common prefill failed", requests=len(requests))
+            for request in requests:
+                request.alone = True
+            failed = () if together else (first.sequence,)
+            return LaunchedChunk([], failures=not_computed(failed, "computation"))
+        return LaunchedChunk([(len(requests), width, context)] if width else [], prefilled)
 
     def compute(self, request: PrefillRequest, tokens: int) -> PrefilledSequences | None:
         """Launch the next so many tokens of a prompt; return its sequence if that is all of it."""

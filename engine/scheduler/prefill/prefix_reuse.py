@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as GenericSequence
 from typing import Any
 
+import structlog
+
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.scheduler.costs.cost_model import StepCosts
@@ -22,6 +24,9 @@ _MAX_SLICE_MS = 100.0
 """Milliseconds of a slice beside running streams, however slow their steps are."""
 
 
+log = structlog.get_logger(__name__)
+
+
 class PrefixReuse:
     """Gives requests their caches, filled with the longest prefix that was computed before.
 
@@ -32,19 +37,26 @@ class PrefixReuse:
         prefix_cache: What was computed before.
         costs: Tells what copies take.
         clock: Seconds, from any origin.
+        room: Tells for how many tokens the cache of a prompt has room, by the prompt's length.
 
     Attributes:
         copied: Bytes that were copied since the last `allow`.
     """
 
     def __init__(
-        self, model: Any, prefix_cache: PrefixCacheClient, costs: StepCosts, clock: Callable[[], float]
+        self,
+        model: Any,
+        prefix_cache: PrefixCacheClient,
+        costs: StepCosts,
+        clock: Callable[[], float],
+        room: Callable[[int], int],
     ) -> None:
         self._model = model
         self._prefix_cache = prefix_cache
         self._costs = costs
         self._allowed = 0.0
         self._clock = clock
+        self._room = room
         self.copied = self._charged = self._slice = 0
         self._reading: PrefillRequest | None = None
         self._sharing = PrefixSharing(prefix_cache.is_cacheable)
@@ -116,7 +128,11 @@ class PrefixReuse:
         if restoration is None:
             return True
         began = self._clock()
-        copied = restoration.advance(self._allowed - self.copied, force=not self.copied)
+        try:
+            copied = restoration.advance(self._allowed - self.copied, force=not self.copied)
+        except Exception:
+            self._compute_instead(request)
+            return True
         self.copied += copied
         if timed and copied:
             caches.evaluate(request.cache or [])  # a slice in flight would hold up whoever comes next
@@ -157,9 +173,18 @@ class PrefixReuse:
             # The answer so far of a resumed sequence is tokens again.
             request.checkpoints = (len(request.embeddings) - 1,)
             return
-        request.cache, request.restoration = self._prefix_cache.restore(request.sequence)
+        request.cache, request.restoration = self._prefix_cache.restore(
+            request.sequence, self._room(len(request.sequence.prefill_tokens))
+        )
         if request.on_disk:
             self._reading = request
+
+    def _compute_instead(self, request: PrefillRequest) -> None:
+        """Give a request whose cached prefix is of no use an empty cache, and share none with it."""
+        log.exception("prefix not restored", request_id=request.sequence.request_id)
+        self.remove(request)
+        request.sequence.key = None
+        request.cache, request.computed = caches.new_cache(self._model), 0
 
     def _on_filled(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
         if request.embeddings is not None:

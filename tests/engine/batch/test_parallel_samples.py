@@ -11,11 +11,14 @@ import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler.decoding import copy_budget
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat
 from greenroom.tests.support.logprobs import plain_logprobs, scores_of
+from greenroom.tests.support.prompts import words
 from greenroom.tests.support.text_engines import GREEDY, Driver, loaded
 
 TinyModel = Callable[..., Path]
@@ -124,3 +127,29 @@ def test_each_choice_under_a_constraint_is_what_its_seed_alone_samples(
     assert len({tuple(tokens) for tokens in driver.tokens}) == 4
     for index, tokens in enumerate(driver.tokens[1:]):
         assert tokens == alone(folder, index, parameters, compiler.compile(constraint)).tokens[0]
+
+
+def test_choices_of_a_prompt_that_takes_long_to_copy_begin_with_the_cached_one(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of it at each step, instead of as many copies as there are choices in one."""
+    monkeypatch.setattr(copy_budget, "MAX_COPY_MS", 0.0)
+    folder = tiny_model("qwen3")
+    prompt = tuple(words(400, 1))
+    several = GenerationParameters(seed=5, n=3)
+    driver = Driver(folder, prefix_cache=PrefixCache(1 << 30))
+    driver.submit(prompt, 12, several)
+    shapes = set()
+    while driver.engine.has_work:
+        driver.step()
+        shapes |= {rows for rows, _ in driver.engine.statistics().batches}
+    assert shapes == {1}
+    assert driver.engine.statistics().admission.preempted == 0
+    cached = driver.engine.statistics().prefix_cache
+    assert cached is not None
+    assert cached.hits == 2
+    together = Driver(folder)
+    monkeypatch.undo()
+    together.submit(prompt, 12, several)
+    together.run()
+    assert driver.tokens == together.tokens

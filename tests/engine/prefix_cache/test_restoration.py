@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from greenroom.engine.prefix_cache import client, disk_reads
 from greenroom.engine.prefix_cache.disk.block import HostTensors
 from greenroom.engine.prefix_cache.disk.folder import DiskFolder
 from greenroom.engine.prefix_cache.disk.tier import DiskTier
-from greenroom.engine.prefix_cache.memory import tier
+from greenroom.engine.prefix_cache.memory import kv_tensors, tier
 from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill import prefix_reuse
@@ -269,3 +270,31 @@ def test_a_long_prompt_is_inserted_in_parts(
     answer, cached = ask(driver, [*prompt, *words(20, 8)])
     assert answer == expected(folder, (*prompt, *words(20, 8)), 12)
     assert cached >= 599
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_long_answer_is_inserted_in_parts(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """Not all of it in the step in which it ends."""
+    folder = tiny_model("qwen3")
+    monkeypatch.setattr(
+        client, "PART_BYTES", 64 * kv_tensors.bytes_per_token(prefilled_cache(folder, PROMPT))
+    )
+    cache = PrefixCache(GENEROUS)
+    driver = Driver(folder, prefix_cache=cache)
+    for row in range(rows):
+        driver.submit(words(40, row), 200)
+    inserted: list[int] = []
+    while driver.engine.has_work:
+        known = [*words(40, 0), *driver.tokens[0]]
+        inserted.append(cache.match(KEY, [*known, 5], False).usable)
+        driver.step()
+    added = [after - before for before, after in itertools.pairwise(inserted) if after != before]
+    assert len(added) >= 3
+    assert max(added) <= 64 + 16
+    prompt = [*words(40, 0), *driver.tokens[0], 7]
+    request = driver.submit(prompt, 4)
+    driver.run()
+    assert cached_tokens(driver, request) >= 239
+    assert driver.tokens[-1] == expected(folder, tuple(prompt), 4)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import mlx.core as mx
 import pytest
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
@@ -67,6 +68,44 @@ def test_who_would_hold_up_others_by_joining_decodes_beside(
     step(batches)
     batches.maybe_rearrange()
     assert len(batches.shapes) == shapes
+
+
+def test_who_does_not_fit_into_a_batch_fails_alone(tiny_model: TinyModel) -> None:
+    """Of several that join at once, each is tried by itself."""
+    folder = tiny_model("qwen3")
+    model, _ = loaded(folder)
+    batches = RunningBatches(model, StepCosts(), None, KvMemory(None, CacheSizeModel.of(model), None))
+    batches.add([prefilled(folder, "one", 60)])
+    step(batches)
+    bad = prefilled(folder, "bad", 55)
+    for layer in bad.cache:
+        layer.keys = mx.concatenate([layer.keys, layer.keys], axis=1)
+    failures = batches.add([prefilled(folder, "other", 58), bad, prefilled(folder, "third", 57)])
+    assert [sequence.request_id for sequence, _ in failures] == ["bad"]
+    (batch,) = batches
+    assert {sequence.request_id for sequence in batch.sequences if sequence} == {"one", "other", "third"}
+    step(batches)
+    assert sorted(step(batches)) == ["one", "other", "third"]
+
+
+@pytest.mark.parametrize(("ms_per_megabyte", "rows"), [(0.01, [2]), (1e4, [3])])
+def test_what_takes_too_long_to_copy_is_not_compacted(
+    tiny_model: TinyModel, ms_per_megabyte: float, rows: list[int]
+) -> None:
+    folder = tiny_model("qwen3")
+    model, _ = loaded(folder)
+    costs = StepCosts()
+    batches = RunningBatches(model, costs, None, KvMemory(None, CacheSizeModel.of(model), None))
+    arrivals = [prefilled(folder, name, 60) for name in ("one", "other", "third")]
+    batches.add(arrivals)
+    step(batches)
+    costs.observe_copy(1_000_000, ms_per_megabyte)
+    for batch in batches:
+        batch.remove(arrivals[0].sequences[0])
+    for _ in range(8):
+        batches.maybe_rearrange()
+        step(batches)
+    assert [len(batch.sequences) for batch in batches] == rows
 
 
 def step(batches: RunningBatches) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from greenroom.engine.batch.shape import Shape
 from greenroom.engine.scheduler.costs.cost_model import LinearCost, PrefillChunk, StepCosts
 from greenroom.engine.scheduler.costs.step_timer import StepTimer
-from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.decoding.batch_policy import BatchLimits, BatchPolicy
 from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
@@ -287,18 +287,19 @@ def test_of_one_conversation_only_the_oldest_counts() -> None:
 def test_sequences_share_a_batch_where_padding_costs_less_than_a_pass(
     batches: list[Shape], arrival: Shape, place: int | None
 ) -> None:
-    assert BatchPolicy().place(batches, arrival, 2048) == place
+    assert BatchPolicy().place(batches, arrival, BatchLimits(2048)) == place
 
 
 def test_batches_merge_and_split_by_the_same_measure_with_hysteresis() -> None:
     policy = BatchPolicy()
-    assert policy.merge([(1, 600), (8, 5000), (2, 700)], 2048) == (0, 2)
-    assert policy.merge([(1, 600), (2, 5000)], 2048) is None
-    assert policy.split([100] * 8 + [6000], 2048) == 100
-    assert policy.split([100] * 8 + [250], 2048) is None
+    assert policy.merge([(1, 600), (8, 5000), (2, 700)], BatchLimits(2048)) == (0, 2)
+    assert policy.merge([(1, 600), (2, 5000)], BatchLimits(2048)) is None
+    assert policy.split([100] * 8 + [6000], BatchLimits(2048)) == 100
+    assert policy.split([100] * 8 + [250], BatchLimits(2048)) is None
+    assert policy.split([100] * 8 + [6000], BatchLimits(2048, copyable_tokens=9 * 6000 - 1)) is None
     for gap in range(0, 4000, 50):
-        merged = policy.merge([(1, 100), (1, 100 + gap)], 2048)
-        assert merged is None or policy.split([100, 100 + gap], 2048) is None
+        merged = policy.merge([(1, 100), (1, 100 + gap)], BatchLimits(2048))
+        assert merged is None or policy.split([100, 100 + gap], BatchLimits(2048)) is None
 
 
 def test_a_fit_finds_what_things_cost() -> None:
