@@ -137,11 +137,11 @@ class BreakingProcessor:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._processor, name)
 
-    def feed(self, text: str, tokens: int = 1) -> GenericSequence[InferenceEvent]:
+    def feed(self, text: str, tokens: int = 1, *control: Any) -> GenericSequence[InferenceEvent]:
         self._left -= tokens
         if self._left < 0:
             raise RuntimeError("out of order")
-        return self._processor.feed(text, tokens)
+        return self._processor.feed(text, tokens, *control)
 
 
 class BreakingOutputProcessor(RecordingOutputProcessor):
