@@ -88,15 +88,17 @@ _PLAIN_ADDED_TOKENS = frozenset(_TOOL_TAGS)
 """Added tokens that are not special, as in Qwen's vocabulary."""
 
 
-def make_chat_tokenizer(name: str, folder: Path, **changes: object) -> Path:
+def make_chat_tokenizer(name: str, folder: Path, *, added: tuple[str, ...] = (), **changes: object) -> Path:
     """Write a byte-level tokenizer with that template into `folder`.
 
     Args:
+        added: Further control tokens.
         changes: Fields of tokenizer_config.json that differ.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     control, bos, eos = TEMPLATES[name]
+    control = (*control, *added)
     template = (Path(__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("e", "r"), ("Ġ", "a"), ("o", "n")]

@@ -24,7 +24,7 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.chat_adapters import Folder, adapter_of, chat, raw, refusal
-from greenroom.tests.support.chat_tokenizers import TEMPLATES
+from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
 
 
 def test_every_familys_default_parsers_exist() -> None:
@@ -171,6 +171,20 @@ ENDS = {
 def test_a_turn_ends_at_its_familys_tokens(folder: Folder, name: str) -> None:
     model = adapter_of(folder(name), family=name)
     assert {model.tokenizer.decode([ident]) for ident in model.stop_token_ids} == ENDS[name]
+
+
+@pytest.mark.parametrize(
+    ("family", "token"),
+    [
+        ("gemma", "<|tool_response>"),
+        ("gemma", "<start_function_response>"),
+        ("apertus", "<|assistant_end|>"),
+        ("apertus", "<|tools_suffix|>"),
+    ],
+)
+def test_a_turn_ends_where_the_result_of_a_call_would_begin(tmp_path: Path, family: str, token: str) -> None:
+    model = adapter_of(make_chat_tokenizer("gemma", tmp_path, added=(token,)), family=family)
+    assert model.tokenizer.added_tokens[token] in model.stop_token_ids
 
 
 def test_thinking_is_switched_in_the_words_of_the_template(folder: Folder) -> None:
