@@ -7,7 +7,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
+from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages import Tool
 
@@ -24,6 +26,8 @@ _PYTHON_NAMES = {"True": True, "False": False, "None": None}
 _UNDECODED = object()
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
+_MAX_REFERENCES = 16
+"""Levels of references and alternatives: a schema may refer to itself."""
 _MAX_DIGITS = 300
 """Of a number that is not written as JSON wants it; those of more are no finite ones."""
 
@@ -71,7 +75,8 @@ class OfferedTools:
         A string stays as it is where the schema takes strings only; everything else is decoded as JSON
         if it can be, and to one of the schema's types if the schema also takes strings.
         """
-        types = _schema_types(self._properties(name).get(argument))
+        tool = self._tools.get(name)
+        types = schema_types(self._properties(name).get(argument), tool.parameters if tool else {})
         if types == {"string"}:
             return text
         value = _decode(text, types)
@@ -87,9 +92,13 @@ class OfferedTools:
         return properties if isinstance(properties, Mapping) else {}
 
 
-def _schema_types(schema: Any) -> set[str]:
-    """Return the JSON types that a schema admits, as far as it says so; empty if it does not."""
-    if not isinstance(schema, Mapping):
+def schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
+    """Return the JSON types that a schema admits, as far as it says so; empty if it does not.
+
+    Args:
+        root: The schema that its references lead into.
+    """
+    if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
         return set()
     named = schema.get("type")
     if isinstance(named, str):
@@ -101,12 +110,22 @@ def _schema_types(schema: Any) -> set[str]:
         return {name for value in values for name in _TYPES.get(type(value), ())}
     branches = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(branches, Sequence):
-        return {name for branch in branches for name in _schema_types(branch)}
-    return set()
+        return {name for branch in branches for name in schema_types(branch, root, depth + 1)}
+    reference = schema.get("$ref")
+    return schema_types(_referred(root, reference), root, depth + 1) if isinstance(reference, str) else set()
+
+
+def _referred(root: Any, reference: str) -> Any:
+    target = root
+    for part in unquote(reference.removeprefix("#/")).split("/"):
+        target = (
+            target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+        )
+    return target
 
 
 def _decode(text: str, types: set[str]) -> Any:
-    stripped = text.strip()
+    stripped = text.strip(WHITESPACE)
     try:
         return json.loads(stripped, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -14,6 +14,7 @@ from greenroom.engine.grammar.calls.block_bodies import (
     json_block,
 )
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool, constrained_tools
+from greenroom.engine.grammar.calls.gemma_calls import gemma_calls
 from greenroom.engine.grammar.calls.json_call_bodies import (
     Body,
     alternatives,
@@ -26,16 +27,22 @@ from greenroom.engine.grammar.calls.pythonic_calls import pythonic_block, python
 from greenroom.engine.grammar.calls.tagged_arguments import (
     TaggedArguments,
     glm_arguments,
+    longcat_arguments,
     qwen_arguments,
     seed_arguments,
 )
 from greenroom.engine.grammar.calls.tagged_sections import (
     DSML_SECTIONS,
     HUNYUAN_V3_SECTIONS,
+    KIMI_K3_SECTIONS,
+    MINICPM5_CALLS,
+    MINIMAX_M2_SECTIONS,
+    MUSE_SECTIONS,
     STEP3_SECTIONS,
 )
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
 from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS
+from greenroom.engine.parsers.formats.gemma import GEMMA_CALL_FORMATS
 from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.response_format import CallConstraint
@@ -222,9 +229,9 @@ CALL_FORMATS: dict[str, CallFormat] = {
     ),
     "harmony": CallFormat(
         (
-            ("<|channel|>commentary to=functions.", harmony),
-            ("<|channel|>analysis to=functions.", harmony),
-            ("<|start|>assistant to=functions.", harmony),
+            ("<|channel|>commentary to=functions.", harmony(behind_role=False)),
+            ("<|channel|>analysis to=functions.", harmony(behind_role=False)),
+            ("<|start|>assistant to=functions.", harmony(behind_role=True)),
         ),
         single_block=True,
         lead="<|start|>assistant",
@@ -263,6 +270,12 @@ CALL_FORMATS: dict[str, CallFormat] = {
     "hunyuan_v3": CallFormat(HUNYUAN_V3_SECTIONS),
     "deepseek_dsml": CallFormat(DSML_SECTIONS),
     "step3": CallFormat(STEP3_SECTIONS),
+    "mlx_lm.minimax_m2": CallFormat(MINIMAX_M2_SECTIONS),
+    "mlx_lm.muse_spark": CallFormat(MUSE_SECTIONS),
+    "mlx_lm.kimi_k3": CallFormat(KIMI_K3_SECTIONS),
+    "mlx_lm.minicpm5": CallFormat(MINICPM5_CALLS),
+    "mlx_lm.longcat": _single_trigger("<longcat_tool_call>", _raw(longcat_arguments)),
+    **{known.parser_id: _single_trigger(known.start, gemma_calls(known)) for known in GEMMA_CALL_FORMATS},
     **{known.parser_id: _single_trigger(known.start, headed_calls(known)) for known in HEADED_CALL_FORMATS},
     **{known.parser_id: CallFormat(block_triggers(known)) for known in JSON_BLOCK_FORMATS},
 }

@@ -27,12 +27,14 @@ class ConstrainedTool:
     Args:
         param: Where the request holds its schema.
         checked: Its schema, as `check_schema` returns it; any object if `enforced` is False.
+        strict: What cannot be held to it is refused; elsewhere the arguments are any.
     """
 
     name: str
     param: str
     checked: Any = ANY_OBJECT
     enforced: bool = False
+    strict: bool = False
 
     @property
     def plain_name(self) -> str:
@@ -44,6 +46,11 @@ class ConstrainedTool:
         if not re.fullmatch(r"[\w.:/-]+", self.name):
             raise invalid(f"'{self.name}' cannot be the name of a tool in this model's format", self.param)
         return self.name
+
+    def refusal(self, what: str) -> ProblemError:
+        """Return the error for a part of the schema, or a name, that the format cannot hold a call to."""
+        detail = f"In this model's format of calls, {what} of the tool '{self.name}' cannot be honoured"
+        return invalid(detail, self.param, "unsupported_schema")
 
     def schema(self, base: str) -> Any:
         """Return the schema of its arguments.
@@ -98,7 +105,7 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
             raise
         return ConstrainedTool(tool.name, param)
     if tool.strict or _is_supported(checked):
-        return ConstrainedTool(tool.name, param, checked, enforced=True)
+        return ConstrainedTool(tool.name, param, checked, enforced=True, strict=tool.strict)
     return ConstrainedTool(tool.name, param)
 
 

@@ -72,12 +72,22 @@ def tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbe
     return body
 
 
-def harmony(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    channel, json = text.fixed_text("<|channel|>commentary"), text.fixed_text("<|constrain|>json")
-    message, end = text.fixed_text("<|message|>"), text.fixed_text("<|call|>")
+def harmony(behind_role: bool) -> Body:
+    """Return the rest of a message to a tool, behind the beginning of the tool's name.
 
-    def written(tool: ConstrainedTool, arguments: str) -> str:
-        header = f'{text.fixed_text(tool.plain_name)} ({channel})? (" "? {json} | " json")?'
-        return f"{header} {message} {arguments} {end}"
+    Args:
+        behind_role: The recipient stands in the role, so that the channel may follow.
+    """
 
-    return alternatives(tools, written, text)
+    def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+        channel = f"({text.fixed_text('<|channel|>commentary')})?" if behind_role else ""
+        json, message = text.fixed_text("<|constrain|>json"), text.fixed_text("<|message|>")
+        end = text.fixed_text("<|call|>")
+
+        def written(tool: ConstrainedTool, arguments: str) -> str:
+            header = f'{text.fixed_text(tool.plain_name)} {channel} (" "? {json} | " json")?'
+            return f"{header} {message} {arguments} {end}"
+
+        return alternatives(tools, written, text)
+
+    return body

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from greenroom.engine.grammar.calls.argument_schemas import (
+    CannotBeWritten,
+    check_object,
+    with_definitions,
+)
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
-from greenroom.schemas.problems import invalid
 
-_OBJECT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
 _COMMA = '"," " "?'
 
 
@@ -48,10 +51,19 @@ def _any_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
 
 def _call(text: GrammarBuilder, tool: ConstrainedTool) -> str:
     if not re.fullmatch(r"[A-Za-z_][\w.:/-]*", tool.plain_name):
-        _refuse(tool, f"the name '{tool.name}'")
+        raise tool.refusal(f"the name '{tool.name}'")
     opened = text.fixed_text(f"{tool.plain_name}(")
-    arguments = _named_arguments(text, tool) if tool.enforced else _any_arguments(text)
-    return f'{opened} {arguments} ")"'
+    return f'{opened} {_arguments(text, tool)} ")"'
+
+
+def _arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
+    if tool.enforced:
+        try:
+            return named_arguments(text, tool.schema("#"), "=", text.json)
+        except CannotBeWritten as error:
+            if tool.strict:
+                raise tool.refusal(str(error)) from error
+    return _any_arguments(text)
 
 
 def _any_arguments(text: GrammarBuilder) -> str:
@@ -60,33 +72,32 @@ def _any_arguments(text: GrammarBuilder) -> str:
     return f"({argument} ({_COMMA} {argument})*)?"
 
 
-def _named_arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
-    """Return the arguments in the order of the schema, with commas between those that are there."""
-    schema: Mapping[str, Any] = tool.schema("#")
-    if not set(schema) <= _OBJECT_KEYWORDS:
-        _refuse(tool, f"the keywords {sorted(set(schema) - _OBJECT_KEYWORDS)}")
+def named_arguments(
+    text: GrammarBuilder,
+    schema: Mapping[str, Any],
+    sign: str,
+    value: Callable[[Any], str],
+    comma: str = _COMMA,
+) -> str:
+    """Return arguments in the order of their schema, with commas between those that are there.
+
+    Args:
+        sign: What stands between a name and a value.
+        value: Returns what values of a schema look like.
+
+    Raises:
+        CannotBeWritten: The schema says more, or a name cannot stand without quotes.
+    """
+    check_object(schema)
     properties, required = schema.get("properties", {}), set(schema.get("required", ()))
-    if required - properties.keys():
-        _refuse(tool, f"required arguments without a schema: {sorted(required - properties.keys())}")
     behind, last = "", ""  # What follows when an argument stands before, and when none does.
     for name in reversed(properties):
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            _refuse(tool, f"the argument name '{name}'")
-        written = text.rule(f"{text.fixed_text(name + '=')} {_value(text, properties[name], schema)}")
-        first, later = f"{written} {behind}", f"{_COMMA} {written} {behind}"
+            raise CannotBeWritten(f"the argument name '{name}'")
+        part = value(with_definitions(properties[name], schema))
+        written = text.rule(f"{text.fixed_text(name + sign)} {part}")
+        first, later = f"{written} {behind}", f"{comma} {written} {behind}"
         if name not in required:
-            first, later = f"({first} | {last})" if last else f"({first})?", f"({_COMMA} {written})? {behind}"
+            first, later = f"({first} | {last})" if last else f"({first})?", f"({comma} {written})? {behind}"
         behind, last = text.rule(later), text.rule(first)
     return last
-
-
-def _value(text: GrammarBuilder, schema: Any, root: Mapping[str, Any]) -> str:
-    if isinstance(schema, Mapping):
-        schema = {**schema, **{name: root[name] for name in ("$defs", "definitions") if name in root}}
-    return text.json(schema)
-
-
-def _refuse(tool: ConstrainedTool, what: str) -> None:
-    where = f"the strict tool '{tool.name}'" if tool.enforced else f"the tool '{tool.name}'"
-    detail = f"In this model's format of calls, {what} of {where} cannot be honoured"
-    raise invalid(detail, tool.param, "unsupported_schema")

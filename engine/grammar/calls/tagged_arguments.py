@@ -6,20 +6,24 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 import attrs
 
+from greenroom.engine.grammar.calls.argument_schemas import (
+    NO_STRING,
+    CannotBeWritten,
+    argument_schema,
+    check_object,
+    check_string,
+    patterns,
+    with_definitions,
+)
+from greenroom.engine.grammar.calls.argument_texts import ANY_TEXT, string_content, unlike, up_to, without
+from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
-from greenroom.engine.grammar.cost.limits import MAX_DEPTH
-from greenroom.engine.grammar.json_schema import keywords
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
 from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
-from greenroom.schemas.problems import invalid
-
-_STRING_KEYWORDS = {"type", "minLength", "maxLength", "pattern", "allOf", "enum", "const"}
-_NO_STRING = {"type": ["object", "array", "number", "boolean", "null"]}
-_OBJECT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
+from greenroom.engine.parsers.offered_tools import schema_types
 
 
 @attrs.frozen
@@ -28,7 +32,8 @@ class TaggedArguments:
 
     Args:
         head: What stands before the first argument.
-        before: What stands before a value; `{string}` stands for `true` or `false`: whether it is a string.
+        before: What stands before a value; `{string}` stands for `true` or `false`: whether it is a string;
+            `{type}` for the name of its type.
         end: What closes a value.
         tail: What follows the last argument.
         space: White space on both sides of a value.
@@ -60,155 +65,106 @@ class TaggedArguments:
         return text.rule(" | ".join(text.rule(self._call(text, tool, self.head)) for tool in tools))
 
     def _call(self, text: GrammarBuilder, tool: ConstrainedTool, start: str) -> str:
-        schema: dict[str, Any] = tool.schema("#") if tool.enforced else {}
-        head, tail = text.fixed_text(start.format(tool.plain_name)), self.tail and text.fixed_text(self.tail)
-        if not tool.enforced or not set(schema) <= _OBJECT_KEYWORDS:
-            if tool.enforced:
-                return self._refuse(tool, f"the keywords {sorted(set(schema) - _OBJECT_KEYWORDS)}")
-            return f"{head} ({SPACE} {self._any_argument(text)})* {SPACE} {tail}"
+        head = call_head(text, start, tool.plain_name)
+        tail = self.tail and text.fixed_text(self.tail)
+        try:
+            return " ".join([head, *self._arguments(text, tool), SPACE, tail])
+        except CannotBeWritten as error:
+            if tool.strict:
+                raise tool.refusal(str(error)) from error
+        return f"{head} ({SPACE} {self._any_argument(text)})* {SPACE} {tail}"
+
+    def _arguments(self, text: GrammarBuilder, tool: ConstrainedTool) -> list[str]:
+        """Return the arguments in the order of the schema.
+
+        Raises:
+            CannotBeWritten: This format cannot hold them to it.
+        """
+        if not tool.enforced:
+            return [f"({SPACE} {self._any_argument(text)})*"]
+        schema: dict[str, Any] = tool.schema("#")
+        check_object(schema)
         required = set(schema.get("required", ()))
-        properties = schema.get("properties", {})
-        if required - properties.keys():
-            self._refuse(tool, f"required arguments without a schema: {sorted(required - properties.keys())}")
-        parts = [head]
-        for name, value in properties.items():
+        parts = []
+        for name, value in schema.get("properties", {}).items():
             written = text.rule(f"{SPACE} {self._argument(text, tool, name, value, schema)}")
             parts.append(written if name in required else f"{written}?")
-        return " ".join([*parts, SPACE, tail])
+        return parts
 
     def _any_argument(self, text: GrammarBuilder) -> str:
         key = text.terminal(r"/[A-Za-z_][A-Za-z0-9_.-]{0,63}/")
         before, _, after = self.before.partition("{}")
-        value = self._string(text, "/(?s:.*)/")
+        value = up_to(text, without(ANY_TEXT, (self.end, *self.foreign)), self.space + self.end)
         written = f"{text.fixed_text(self._typed(after, True) + self.space)} {value}"
         if self._typed(after, True) != after:
-            other = (
-                f"{text.fixed_text(self._typed(after, False))} {text.json(_NO_STRING)} {self._closing(text)}"
-            )
+            json = text.json({"type": [*NO_STRING]})
+            other = f"{text.fixed_text(self._typed(after, False))} {json} {self._closing(text)}"
             written = f"({written} | {other})"
         return f"{text.fixed_text(before)} {key} {written}"
 
-    def _typed(self, before: str, string: bool) -> str:
-        return before.replace("{string}", "true" if string else "false")
+    def _typed(self, before: str, string: bool, kind: str = "object") -> str:
+        return before.replace("{string}", "true" if string else "false").replace(
+            "{type}", "string" if string else kind
+        )
 
     def _argument(self, text: GrammarBuilder, tool: ConstrainedTool, name: str, value: Any, root: Any) -> str:
-        before = self.before.replace("{}", name) + self.space
         if not re.fullmatch(r"[\w.-]+", name):
-            self._refuse(tool, f"the argument name '{name}'")
-        types = _types(value, root)
-        start = text.fixed_text(self._typed(before, "string" in types))
-        if "string" not in types:
-            return f"{start} {self._json(text, value, root)}"
-        if types != {"string"}:
-            self._refuse(tool, f"the schema of '{name}', which mixes strings with something else,")
-        plain = _resolved(value, root)
-        if set(plain) - _STRING_KEYWORDS or set(value) - {"$ref"} - _STRING_KEYWORDS:
-            self._refuse(tool, f"the keywords of '{name}'")
-        if "enum" in plain or "const" in plain:
-            return f"{start} {self._choice(text, tool, name, plain)}"
-        if "$ref" in value:  # the parser does not see that it is a string, and may take it for a number
-            self._refuse(tool, f"the reference of '{name}' to a string")
-        content = self._content(value)
-        if _patterns(value):
-            probe_terminals("", [self._inside(content)], tool.param)
-        return f"{start} {self._string(text, content)}"
+            raise CannotBeWritten(f"the argument name '{name}'")
+        before = self.before.replace("{}", name) + self.space
+        try:
+            schema = argument_schema(value, root)
+            unlike_others = self._unlike_others(value, root) if schema.mixes else ""
+            choices = [
+                f"{text.fixed_text(self._typed(before, True))} {self._text(text, tool, part, unlike_others)}"
+                for part in schema.strings
+            ]
+        except CannotBeWritten as error:
+            raise CannotBeWritten(f"{error} of '{name}'") from error
+        for part in schema.others:
+            start = text.fixed_text(self._typed(before, False, _kind(part)))
+            choices.append(f"{start} {text.json(with_definitions(part, root))} {self._closing(text)}")
+        if not choices:
+            raise CannotBeWritten(f"the schema of '{name}', which nothing satisfies,")
+        return choices[0] if len(choices) == 1 else text.rule(" | ".join(choices))
 
-    def _json(self, text: GrammarBuilder, value: Any, root: Any) -> str:
-        if isinstance(value, Mapping):
-            value = {**value, **{name: root[name] for name in ("$defs", "definitions") if name in root}}
-        return f"{text.json(value)} {self._closing(text)}"
+    def _unlike_others(self, value: Any, root: Any) -> str:
+        """Return the terminal expression of texts that a reader takes for strings; empty if a tag says so."""
+        if self.before != self._typed(self.before, True):
+            return ""
+        return unlike(schema_types(value, root) - {"string"} or NO_STRING, self.space + self.end)
 
-    def _closing(self, text: GrammarBuilder) -> str:
-        end = text.fixed_text(self.end)
-        return f"{text.fixed_text(self.space)} {end}" if self.space else end
-
-    def _choice(
-        self, text: GrammarBuilder, tool: ConstrainedTool, name: str, value: Mapping[str, Any]
+    def _text(
+        self, text: GrammarBuilder, tool: ConstrainedTool, schema: Mapping[str, Any], unlike_others: str
     ) -> str:
-        options = value.get("enum", [value.get("const")])
-        texts = [item for item in options if isinstance(item, str) and item and item == item.strip()]
-        if len(texts) != len(options) or set(value) - {"type", "enum", "const"} or any(map(_is_json, texts)):
-            self._refuse(tool, f"the values of '{name}'")
+        """Return a string, up to the tag that closes it."""
+        check_string(schema)
+        if "enum" in schema:
+            return self._choice(text, schema, bool(unlike_others))
+        content = string_content(schema, (self.end, *self.foreign))
+        if unlike_others:
+            content = f"({content} & {unlike_others})"
+        if patterns(schema):
+            probe_terminals("", [content], tool.param)
+        return up_to(text, content, self.space + self.end)
+
+    def _choice(self, text: GrammarBuilder, schema: Mapping[str, Any], mixed: bool) -> str:
+        texts = [item for item in schema["enum"] if item and item == item.strip()]
+        markup = (self.end, *self.foreign)
+        if len(texts) != len(schema["enum"]) or set(schema) - {"enum"}:
+            raise CannotBeWritten("the values")
+        if any(tag in item for item in texts for tag in markup) or (mixed and any(map(_is_json, texts))):
+            raise CannotBeWritten("the values")
         return "(" + " | ".join(literal(item) for item in texts) + f") {self._closing(text)}"
 
-    def _content(self, value: Mapping[str, Any]) -> str:
-        """Return the terminal expression of a string's text."""
-        shortest, longest = value.get("minLength", 0), value.get("maxLength", "")
-        parts = [f"/(?s:.{{{shortest},{longest}}})/"]
-        parts += [f"/{_searched(pattern)}/" for pattern in _patterns(value)]
-        if len(parts) > 1 or shortest or longest:
-            # The parser drops white space around a value, which would change its length.
-            parts.append(r"~/(?s:[ \n\r\t\f\v].*|.*[ \n\r\t\f\v])/")
-        return " & ".join(parts)
-
-    def _string(self, text: GrammarBuilder, content: str) -> str:
-        """Return a string's text, up to the tag that closes it."""
-        inside = self._inside(content)
-        closing = text.fixed_text(self.space + self.end)
-        before, special, behind = closing.partition("<[")
-        if special:  # No text looks like a special token, so that the string needs no other end.
-            return f"{text.terminal(f'{inside} {before}')} {special}{behind}"
-        return text.rule(text.terminal(f"{inside} {closing}"), "[lazy]")
-
-    def _inside(self, content: str) -> str:
-        markup = "|".join(re.escape(tag).replace("/", r"\/") for tag in (self.end, *self.foreign))
-        return f"({content} & ~/(?s:.*)(?:{markup})(?s:.*)/)"
-
-    def _refuse(self, tool: ConstrainedTool, what: str) -> str:
-        where = f"the strict tool '{tool.name}'"
-        detail = f"In this model's format of calls, {what} of {where} cannot be honoured"
-        raise invalid(detail, tool.param, "unsupported_schema")
+    def _closing(self, text: GrammarBuilder) -> str:
+        return text.fixed_text(self.space + self.end)
 
 
-def _patterns(value: Mapping[str, Any]) -> list[str]:
-    own = [value["pattern"]] if "pattern" in value else []
-    return own + [part["pattern"] for part in value.get("allOf", ()) if set(part) == {"pattern"}]
-
-
-def _resolved(value: Any, root: Any) -> Any:
-    """Return the schema that a chain of references leads to."""
-    for _ in range(MAX_DEPTH):
-        if not isinstance(value, Mapping) or not str(value.get("$ref", "")).startswith("#/"):
-            return value
-        target = root
-        for part in unquote(value["$ref"][2:]).split("/"):
-            target = target[part.replace("~1", "/").replace("~0", "~")]
-        value = target
-    return value
-
-
-def _types(value: Any, root: Any) -> set[str]:
-    """Return the types that a value may have; every type if it cannot be told."""
-    types: set[str] = set()
-    waiting, seen = [value], set[int]()
-    while waiting:
-        schema = _resolved(waiting.pop(), root)
-        if id(schema) in seen:
-            continue
-        seen.add(id(schema))
-        branches = _branches(schema)
-        waiting += branches
-        types |= set() if branches else _named_types(schema)
-    return types
-
-
-def _branches(schema: Any) -> list[Any]:
-    """Return the branches on which alone the type depends."""
-    if not isinstance(schema, Mapping) or {"type", "enum", "const"} & schema.keys():
-        return []
-    return list(schema.get("anyOf") or schema.get("oneOf") or ())
-
-
-def _named_types(schema: Any) -> set[str]:
-    if not isinstance(schema, Mapping):
-        return set(keywords.TYPES)
-    named = schema.get("type")
-    if named is not None:
-        return {named} if isinstance(named, str) else set(named)
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if values is not None:
-        return {"string" if isinstance(item, str) else "object" for item in values}
-    return set(keywords.TYPES)
+def _kind(schema: Any) -> str:
+    """Return one word for the type of what is no string."""
+    named = schema.get("type", "object") if isinstance(schema, Mapping) else "object"
+    kind = named if isinstance(named, str) else "object"
+    return "number" if kind == "integer" else kind
 
 
 def _is_json(text: str) -> bool:
@@ -216,16 +172,8 @@ def _is_json(text: str) -> bool:
     try:
         json.loads(text)
     except ValueError:
-        return text in ("True", "False", "None") or text[0] in "[{"
+        return text.lower() in ("true", "false", "null", "none") or text[0] in "[{"
     return True
-
-
-def _searched(pattern: str) -> str:
-    """Return a pattern that is searched for, as one that matches the whole text."""
-    start = "" if pattern.startswith("^") else "(?s:.*)"
-    end = "" if pattern.endswith("$") and not pattern.endswith("\\$") else "(?s:.*)"
-    inner = pattern.removeprefix("^")
-    return f"{start}(?:{inner[:-1] if not end else inner}){end}"
 
 
 glm_arguments = TaggedArguments(
@@ -234,7 +182,16 @@ glm_arguments = TaggedArguments(
     end="</arg_value>",
     tail="",
     space="",
-    foreign=("<arg_key>", "<arg_value>"),
+    foreign=("<arg_",),
+)
+longcat_arguments = TaggedArguments(
+    head="{}\n",
+    before="<longcat_arg_key>{}</longcat_arg_key>\n<longcat_arg_value>",
+    end="</longcat_arg_value>",
+    tail="",
+    space="",
+    close="</longcat_tool_call>",
+    foreign=("<longcat_arg_",),
 )
 qwen_arguments = TaggedArguments(
     head="<function={}>",

@@ -1,4 +1,4 @@
-"""Calls in sections, with their arguments between tags (DeepSeek V3.2, Step 3, Hunyuan 3)."""
+"""Calls with tags around each argument, most of them in sections (DeepSeek V3.2, Step 3, MiniMax M2)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _hunyuan(label: str) -> TaggedArguments:
         end=f"</arg_value{label}>",
         tail=f"</tool_call{label}>",
         space="",
-        foreign=("<arg_key", "<arg_value"),
+        foreign=("<arg_",),
     )
 
 
@@ -60,6 +60,38 @@ def _hunyuan_without_section(label: str) -> TaggedArguments:
     start = f"<tool_call{label}>"
     return attrs.evolve(arguments, head=arguments.head.removeprefix(start), tail=f"<end_of_tool_call{label}>")
 
+
+def _invoke(prefix: str) -> TaggedArguments:
+    return TaggedArguments(
+        head=f'<{prefix}invoke name="{{}}">\n',
+        before=f'<{prefix}parameter name="{{}}">',
+        end=f"</{prefix}parameter>",
+        tail=f"</{prefix}invoke>",
+        space="",
+    )
+
+
+MINIMAX_M2_SECTIONS = (("<minimax:tool_call>", _section(_invoke(""), "</minimax:tool_call>")),)
+MUSE_SECTIONS = (("<atem:function_calls>", _section(_invoke("atem:"), "</atem:function_calls>")),)
+
+_kimi_k3 = TaggedArguments(
+    head='<|open|>call tool="{}" index="{index}"<|sep|>',
+    before='<|open|>argument key="{}" type="{type}"<|sep|>',
+    end="<|close|>argument<|sep|>",
+    tail="<|close|>call<|sep|>",
+    space="",
+)
+KIMI_K3_SECTIONS = (("<|open|>tools<|sep|>", _section(_kimi_k3, "<|close|>tools<|sep|>")),)
+
+_minicpm5 = TaggedArguments(
+    head='"{}">',
+    before='<param name="{}">',
+    end="</param>",
+    tail="</function>",
+    space="",
+    foreign=("<![",),
+)
+MINICPM5_CALLS = (("<function name=", _alone(_minicpm5)),)
 
 HUNYUAN_V3_SECTIONS = (
     ("<tool_calls:opensource>", _section(_hunyuan(":opensource"), "</tool_calls:opensource>")),

@@ -7,7 +7,7 @@ from typing import Any
 
 from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import dump_json
-from greenroom.engine.parsers.markers import prefix_pattern
+from greenroom.engine.parsers.markers import WHITESPACE, prefix_pattern
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.tagged_arguments import argument_pairs
@@ -59,7 +59,7 @@ def _read_value(text: str, position: int) -> tuple[str, int]:
         end = _VALUE_END.search(text, position)
         if end is None:
             raise Unclosed("a value has no end")
-        return text[position : end.start()].strip(), end.end()
+        return text[position : end.start()].strip(WHITESPACE), end.end()
     parts, position = list[str](), opened.end()
     while True:  # A value that holds the end of such a section is written as two of them.
         end = _CDATA_END.search(text, position)

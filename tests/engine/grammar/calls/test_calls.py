@@ -10,7 +10,7 @@ from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.matching.matcher_state import Phase
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_tool_parser
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import (
@@ -62,6 +62,9 @@ MARKERS = (
     *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "｜DSML｜"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
     *("<tool_calls>", "</tool_calls>", "<tool_call:opensource>", "<tool_sep:opensource>", "<｜tool_sep｜>"),
+    *("<|tool_call>", "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>"),
+    *("<|open|>", "<|close|>", "<|sep|>", "<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>", "<longcat_tool_call>", "</longcat_arg_value>"),
     *("<|action_start|>", "<|plugin|>", "<|action_end|>", "<|message_sep|>", "<|role_sep|>"),
 )
 _PLAIN = {"functionary_v32": "all\nYes"}
@@ -92,6 +95,11 @@ def calls_of(call_format: str, text: str) -> ExtractedCalls:
 
 def constrained(call_format: str, choice: ToolChoice, parallel: bool = True) -> Constraint:
     return Constraint(calls=CallConstraint((WEATHER, CODE), choice, call_format, parallel))
+
+
+def test_every_format_that_is_read_can_be_constrained() -> None:
+    read = {make_tool_parser(name).parser_id for name in TOOL_PARSERS}
+    assert read - CALL_FORMATS.keys() == {"null"}
 
 
 @pytest.mark.parametrize("call_format", CALL_FORMATS)
@@ -194,7 +202,7 @@ def test_a_loose_tool_with_a_schema_that_cannot_be_held_takes_any_object(grammar
     ("calls", "param"),
     [
         (CallConstraint((WEATHER,), ToolChoice("named", "nobody"), "hermes_json"), "tool_choice"),
-        (CallConstraint((WEATHER,), REQUIRED, "mlx_lm.gemma4"), "tool_choice"),
+        (CallConstraint((WEATHER,), REQUIRED, "null"), "tool_choice"),
         (
             CallConstraint(
                 (WEATHER, Tool("odd", parameters={"properties": {"x": {"uniqueItems": True}}}, strict=True)),
@@ -209,7 +217,13 @@ def test_a_loose_tool_with_a_schema_that_cannot_be_held_takes_any_object(grammar
         ),
         (
             CallConstraint(
-                (Tool("odd", parameters={"properties": {"x": {"type": ["string", "null"]}}}, strict=True),),
+                (
+                    Tool(
+                        "odd",
+                        parameters={"properties": {"x": {"enum": [""]}}},
+                        strict=True,
+                    ),
+                ),
                 AUTO,
                 "glm4_native",
             ),

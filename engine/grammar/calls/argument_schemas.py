@@ -1,0 +1,148 @@
+"""The schema of one argument, taken apart by how its values are written: strings, and everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import attrs
+
+from greenroom.engine.grammar.cost.limits import MAX_DEPTH
+from greenroom.engine.grammar.json_schema import keywords
+
+NO_STRING = ("object", "array", "number", "boolean", "null")
+_STRING_KEYWORDS = {"type", "minLength", "maxLength", "pattern", "format", "allOf", "enum", "const"}
+_OBJECT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
+_CHOICES = ("anyOf", "oneOf")
+_MAX_BRANCHES = 64
+
+
+class CannotBeWritten(Exception):
+    """A format cannot hold an argument to its schema; the message says what in it."""
+
+
+@attrs.frozen
+class ArgumentSchema:
+    """What an argument may be.
+
+    Args:
+        strings: Schemas of its strings, one of which has to hold; `type` is left out.
+        others: Schemas of its other values.
+    """
+
+    strings: tuple[Mapping[str, Any], ...]
+    others: tuple[Any, ...]
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a reader has to tell strings from other values."""
+        return bool(self.strings) and bool(self.others)
+
+
+def argument_schema(value: Any, root: Any) -> ArgumentSchema:
+    """Return an argument's schema, taken apart.
+
+    Args:
+        value: The schema, checked.
+        root: The schema that its references lead into.
+
+    Raises:
+        CannotBeWritten: Strings and other values cannot be told apart by the schema.
+    """
+    strings, others = list[Mapping[str, Any]](), list[Any]()
+    waiting = [value]
+    for _ in range(_MAX_BRANCHES):
+        if not waiting:
+            return ArgumentSchema(tuple(strings), tuple(others))
+        schema = resolved(waiting.pop(0), root)
+        branches = next((schema[name] for name in _CHOICES if name in schema), None) if schema else None
+        if branches is None:
+            _add_plain(schema, strings, others)
+        elif len(schema) == 1:
+            waiting[:0] = branches
+        else:
+            raise CannotBeWritten("alternatives beside other keywords")
+    raise CannotBeWritten("more alternatives than can be told apart")
+
+
+def _add_plain(schema: Any, strings: list[Mapping[str, Any]], others: list[Any]) -> None:
+    """Add a schema without alternatives to what its strings and its other values belong to."""
+    if not isinstance(schema, Mapping):
+        schema = {} if schema else {"enum": []}
+    types, values = _types(schema), _listed(schema)
+    if values is not None:
+        texts = [item for item in values if isinstance(item, str) and "string" in types]
+        rest = [item for item in values if not isinstance(item, str)]
+        unlisted = {key: item for key, item in schema.items() if key not in ("enum", "const", "type")}
+        if texts:
+            strings.append({**unlisted, "enum": texts})
+        if rest:
+            others.append({**schema, "enum": rest} if "enum" in schema else schema)
+        return
+    if "string" in types:
+        strings.append({key: item for key, item in schema.items() if key != "type"})
+    if named := [name for name in types if name != "string"]:
+        others.append({**schema, "type": named[0] if len(named) == 1 else named})
+
+
+def check_string(schema: Mapping[str, Any]) -> None:
+    """Raise unless a schema of strings can be held where they stand without quotes.
+
+    Raises:
+        CannotBeWritten: It has other keywords.
+    """
+    other = set(schema) - _STRING_KEYWORDS
+    parts = schema.get("allOf", ())
+    if other or any(set(part) != {"pattern"} for part in parts):
+        raise CannotBeWritten("the keywords")
+
+
+def check_object(schema: Mapping[str, Any]) -> None:
+    """Raise unless the arguments of a tool can be written one by one.
+
+    Raises:
+        CannotBeWritten: The schema says more than which arguments there are and which are required.
+    """
+    if other := set(schema) - _OBJECT_KEYWORDS:
+        raise CannotBeWritten(f"the keywords {sorted(other)}")
+    if missing := set(schema.get("required", ())) - set(schema.get("properties", {})):
+        raise CannotBeWritten(f"required arguments without a schema: {sorted(missing)}")
+
+
+def patterns(schema: Mapping[str, Any]) -> list[str]:
+    """Return the expressions that a string is searched for."""
+    own = [schema["pattern"]] if "pattern" in schema else []
+    return own + [part["pattern"] for part in schema.get("allOf", ())]
+
+
+def resolved(value: Any, root: Any) -> Any:
+    """Return the schema that a chain of references leads to."""
+    for _ in range(MAX_DEPTH):
+        if not isinstance(value, Mapping) or not str(value.get("$ref", "")).startswith("#/"):
+            return value
+        if set(value) - {"$ref"}:
+            raise CannotBeWritten("a reference beside other keywords")
+        target = root
+        for part in unquote(value["$ref"][2:]).split("/"):
+            target = target[part.replace("~1", "/").replace("~0", "~")]
+        value = target
+    return value
+
+
+def with_definitions(schema: Any, root: Mapping[str, Any]) -> Any:
+    """Return a part of a schema that can stand alone: what it refers to comes with it."""
+    if not isinstance(schema, Mapping):
+        return schema
+    return {**schema, **{name: root[name] for name in ("$defs", "definitions") if name in root}}
+
+
+def _listed(schema: Mapping[str, Any]) -> list[Any] | None:
+    return list(schema["enum"]) if "enum" in schema else [schema["const"]] if "const" in schema else None
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    named = schema.get("type")
+    if named is None:
+        return ["string", *NO_STRING]
+    return [named] if isinstance(named, str) else [name for name in keywords.TYPES if name in named]

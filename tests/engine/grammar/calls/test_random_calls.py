@@ -1,0 +1,56 @@
+"""Forced calls under random schemas: every format writes what validates, and reads and renders it back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
+from greenroom.engine.parsers.detection.registry import make_tool_parser
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.schemas.messages import ToolChoice
+from greenroom.schemas.response_format import CallConstraint, Constraint
+from greenroom.tests.support.grammar_walks import END, Grammars, validate
+from greenroom.tests.support.model_outputs import extract_calls
+from greenroom.tests.support.random_schemas import RandomSchemas
+
+REQUIRED, NAMED = ToolChoice("required"), ToolChoice("named", "find_all")
+
+
+def values(calls: tuple[ParsedCall, ...]) -> list[tuple[str, object]]:
+    return [(call.name, json.loads(call.arguments)) for call in calls]
+
+
+def force_a_call(grammars: Grammars, call_format: str, seed: int) -> None:
+    """Demand a call to one of two tools with random schemas, strict or not, and check what is written."""
+    schemas, parser = RandomSchemas(seed), make_tool_parser(call_format)
+    tools = tuple(schemas.tool(name, strict=seed % 3 > 0) for name in ("look_up", "find_all"))
+    choice, parallel = (NAMED if seed % 5 == 0 else REQUIRED), seed % 4 > 0
+    constraint = Constraint(calls=CallConstraint(tools, choice, call_format, parallel))
+    written = grammars.walk(constraint, seed, eager={END: 0.7})
+    assert written.stopped
+    extracted = extract_calls(parser, written.text, tools)
+    assert extracted.calls, written.text
+    assert not extracted.text.strip()
+    assert parallel or len(extracted.calls) == 1
+    by_name = {tool.name: tool.parameters for tool in tools}
+    for call in extracted.calls:
+        assert call.name == "find_all" or choice is REQUIRED
+        validate(by_name[call.name], call.arguments)
+    rendered = parser.render_all(extracted.calls)
+    assert rendered is not None
+    assert values(extract_calls(parser, rendered, tools).calls) == values(extracted.calls)
+
+
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_a_forced_call_validates_and_is_read_back(grammars: Grammars, call_format: str) -> None:
+    for seed in (1, 8):
+        force_a_call(grammars, call_format, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_two_hundred_forced_calls_validate_and_are_read_back(grammars: Grammars, call_format: str) -> None:
+    for seed in range(200):
+        force_a_call(grammars, call_format, seed)
