@@ -17,19 +17,17 @@ from greenroom.engine.adapters.context_limits import (
     remaining_context,
 )
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
+from greenroom.engine.adapters.parser_choice import ParserChoice
 from greenroom.engine.adapters.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.raw_prompts import RawPrompts
 from greenroom.engine.adapters.request_constraints import RequestConstraints
-from greenroom.engine.adapters.template_probe import TemplateTraits, probe_template, template_renderer
+from greenroom.engine.adapters.template_probe import template_renderer
 from greenroom.engine.adapters.thinking.find_switches import find_switches
 from greenroom.engine.adapters.thinking.switches import ChosenThinking, ThinkingSwitches
-from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.null import NullThinkingParser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
-from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
+from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
@@ -45,16 +43,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_END_OF_TURN_TOKENS = (
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<end_of_turn>",
-)
-"""Tokens that end a turn in whichever vocabulary has them, declared as such or not."""
-
 
 class Adapter:
     """Translates between requests and one loaded model, and keeps nothing between requests.
@@ -66,17 +54,14 @@ class Adapter:
         record: What is known of the model.
         tokenizer: The copy that belongs to the thread on which this adapter is used.
         settings: `max_context`, `tool_injection` and the operator's generation parameters matter here.
-        tool_parser: Format of the model's calls.
-        thinking_parser: Format of its thoughts.
-        end_of_turn_tokens: Those of its family.
+        choice: Formats of the model's calls and thoughts, and what its template does.
+        stop_token_ids: Tokens that end a turn.
         known_switches: How its family's models are told whether to think, if no template shows it.
 
     Attributes:
         context_length: Tokens of prompt and answer together.
-        stop_token_ids: Tokens that end a turn.
         default_overrides: Parameters that the model's makers recommend.
         traits: What the chat template does; None if there is no template.
-        native_tools: The template describes tools itself.
         thinking: How much its model thinks, and what changes that.
     """
 
@@ -85,36 +70,26 @@ class Adapter:
         record: CapabilityRecord,
         tokenizer: ChatTokenizer,
         settings: Settings,
-        tool_parser: ToolCallParser,
-        thinking_parser: ThinkingParser,
-        end_of_turn_tokens: tuple[str, ...] = (),
+        choice: ParserChoice,
+        stop_token_ids: frozenset[int],
         known_switches: ThinkingSwitches | None = None,
     ) -> None:
         self.record = record
         self.tokenizer = tokenizer
-        self.thinking_parser = thinking_parser
+        self.choice = choice
+        self.tool_parser, self.thinking_parser = choice.tool_parser, choice.thinking_parser
+        self.traits = choice.traits
+        self.stop_token_ids = stop_token_ids
         self.context_length = min(record.context, settings.max_context or record.context)
-        self.traits: TemplateTraits | None = (
-            probe_template(tokenizer) if tokenizer.has_chat_template else None
-        )
-        shows_tools = self.traits is not None and self.traits.tools
-        self.native_tools = shows_tools if record.native_tools is None else record.native_tools
-        self.tool_parser = tool_parser = self._usable_tool_parser(tool_parser, settings)
         self.thinking = self._find_thinking(known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
-        self.stop_token_ids = self._find_stop_token_ids(end_of_turn_tokens)
         self._configured = configured_parameters(settings)
         self._token_names = TokenNames(tokenizer.wrapped)
-        self._constraints = RequestConstraints(tokenizer, self.stop_token_ids, tool_parser, thinking_parser)
-        self._raw_prompts = RawPrompts(tokenizer, self.context_length)
-        self._renderer = PromptRenderer(
-            tokenizer,
-            self.traits,
-            tool_parser,
-            thinking_parser,
-            native_tools=self.native_tools,
-            tool_injection=settings.tool_injection,
+        self._constraints = RequestConstraints(
+            tokenizer, stop_token_ids, choice.tool_parser, choice.thinking_parser
         )
+        self._raw_prompts = RawPrompts(tokenizer, self.context_length)
+        self._renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         """Tokenize a request, resolve its parameters, and check both against the model.
@@ -153,14 +128,6 @@ class Adapter:
     def token(self, ident: int) -> Token:
         """Return one token as clients see it in log-probabilities."""
         return self._token_names.look_up(ident)
-
-    def _usable_tool_parser(self, parser: ToolCallParser, settings: Settings) -> ToolCallParser:
-        """Return the parser, or the fallback where it cannot read the format that the prompt asks for."""
-        if self.native_tools:
-            unusable = parser.parser_id == "null"
-        else:
-            unusable = settings.tool_injection and parser.render("name", "{}") is None
-        return make_tool_parser(FALLBACK_FORMAT) if unusable else parser
 
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
@@ -223,11 +190,6 @@ class Adapter:
             control_tokens=self.tokenizer.controls_by_id if parse else {},
             checkpoints=turn_checkpoints(tokens, self.stop_token_ids),
         )
-
-    def _find_stop_token_ids(self, end_of_turn_tokens: tuple[str, ...]) -> frozenset[int]:
-        added = self.tokenizer.added_tokens
-        ends = {added[token] for token in (*_END_OF_TURN_TOKENS, *end_of_turn_tokens) if token in added}
-        return self.tokenizer.eos_token_ids | ends
 
 
 def _with_matcher(prepared: PreparedInput, matcher: Matcher | None) -> PreparedInput:

@@ -11,6 +11,9 @@ from greenroom.schemas.problems import ProblemError, invalid
 TemplateMessage = dict[str, Any]
 """A message in the shape that Hugging Face's chat templates read."""
 
+TEMPLATE_ERROR = "chat_template_error"
+"""Code of the problem that a template's refusal is."""
+
 RESERVED_OPTIONS = frozenset(
     {
         "add_generation_prompt",
@@ -75,7 +78,7 @@ def render_conversation(
     except Exception as error:  # a template may do anything that Jinja's sandbox lets it do
         reason = str(error).strip() or type(error).__name__
         detail = f"The model's chat template refuses this conversation: {reason[:500]}"
-        raise invalid(detail, "messages", "chat_template_error") from error
+        raise invalid(detail, "messages", TEMPLATE_ERROR) from error
 
 
 def check_options(options: Mapping[str, Any], field: str = "chat_template_kwargs") -> None:

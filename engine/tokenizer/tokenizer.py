@@ -113,6 +113,7 @@ class ChatTokenizer:
         messages: list[dict[str, Any]],
         *,
         tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         options: dict[str, Any] | None = None,
     ) -> str:
@@ -121,7 +122,7 @@ class ChatTokenizer:
             messages,
             tools=tools,
             tokenize=False,
-            add_generation_prompt=not continue_final_message,
+            add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
             **(options or {}),
         )

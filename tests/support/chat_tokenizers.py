@@ -59,7 +59,11 @@ TEMPLATES: Mapping[str, tuple[tuple[str, ...], str | None, str]] = {
         "<|im_end|>",
     ),
     "deepseek": (
-        ("<s>", "<|User|>", "<|Assistant|>", "<|calls|>", "<|result|>", "<|end|>"),
+        (
+            *("<s>", "<|User|>", "<|Assistant|>", "<|result|>", "<|end|>"),
+            *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
+            *("<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+        ),
         "<s>",
         "<|end|>",
     ),

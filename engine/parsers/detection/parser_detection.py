@@ -1,4 +1,4 @@
-"""Which parser reads a model's answers: the record's, else what its template shows, else its family's.
+"""Which parsers a template speaks of, by the markers in it.
 
 What a template shows is read by mlx-lm's own inference where it is one of the formats that mlx-lm knows.
 """
@@ -10,42 +10,47 @@ from types import MappingProxyType
 
 import attrs
 
-from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_thinking_parser, make_tool_parser
-from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.detection.registry import TOOL_PARSERS, make_tool_parser
 from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS
-from greenroom.engine.parsers.tool_call_parser import ToolCallParser
-from greenroom.schemas.capabilities import CapabilityRecord
 
 
-def detect_tool_parser(
-    record: CapabilityRecord,
-    chat_template: str | None,
-    family_default: str,
-    vocabulary: Mapping[str, int] = MappingProxyType({}),
-) -> ToolCallParser:
-    """Return the parser of a model's tool calls. Imports mlx-lm, unless the record names a parser of ours.
+def detect_tool_parser(template: str, vocabulary: Mapping[str, int] = MappingProxyType({})) -> str | None:
+    """Return the id of the parser whose calls a template seems to show.
+
+    It imports mlx-lm if the template has no marker of ours.
 
     Args:
-        chat_template: The template's source, if the model has one.
-        family_default: Parser id to fall back on.
+        template: The template's source.
         vocabulary: The tokenizer's tokens; some models name their markers only there.
-
-    Raises:
-        LookupError: The record names a parser that does not exist.
     """
-    parser_id = record.tool_parser or _tool_parser_of_template(chat_template or "", vocabulary)
-    return make_tool_parser(parser_id or family_default)
+    return (
+        described_tool_parser(template)
+        or _inferred_by_mlx_lm(_TokenizerStandIn(template))
+        or _own_tool_parser_of_template(template)
+        or _inferred_by_mlx_lm(_TokenizerStandIn(None, vocabulary))
+    )
 
 
-def detect_thinking_parser(
-    record: CapabilityRecord,
-    chat_template: str | None,
-    family_default: str,
-    vocabulary: Mapping[str, int] = MappingProxyType({}),
-) -> ThinkingParser:
-    """Return the parser of a model's thoughts; arguments as for `choose_tool_parser`."""
-    parser_id = record.thinking_parser or _thinking_parser_of_template(chat_template or "", vocabulary)
-    return make_thinking_parser(parser_id or family_default)
+def described_tool_parser(text: str) -> str | None:
+    """Return the id of the parser whose calls a text speaks of, by words that no other format has."""
+    for parser_id, shown, absent in _SHOWN_CALLS:
+        if all(word in text for word in shown) and not any(word in text for word in absent):
+            return parser_id
+    return None
+
+
+def detect_thinking_parser(template: str, vocabulary: Mapping[str, int] = MappingProxyType({})) -> str | None:
+    """Return the id of the parser whose thoughts a template seems to show; arguments as for calls."""
+    for parser_id, shown in _SHOWN_THOUGHTS:
+        if all(text in template for text in shown):
+            return parser_id
+    if not vocabulary:
+        return None
+    from mlx_lm.tokenizer_utils import _infer_thinking
+
+    start, end, *_ = _infer_thinking(_TokenizerStandIn(None, vocabulary))
+    known = {markers: parser_id for parser_id, markers in THOUGHT_MARKERS.items()}
+    return {**known, ("<think>", "</think>"): "think_tag"}.get((start, end))
 
 
 _SHOWN_CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
@@ -97,17 +102,6 @@ _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def _tool_parser_of_template(template: str, vocabulary: Mapping[str, int]) -> str | None:
-    for parser_id, shown, absent in _SHOWN_CALLS:
-        if all(text in template for text in shown) and not any(text in template for text in absent):
-            return parser_id
-    return (
-        _inferred_by_mlx_lm(_TokenizerStandIn(template))
-        or _own_tool_parser_of_template(template)
-        or _inferred_by_mlx_lm(_TokenizerStandIn(None, vocabulary))
-    )
-
-
 def _own_tool_parser_of_template(template: str) -> str | None:
     if "<tool_call>" in template:
         return "hermes_json"
@@ -138,17 +132,4 @@ def _inferred_by_mlx_lm(tokenizer: _TokenizerStandIn) -> str | None:
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
     parser_id = f"mlx_lm.{_infer_tool_parser(tokenizer)}"
-    return parser_id if parser_id in TOOL_PARSERS else None
-
-
-def _thinking_parser_of_template(template: str, vocabulary: Mapping[str, int]) -> str | None:
-    for parser_id, shown in _SHOWN_THOUGHTS:
-        if all(text in template for text in shown):
-            return parser_id
-    if not vocabulary:
-        return None
-    from mlx_lm.tokenizer_utils import _infer_thinking
-
-    start, end, *_ = _infer_thinking(_TokenizerStandIn(None, vocabulary))
-    known = {markers: parser_id for parser_id, markers in THOUGHT_MARKERS.items()}
-    return {**known, ("<think>", "</think>"): "think_tag"}.get((start, end))
+    return make_tool_parser(parser_id).parser_id if parser_id in TOOL_PARSERS else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.template_probe import TemplateTraits, probe_template
 from greenroom.tests.support.chat_adapters import MakeAdapter
 from greenroom.tests.support.chat_tokenizers import TEMPLATES
 
@@ -64,7 +64,5 @@ TRAITS = {
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_what_a_template_can_do_is_found_by_trying_it(adapter: MakeAdapter, name: str) -> None:
-    traits = adapter(name).traits
-    assert traits is not None
-    expected = TRAITS[name]
-    assert attrs.asdict(traits) == attrs.asdict(expected)
+    traits = probe_template(adapter(name).tokenizer)
+    assert attrs.asdict(traits) == attrs.asdict(TRAITS[name])

@@ -131,7 +131,7 @@ def test_arguments_in_the_history_may_be_anything(adapter: MakeAdapter, name: st
 def test_arguments_are_an_object_where_the_template_walks_through_them(adapter: MakeAdapter) -> None:
     assert "<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>" in prompt(adapter("glm4"), *ASKED)
     assert '"arguments": {"city": "Oslo"}' in prompt(adapter("qwen"), *ASKED)
-    assert 'get_weather\n{"city": "Oslo"}\n' in prompt(adapter("deepseek"), *ASKED)
+    assert 'get_weather\n```json\n{"city": "Oslo"}\n```' in prompt(adapter("deepseek"), *ASKED)
 
 
 def test_call_ids_become_nine_characters_where_the_template_wants_that(adapter: MakeAdapter) -> None:

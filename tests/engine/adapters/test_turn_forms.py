@@ -24,7 +24,7 @@ MISTRAL, KIMI, TEXT_LAST, PARTS, AS_TEXT = (
     for name in ("mistral", "kimi", "text_last", "parts", "as_text")
 )
 KIMI_BY_TURN = KIMI.replace("{{ c.id }}", "functions.{{ c.function.name }}:{{ loop.index0 }}")
-NUMBERED = TEXT_LAST.replace("<tool_call>{{", "<tool_call>{{ messages | length }}{{")
+NUMBERED = TEXT_LAST.replace("<tool_call>{{", "<tool_call>{{ ' ' * (messages | length) }}{{")
 CLOSED_ALREADY = AS_TEXT.replace(
     "[{{ m.role }}]", "[{{ m.role }}]{% if m.role == 'assistant' %}</think>{% endif %}"
 )

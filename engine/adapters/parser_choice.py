@@ -1,0 +1,118 @@
+"""Which parsers read a model's answers, and who describes tools to it and writes its past calls.
+
+In this order: the model's record, what a round trip through its template shows, markers in the template, its
+family. A prompt speaks of one format only: where nothing reads the calls that a template writes, it is given
+neither tools nor calls, but text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+import attrs
+
+from greenroom.engine.adapters.round_trip import TOOLS, find_thinking_parser, find_tool_parser
+from greenroom.engine.adapters.shown_turns import ShownTurns
+from greenroom.engine.adapters.template_probe import TemplateTraits, with_calls_as_text
+from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
+from greenroom.engine.catalog.families import FamilyTraits
+from greenroom.engine.parsers.detection.parser_detection import (
+    described_tool_parser,
+    detect_thinking_parser,
+    detect_tool_parser,
+)
+from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.parsers.null import NullToolParser
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.settings import Settings
+
+ChosenBy = Literal["record", "round trip", "markers", "family", "fallback"]
+"""What decided; `fallback` where calls are in a format that no template or family asks for."""
+
+
+@attrs.frozen
+class ParserChoice:
+    """How one model's calls and thoughts are written and read.
+
+    Args:
+        traits: What the template does, less what its parser would not read back.
+        native_tools: The template describes tools.
+        calls_by: What decided on the parser of calls.
+        thoughts_by: Likewise for thoughts.
+    """
+
+    tool_parser: ToolCallParser
+    thinking_parser: ThinkingParser
+    traits: TemplateTraits | None
+    native_tools: bool
+    calls_by: ChosenBy
+    thoughts_by: ChosenBy
+
+
+def choose_parsers(
+    record: CapabilityRecord,
+    settings: Settings,
+    tokenizer: ChatTokenizer,
+    traits: TemplateTraits | None,
+    family: FamilyTraits,
+    stop_texts: Collection[str],
+) -> ParserChoice:
+    """Return the parsers of a model.
+
+    Args:
+        traits: What its template does; None if it has none.
+        stop_texts: Tokens that end its turns.
+
+    Raises:
+        LookupError: The record names a parser that does not exist.
+    """
+    turns = ShownTurns(tokenizer, traits, stop_texts, TOOLS) if traits is not None else None
+    thoughts, thoughts_by = _choose_thinking_parser(record, tokenizer, turns, family)
+    marked = detect_tool_parser(tokenizer.chat_template or "", tokenizer.vocab)
+    named = record.tool_parser or marked or family.tool_parser
+    named_by: ChosenBy = "record" if record.tool_parser else "markers" if marked else "family"
+    parser = make_tool_parser(named)
+    if turns is None or traits is None:
+        return ParserChoice(parser, thoughts, None, False, named_by, thoughts_by)
+    described = described_tool_parser(turns.description())
+    demanded = record.tool_parser or described
+    found = find_tool_parser(turns, traits, thoughts, demanded or named, only=demanded is not None)
+    native = traits.tools if record.native_tools is None else record.native_tools
+    if found is not None and (found.exact or not renders(found.parser)):
+        by: ChosenBy = "record" if record.tool_parser else "round trip"
+        if native or renders(found.parser):
+            return ParserChoice(found.parser, thoughts, found.traits, native, by, thoughts_by)
+    elif found is not None:
+        parser, named_by = found.parser, "record" if record.tool_parser else "round trip"
+    elif record.tool_parser is None and described is not None:
+        parser, named_by = make_tool_parser(described), "markers"
+    elif record.tool_parser is None and traits.tool_calls:
+        parser = NullToolParser()
+    as_text = with_calls_as_text(tokenizer, traits)
+    if renders(parser):
+        return ParserChoice(parser, thoughts, as_text, native, named_by, thoughts_by)
+    fallback = make_tool_parser(FALLBACK_FORMAT)
+    return ParserChoice(
+        fallback, thoughts, as_text, native and not settings.tool_injection, "fallback", thoughts_by
+    )
+
+
+def renders(parser: ToolCallParser) -> bool:
+    """Return whether a parser's calls can be written without the model's template."""
+    return parser.render("name", "{}") is not None
+
+
+def _choose_thinking_parser(
+    record: CapabilityRecord, tokenizer: ChatTokenizer, turns: ShownTurns | None, family: FamilyTraits
+) -> tuple[ThinkingParser, ChosenBy]:
+    if record.thinking_parser is not None:
+        return make_thinking_parser(record.thinking_parser), "record"
+    marked = detect_thinking_parser(tokenizer.chat_template or "", tokenizer.vocab)
+    found = find_thinking_parser(turns, marked or family.thinking_parser) if turns is not None else None
+    if found is not None:
+        return found, "round trip"
+    return make_thinking_parser(marked or family.thinking_parser), "markers" if marked else "family"

@@ -1,0 +1,204 @@
+"""Which parsers read back what a model's template writes: a known thought, and known calls."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, TypeVar
+
+import attrs
+
+from greenroom.engine.adapters.shown_turns import ShownTurn, ShownTurns
+from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.parsers.detection.registry import (
+    FURTHER_NAMES,
+    THINKING_PARSERS,
+    TOOL_PARSERS,
+    make_thinking_parser,
+    make_tool_parser,
+)
+from greenroom.engine.parsers.null import NullToolParser
+from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.thinking_parser import ThinkingParser
+from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.engine.parsers.trial import trial
+from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.prepared_input import PreparedInput
+
+P = TypeVar("P", ToolCallParser, ThinkingParser)
+
+
+@attrs.frozen
+class ReadTurn:
+    """What two parsers make of a turn."""
+
+    text: str
+    reasoning: str
+    calls: tuple[tuple[str, str], ...]
+
+    def is_like(self, turn: Message) -> bool:
+        """Return whether it is the turn that the template was given, its thought left aside."""
+        same_calls = [name for name, _ in self.calls] == [call.name for call in turn.tool_calls] and all(
+            _same_json(arguments, call.arguments)
+            for (_, arguments), call in zip(self.calls, turn.tool_calls, strict=True)
+        )
+        return same_calls and self.text.strip() == turn.text.strip()
+
+
+def read_turn(
+    shown: ShownTurn, calls: ToolCallParser, thoughts: ThinkingParser, tools: tuple[Tool, ...]
+) -> ReadTurn:
+    """Return the turn as a client would get it, had the model written it."""
+    prepared = PreparedInput(
+        tokens=(0,),
+        stop_token_ids=frozenset(),
+        max_tokens=1,
+        tools=tools,
+        starts_in_thinking=opens_thought(shown.prompt, thoughts),
+    )
+    processor = StreamProcessor(calls, thoughts, prepared, str)
+    text, reasoning, found = "", "", list[tuple[str, str]]()
+    with trial():
+        deltas = [*processor.feed(shown.text), *processor.finish()]
+    for delta in deltas:
+        match delta:
+            case TextDelta():
+                text += delta.text
+            case ReasoningDelta():
+                reasoning += delta.text
+            case ToolCallDelta(name=str() as name):
+                found.append((name, delta.arguments))
+            case ToolCallDelta():
+                found[-1] = (found[-1][0], found[-1][1] + delta.arguments)
+    return ReadTurn(text, reasoning, tuple(found))
+
+
+def opens_thought(prompt: str, thoughts: ThinkingParser) -> bool:
+    """Return whether a prompt ends inside a thought."""
+    starts = tuple(start for start, _ in thoughts.markers)
+    return bool(starts) and prompt.rstrip().endswith((*starts, *thoughts.also_opened_by))
+
+
+def find_thinking_parser(turns: ShownTurns, likely: str) -> ThinkingParser | None:
+    """Return a parser that reads the thought which the template shows; None if it shows none that is read.
+
+    Args:
+        likely: Id of the parser to try first.
+    """
+    for turn in (_THOUGHT, *(attrs.evolve(turn, reasoning=_THOUGHT.reasoning) for turn in _FLAT)):
+        shown = turns.show(turn)
+        if shown is None or "zqthought" not in shown.text:
+            continue
+        for parser in _ordered(_thinking_parsers(), likely):
+            if not _may_have_written(parser, shown):
+                continue
+            read = read_turn(shown, _NO_CALLS, parser, ())
+            if read.reasoning.strip() == "zqthought" and (turn.tool_calls or read.is_like(turn)):
+                return parser
+    return None
+
+
+@attrs.frozen
+class FoundToolParser:
+    """A parser that reads calls as a template shows them.
+
+    Args:
+        traits: What the template shows of a turn so that the parser reads it.
+        exact: Arguments inside arguments are read as well.
+    """
+
+    parser: ToolCallParser
+    traits: TemplateTraits
+    exact: bool
+
+
+def find_tool_parser(
+    turns: ShownTurns, traits: TemplateTraits, thoughts: ThinkingParser, likely: str, only: bool = False
+) -> FoundToolParser | None:
+    """Return a parser that reads the calls which the template shows; None if there is none.
+
+    Args:
+        likely: Id of the parser to try first.
+        only: Try no other.
+    """
+    if not traits.tool_calls:
+        return None
+    for turn, exact in (*((turn, True) for turn in _NESTED), *((turn, False) for turn in _FLAT)):
+        beside, parallel = bool(turn.content), len(turn.tool_calls) > 1
+        if (beside and not traits.text_beside_calls) or (parallel and not traits.parallel_calls):
+            continue
+        shown = turns.show(turn)
+        if shown is None:
+            continue
+        for parser in _ordered(_tool_parsers(), likely):
+            if only and parser.parser_id != likely:
+                break
+            if _may_read(parser, shown) and read_turn(shown, parser, thoughts, TOOLS).is_like(turn):
+                seen = attrs.evolve(
+                    traits,
+                    text_beside_calls=traits.text_beside_calls and beside,
+                    parallel_calls=traits.parallel_calls and parallel,
+                )
+                return FoundToolParser(parser, seen, exact)
+    return None
+
+
+def _may_read(parser: ToolCallParser, shown: ShownTurn) -> bool:
+    return any(start in shown.text for start, _ in parser.markers) or bool(
+        parser.begins_call(shown.text.lstrip())
+    )
+
+
+def _may_have_written(parser: ThinkingParser, shown: ShownTurn) -> bool:
+    if isinstance(parser, FramedAnswerParser) and parser.answer[0] not in shown.text:
+        return False
+    return any(marker in shown.prompt + shown.text for pair in parser.markers for marker in pair)
+
+
+def _ordered(parsers: tuple[P, ...], likely: str) -> list[P]:
+    return sorted(parsers, key=lambda parser: parser.parser_id != likely)
+
+
+@cache
+def _tool_parsers() -> tuple[ToolCallParser, ...]:
+    own = TOOL_PARSERS.keys() - FURTHER_NAMES.keys() - {"null"}
+    return tuple(make_tool_parser(parser_id) for parser_id in TOOL_PARSERS if parser_id in own)
+
+
+@cache
+def _thinking_parsers() -> tuple[ThinkingParser, ...]:
+    return tuple(make_thinking_parser(parser_id) for parser_id in THINKING_PARSERS if parser_id != "null")
+
+
+def _same_json(one: str, other: str) -> bool:
+    try:
+        return bool(json.loads(one) == json.loads(other))
+    except ValueError:
+        return False
+
+
+def _says(*calls: ToolCall, text: str = "") -> Message:
+    return Message("assistant", (TextPart(text),) if text else (), tool_calls=calls)
+
+
+def _call(number: int, **arguments: Any) -> ToolCall:
+    name = f"zqtool_{number}"
+    return ToolCall(f"functions.{name}:{number - 1}", name, json.dumps(arguments))  # Kimi reads names in ids.
+
+
+_NO_CALLS = NullToolParser()
+_THOUGHT = Message("assistant", (TextPart("zqanswer"),), reasoning="zqthought")
+_DEPTH = {"zqinner": ["zqone", 2, True], "zqother": {"zqlast": 1.5}}
+_BOTH = (_call(1, zqkey="zq value, two", zqnumber=3, zqdepth=_DEPTH), _call(2, zqkey="zqother"))
+_NESTED = tuple(_says(*calls, text=text) for calls in (_BOTH, _BOTH[:1]) for text in ("zqbeside", ""))
+_FLAT = (_says(_BOTH[1], text="zqbeside"), _says(_BOTH[1]))
+_PROPERTIES = {"zqkey": {"type": "string"}, "zqnumber": {"type": "integer"}, "zqdepth": {"type": "object"}}
+TOOLS = tuple(
+    Tool(
+        f"zqtool_{number}", "zqpurpose", {"type": "object", "properties": _PROPERTIES, "required": ["zqkey"]}
+    )
+    for number in (1, 2)
+)
+"""Those that the known calls are made to."""

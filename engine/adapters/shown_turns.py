@@ -1,0 +1,163 @@
+"""What a template shows of the assistant's turns: the text that a model would have had to write."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from greenroom.engine.adapters.message_converter import MessageConverter
+from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.tool_prompt import as_openai_tool
+from greenroom.engine.parsers.null import NullToolParser
+from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+
+_BOUNDARIES = " \n\t>]▷"
+"""Characters behind which a marker ends, so that what follows is written as a whole."""
+
+_THINKING_OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"enable_thinking": True, "thinking": True},
+    {"enable_thinking": False, "thinking": False},
+)
+
+
+@attrs.frozen
+class ShownTurn:
+    """An assistant's turn as a template shows it.
+
+    Args:
+        prompt: What stands before it.
+        text: The turn, up to the token that ends it.
+    """
+
+    prompt: str
+    text: str
+
+
+class ShownTurns:
+    """Renders single turns with a model's own template.
+
+    Args:
+        traits: What the template does; turns are converted for it as those of requests are.
+        stop_texts: Tokens that end a turn.
+        tools: Those that the conversation offers, where the template describes tools.
+    """
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        traits: TemplateTraits,
+        stop_texts: Collection[str],
+        tools: tuple[Tool, ...],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._traits = traits
+        self._stop_texts = tuple(stop_texts)
+        self._tools = [as_openai_tool(tool) for tool in tools] if traits.tools else traits.without_tools
+        self._marker = ControlTokenMarker(tokenizer.control_tokens)
+
+    def show(self, turn: Message, traits: TemplateTraits | None = None) -> ShownTurn | None:
+        """Return the turn as the template shows it; None if it does not show all of its text and calls.
+
+        Args:
+            traits: Others than the template's own, to try.
+        """
+        words = [turn.text, *(call.name for call in turn.tool_calls)]
+        results = [_result(call) for call in turn.tool_calls]
+        endings = ([], results, [USER]) if results else ([], [USER])
+        for ending in endings:
+            rendered = self.render([USER, turn, *ending], traits or self._traits, prompts=False)
+            if rendered is not None and all(word in rendered for word in words):
+                shown = self._cut(rendered, whole=not ending)
+                if shown is not None and all(word in shown.text for word in words):
+                    return shown
+        return None
+
+    def description(self) -> str:
+        """Return the prompt in which the template describes tools; empty if it describes none."""
+        return (self.render([USER], self._traits) or "") if self._tools else ""
+
+    def render(
+        self, messages: list[Message], traits: TemplateTraits, *, prompts: bool = True, **options: Any
+    ) -> str | None:
+        """Return a conversation as the template shows it; None if it refuses.
+
+        Args:
+            prompts: It ends where the assistant's next turn begins.
+        """
+        converter = MessageConverter(traits, NullToolParser(), self._marker)
+        try:
+            return self._tokenizer.render(
+                converter.convert(messages),
+                tools=self._tools,
+                add_generation_prompt=prompts,
+                options=options,
+            )
+        except Exception:  # refusing is an answer
+            return None
+
+    def _cut(self, rendered: str, whole: bool) -> ShownTurn | None:
+        """Return what follows the prompt, up to the first token that ends a turn.
+
+        Args:
+            whole: Nothing follows the turn, so that its end need not be found.
+        """
+        behind_user = rendered.find(USER.text) + len(USER.text)
+        skipped = (_skip(opening, rendered, behind_user) for opening in self._openings)
+        start = max(skipped, default=behind_user)
+        ends = [at for text in self._stop_texts if (at := rendered.find(text, start)) >= 0]
+        if ends:
+            return ShownTurn(rendered[:start], rendered[start : min(ends)])
+        if not whole:
+            return None
+        turn = rendered[start:].rstrip().removesuffix(self._answered[1].strip())
+        return ShownTurn(rendered[:start], turn)
+
+    @cached_property
+    def _openings(self) -> list[str]:
+        """What the template writes behind a user's message before the model begins, thinking or not."""
+        rendered = [self.render([USER], self._traits, **options) for options in _THINKING_OPTIONS]
+        openings = [text[text.rfind(USER.text) + len(USER.text) :] for text in rendered if text is not None]
+        return openings if any(openings) else [self._answered[0].partition(USER.text)[2]]
+
+    @cached_property
+    def _answered(self) -> tuple[str, str]:
+        """What the template writes before an answer and behind it."""
+        rendered = self.render([USER, ANSWER], self._traits, prompts=False) or ""
+        before, _, behind = rendered.rpartition(ANSWER.text)
+        return before, behind
+
+
+def _skip(opening: str, rendered: str, position: int) -> int:
+    """Return the position behind what `rendered` shares with the opening of a turn, white space aside.
+
+    Where the two part, they do between markers.
+    """
+    at, boundary = 0, position
+    while at < len(opening) and position < len(rendered):
+        if opening[at] == rendered[position]:
+            at, position = at + 1, position + 1
+        elif rendered[position].isspace():
+            position += 1
+        elif opening[at].isspace():
+            at += 1
+        else:
+            return boundary
+        if rendered[position - 1] in _BOUNDARIES:
+            boundary = position
+    return position if at == len(opening) else boundary
+
+
+def _result(call: ToolCall) -> Message:
+    return Message("tool", (TextPart("zqresult"),), tool_call_id=call.id)
+
+
+USER = Message("user", (TextPart("zquser"),))
+"""What the turns answer."""
+
+ANSWER = Message("assistant", (TextPart("zqanswer"),))

@@ -1,0 +1,26 @@
+"""Which tokens end a model's turn."""
+
+from __future__ import annotations
+
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+
+_END_OF_TURN_TOKENS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+)
+"""Tokens that end a turn in whichever vocabulary has them, declared as such or not."""
+
+
+def find_stop_token_ids(tokenizer: ChatTokenizer, of_family: tuple[str, ...]) -> frozenset[int]:
+    """Return the ids of the tokens that end a turn: what the model's files declare, and what is known of it.
+
+    Args:
+        of_family: Those of its family.
+    """
+    added = tokenizer.added_tokens
+    ends = {added[token] for token in (*_END_OF_TURN_TOKENS, *of_family) if token in added}
+    return tokenizer.eos_token_ids | ends
