@@ -30,6 +30,7 @@ _BUDGET_OPTION = "thinking_budget"
 _PRESERVING: tuple[tuple[str, Any, Any], ...] = (
     ("preserve_thinking", True, False),
     ("keep_past_thinking", True, False),
+    ("keep_cots", True, False),
     ("clear_thinking", False, True),
     ("truncate_history_thinking", False, True),
     ("drop_thinking", False, True),
