@@ -56,7 +56,7 @@ def parse_options(body: JsonObject) -> dict[str, Any]:
         ProblemError: 400 that names the option.
     """
     options = dict(body.get("options") or {})
-    refuse_unsupported({f"options.{name}": value for name, value in options.items()}, UNSUPPORTED_OPTIONS)
+    refuse_unsupported(body, UNSUPPORTED_OPTIONS)
     for name in ("num_predict", "seed"):
         # Below zero there is no limit, and no seed.
         if _is_number(options.get(name)) and options[name] < 0:
