@@ -25,6 +25,7 @@ class BlockFormat(ToolCallParser):
             Its group is the name.
         trailer: A marker that may follow a block and means nothing.
         dropped: Further markers that structure the answer and mean nothing to a reader.
+        last: What means nothing as the last thing of an answer; elsewhere it may begin a marker.
     """
 
     body_start: re.Pattern[str] | None = None
@@ -32,6 +33,7 @@ class BlockFormat(ToolCallParser):
     streamed_header: re.Pattern[str] | None = None
     trailer: str = ""
     dropped: tuple[str, ...] = ()
+    last: str = ""
 
     def __init__(self) -> None:
         self.ends = dict(self.markers)

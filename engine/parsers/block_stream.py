@@ -76,7 +76,8 @@ class BlockStream(ToolCallStream):
     def finish(self) -> list[ParserEvent]:
         self._final = True
         events = self.feed("")
-        if rest := "".join(self._padding) + self._pending:
+        is_last = self._parser.last and self._pending.rstrip(WHITESPACE) == self._parser.last
+        if not is_last and (rest := "".join(self._padding) + self._pending):
             events.append(PlainText(rest))
         self._pending, self._padding = "", []
         return events

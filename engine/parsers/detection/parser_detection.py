@@ -93,6 +93,8 @@ _SHOWN_CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("hunyuan_v3", ("</think:opensource>",)),
     ("hunyuan", ("</think>", "<answer>")),
+    ("muse", ("<atem:function_calls>", "<|message|>")),
+    ("granite33", ("</think>", "<response>", "<|start_of_role|>")),
     ("ernie45", ("</think>", "<response>")),
     ("apertus", ("<|inner_prefix|>",)),
     ("harmony", ("<|channel|>analysis",)),

@@ -15,7 +15,6 @@ from greenroom.engine.parsers.formats.hunyuan import HunyuanParser, HunyuanV3Par
 from greenroom.engine.parsers.formats.invoke_tags import (
     DeepseekDsmlParser,
     MinimaxM2Parser,
-    MuseParser,
     Step3Parser,
 )
 from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS, JsonBlockParser
@@ -36,6 +35,7 @@ from greenroom.engine.parsers.formats.marked_calls import (
 )
 from greenroom.engine.parsers.formats.minicpm5 import Minicpm5Parser
 from greenroom.engine.parsers.formats.mistral import MistralParser
+from greenroom.engine.parsers.formats.muse import MuseParser, MuseThinkingParser
 from greenroom.engine.parsers.formats.qwen3_coder import Qwen3CoderParser, SeedOssParser
 from greenroom.engine.parsers.formats.xlam import XlamParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
@@ -94,9 +94,13 @@ TOOL_PARSERS: dict[str, Callable[[], ToolCallParser]] = {
 THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
     "think_tag": ThinkTagParser,
     "harmony": HarmonyThinkingParser,
+    "muse": MuseThinkingParser,
     **{parser_id: partial(NamedThinkingParser, parser_id) for parser_id in THOUGHT_MARKERS},
     "hunyuan": partial(FramedAnswerParser, "hunyuan", ("<think>", "</think>"), ("<answer>", "</answer>")),
     "hunyuan_v3": partial(MarkedThinkingParser, "hunyuan_v3", "<think:opensource>", "</think:opensource>"),
+    "granite33": partial(
+        FramedAnswerParser, "granite33", ("<think>", "</think>"), ("<response>", "</response>")
+    ),
     "ernie45": partial(FramedAnswerParser, "ernie45", ("<think>", "</think>"), ("<response>", "</response>")),
     "apertus": partial(
         MarkedThinkingParser,

@@ -46,16 +46,16 @@ class HarmonyThinkingParser(ThinkingParser):
         return token in CONTROL_TOKENS
 
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:
-        return _HarmonyThinkingStream(starts_open)
+        return MessageThinkingStream(HarmonyMessages("thought" if starts_open else "outside"))
 
 
-class _HarmonyThinkingStream(ThinkingStream):
+class MessageThinkingStream(ThinkingStream):
     """Messages in a row are joined: whitespace around them is dropped, a blank line stands between."""
 
-    def __init__(self, starts_open: bool) -> None:
-        self._messages = HarmonyMessages("thought" if starts_open else "outside")
+    def __init__(self, messages: HarmonyMessages) -> None:
+        self._messages = messages
         self._thoughts, self._answers = _Paragraphs(), _Paragraphs()
-        self.in_thought = starts_open
+        self.in_thought = messages.kind == "thought"
 
     def feed(self, text: str) -> list[ThoughtEvent]:
         return self._events(self._messages.feed(text))
@@ -129,7 +129,7 @@ class HarmonyParser(ToolCallParser):
     ) -> ToolCallStream:
         if tools is not None and not tools:
             return NullToolStream()
-        return _HarmonyToolStream(self._calls.new_stream(tools, release))
+        return MessageToolStream(self._calls.new_stream(tools, release), HarmonyMessages())
 
     def reads_outside_calls(self, token: str) -> bool:
         return token in CONTROL_TOKENS
@@ -139,11 +139,11 @@ class HarmonyParser(ToolCallParser):
         return f"{header}{arguments or '{}'}{_CALL_END}"
 
 
-class _HarmonyToolStream(ToolCallStream):
+class MessageToolStream(ToolCallStream):
     """Where nothing has split off thoughts before, they are passed over here."""
 
-    def __init__(self, calls: ToolCallStream) -> None:
-        self._messages = _HarmonyThinkingStream(starts_open=False)
+    def __init__(self, calls: ToolCallStream, messages: HarmonyMessages) -> None:
+        self._messages = MessageThinkingStream(messages)
         self._calls = calls
 
     @property

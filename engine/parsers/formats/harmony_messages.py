@@ -24,9 +24,6 @@ CONTROL_TOKENS = (START, CHANNEL, "<|constrain|>", MESSAGE, *MESSAGE_ENDS)
 Kind = Literal["outside", "thought", "answer", "call"]
 """What a piece of text belongs to; `outside` is text in no message at all."""
 
-_OPENING = (START, CHANNEL)
-_MARKERS = (*_OPENING, *MESSAGE_ENDS)
-_ANY = marker_pattern(_MARKERS)
 _LONGEST_HEADER = 400
 """Characters after which what has begun like a header is text, so that no answer is held back; so is an end
 marker behind which so much white space stands."""
@@ -38,7 +35,7 @@ _HEADER = re.compile(
     rf"(?:<\|constrain\|>{_HEADER_TEXT}*)?<\|message\|>"
 )
 _HEADER_SO_FAR = re.compile(rf"(?:<\|(?:start|channel|constrain)\|>|{_HEADER_TEXT})*(?:<[|a-z]*(?:\|>?)?)?\Z")
-_RECIPIENT = re.compile(r"\bto=(\S+)")
+RECIPIENT = re.compile(r"\bto=(\S+)")
 
 
 @attrs.frozen
@@ -64,9 +61,18 @@ class HarmonyMessages:
 
     Args:
         kind: What the output begins in.
+
+    Attributes:
+        openings: What a header may begin with.
+        ends: What may end a message.
     """
 
+    openings: tuple[str, ...] = (START, CHANNEL)
+    ends: tuple[str, ...] = MESSAGE_ENDS
+
     def __init__(self, kind: Kind = "outside") -> None:
+        self._markers = (*self.openings, *self.ends)
+        self._any = marker_pattern(self._markers)
         self.kind: Kind = kind
         self._pending = ""
         self._space_before = HeldText()
@@ -81,7 +87,7 @@ class HarmonyMessages:
     def feed(self, text: str) -> list[MessagePart]:
         """Return the parts that the next piece decides."""
         parts: list[MessagePart] = []
-        if self._state == "text" and not self._pending and _ANY.search(text) is None:
+        if self._state == "text" and not self._pending and self._any.search(text) is None:
             self._add_text(parts, text)
             return parts
         while len(text) > _LONGEST_PIECE:
@@ -120,15 +126,15 @@ class HarmonyMessages:
         return True
 
     def _read_text(self, parts: list[MessagePart]) -> bool:
-        found = _ANY.search(self._pending)
-        complete = found is not None and found.group() in _MARKERS
+        found = self._any.search(self._pending)
+        complete = found is not None and found.group() in self._markers
         cut = len(self._pending) if found is None or (self._final and not complete) else found.start()
         self._add_text(parts, self._pending[:cut])
         self._pending = self._pending[cut:]
         if found is None or not complete:
             return False
         marker = found.group()
-        if marker in _OPENING:
+        if marker in self.openings:
             self._state = "header"
         elif self.kind == "outside":
             self._take_marker(parts, marker)
@@ -159,13 +165,13 @@ class HarmonyMessages:
     def _read_ended(self) -> bool:
         """Pass over what separates messages; several ends in a row end no more than one message."""
         self._pending = text = self._space_before.add_space_of(self._pending)
-        marker = next((one for one in _MARKERS if text.startswith(one)), "")
-        if not marker and not self._final and any(one.startswith(text) for one in _MARKERS):
+        marker = next((one for one in self._markers if text.startswith(one)), "")
+        if not marker and not self._final and any(one.startswith(text) for one in self._markers):
             return False
         space = self._space_before.take()
         if not (marker or self._after_thought):
             self._pending = space + text
-        if marker in MESSAGE_ENDS:
+        if marker in self.ends:
             self._pending = text[len(marker) :]
         else:
             self._state = "text"
@@ -173,16 +179,16 @@ class HarmonyMessages:
 
     def _read_end(self, parts: list[MessagePart]) -> bool:
         """Decide whether an end marker ends the message: something that can follow a message must follow."""
-        marker = next(end for end in MESSAGE_ENDS if self._pending.startswith(end))
+        marker = next(end for end in self.ends if self._pending.startswith(end))
         at = skip_space(self._pending, len(marker))
         behind = self._pending[at : at + _LONGEST_HEADER]
         if at >= _LONGEST_HEADER:
             self._take_marker(parts, marker)
             return True
-        if behind.startswith(_MARKERS) or (self._final and not behind):
+        if behind.startswith(self._markers) or (self._final and not behind):
             self._end_message(parts)
             return True
-        if not self._final and any(one.startswith(behind) for one in _MARKERS):
+        if not self._final and any(one.startswith(behind) for one in self._markers):
             return False
         self._take_marker(parts, marker)
         return True
@@ -195,20 +201,23 @@ class HarmonyMessages:
         may_go_on = len(self._pending) < _LONGEST_HEADER and _HEADER_SO_FAR.match(self._pending)
         if may_go_on and not self._final:
             return False
-        marker = next((one for one in _OPENING if self._pending.startswith(one)), "")
+        marker = next((one for one in self.openings if self._pending.startswith(one)), "")
         self._take_marker(parts, marker)
         return True
 
     def _begin_message(self, parts: list[MessagePart], header: re.Match[str]) -> None:
         if self.kind != "outside":
             parts.append(MessagePart(self.kind, ends=True))
-        channel = header["channels"].rpartition(CHANNEL)[2]
-        recipient = _RECIPIENT.search(channel) or _RECIPIENT.search(header["role"])
-        if recipient is not None:
-            self.kind = "call"
+        self.kind = self._kind_of(header)
+        if self.kind == "call":
             self._scanner, self._call_is_whole = JsonScanner(), False
-        else:
-            self.kind = "thought" if channel.split()[:1] == ["analysis"] else "answer"
         parts.append(MessagePart(self.kind, begins=True, header=header.group()))
         self._pending = self._pending[header.end() :]
         self._state = "text"
+
+    def _kind_of(self, header: re.Match[str]) -> Kind:
+        """Return what a message is that has this header."""
+        channel = header["channels"].rpartition(CHANNEL)[2]
+        if RECIPIENT.search(channel) or RECIPIENT.search(header["role"]):
+            return "call"
+        return "thought" if channel.split()[:1] == ["analysis"] else "answer"

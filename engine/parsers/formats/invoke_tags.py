@@ -119,15 +119,6 @@ class MinimaxM2Parser(InvokeSectionParser):
     tags = InvokeTags("")
 
 
-class MuseParser(InvokeSectionParser):
-    """Muse Spark: elements with a prefix, between `<atem:function_calls>` and `</atem:function_calls>`."""
-
-    parser_id = "mlx_lm.muse_spark"
-    markers = (("<atem:function_calls>", "</atem:function_calls>"),)
-    common_end = "</atem:"
-    tags = InvokeTags("atem:")
-
-
 class Step3Parser(InvokeSectionParser):
     """Step 3: elements, each between markers, in a section."""
 

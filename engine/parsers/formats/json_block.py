@@ -34,6 +34,7 @@ class JsonBlockFormat:
         space: What is written behind the opening marker.
         after: What is written before the closing marker.
         trailer: A marker that may follow a block and means nothing.
+        last: A marker that means nothing as the last thing of an answer.
     """
 
     parser_id: str
@@ -44,6 +45,7 @@ class JsonBlockFormat:
     space: str = ""
     after: str = ""
     trailer: str = ""
+    last: str = ""
 
 
 JSON_BLOCK_FORMATS = (
@@ -63,6 +65,7 @@ JSON_BLOCK_FORMATS = (
         (("<|message_sep|>\n\nfunction call<|role_sep|>\n", ""), ("<|function_call|>", "")),
         "object",
         trailer="</s>",
+        last="<|message_sep|>",
     ),
     JsonBlockFormat("ernie45", (("<tool_call>", "</tool_call>"),), "object", space="\n", after="\n"),
 )
@@ -79,6 +82,7 @@ class JsonBlockParser(BlockParser):
         self.parser_id = block_format.parser_id
         self.markers = block_format.markers
         self.trailer = block_format.trailer
+        self.last = block_format.last
         self._format = block_format
         super().__init__()
 

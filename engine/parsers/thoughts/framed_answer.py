@@ -25,6 +25,7 @@ class FramedAnswerParser(ThinkingParser):
         self.parser_id = parser_id
         self.markers = (thought,)
         self.answer = answer
+        self.answer_starts = (answer[0],)
         self.closing = marker_pattern([answer[1]])
         self._thoughts = MarkedThinkingParser(parser_id, *thought)
 

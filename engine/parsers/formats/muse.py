@@ -1,0 +1,70 @@
+"""The format of Muse Spark: messages to itself, to the user and to tools, with calls as elements.
+
+to=self<|message|>A thought.<|eom|><|start|>assistant to=user<|message|>An answer.<|eot|>
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from greenroom.engine.parsers.formats.harmony import MessageThinkingStream, MessageToolStream
+from greenroom.engine.parsers.formats.harmony_messages import (
+    MESSAGE,
+    RECIPIENT,
+    START,
+    HarmonyMessages,
+    Kind,
+)
+from greenroom.engine.parsers.formats.invoke_tags import InvokeSectionParser, InvokeTags
+from greenroom.engine.parsers.null import NullToolStream
+from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
+from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
+from greenroom.schemas.messages import Tool
+
+_MESSAGE_ENDS = ("<|eom|>", "<|eot|>")
+_CONTROL_TOKENS = (START, MESSAGE, *_MESSAGE_ENDS)
+
+
+class _MuseMessages(HarmonyMessages):
+    """Without channels: the recipient says what a message is. One to a tool holds the call."""
+
+    openings = (START,)
+    ends = _MESSAGE_ENDS
+
+    def _kind_of(self, header: re.Match[str]) -> Kind:
+        recipient = RECIPIENT.search(header["role"])
+        return "thought" if recipient is not None and recipient.group(1) == "self" else "answer"
+
+
+class MuseThinkingParser(ThinkingParser):
+    """Messages to `self` are thoughts."""
+
+    parser_id = "muse"
+    markers = (("to=self<|message|>", "<|eom|>"),)
+    forced_end = f"<|eom|>{START}assistant to=user<|message|>"
+    answer_starts = tuple(f"{start} to=user<|message|>" for start in ("", f"{START}assistant"))
+
+    def reads_outside_thoughts(self, token: str) -> bool:
+        return token in _CONTROL_TOKENS
+
+    def new_stream(self, starts_open: bool = False) -> ThinkingStream:
+        return MessageThinkingStream(_MuseMessages("thought" if starts_open else "outside"))
+
+
+class MuseParser(InvokeSectionParser):
+    """Elements with a prefix, between `<atem:function_calls>` and `</atem:function_calls>`."""
+
+    parser_id = "mlx_lm.muse_spark"
+    markers = (("<atem:function_calls>", "</atem:function_calls>"),)
+    common_end = "</atem:"
+    tags = InvokeTags("atem:")
+
+    def reads_outside_calls(self, token: str) -> bool:
+        return token in _CONTROL_TOKENS or super().reads_outside_calls(token)
+
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        stream = super().new_stream(tools, release)
+        return stream if isinstance(stream, NullToolStream) else MessageToolStream(stream, _MuseMessages())
