@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from greenroom.engine.tokenizer.text_pieces import PIECE, split_into_pieces
+from greenroom.engine.tokenizer.text_pieces import PIECE, encode_in_pieces
 
 
 class TextEncoder:
@@ -36,24 +36,24 @@ class TextEncoder:
             return
         prefix, suffix = self.special_tokens if special else ([], [])
         yield prefix
-        for piece in split_into_pieces(text, self._is_separable):
-            yield self.inside(piece) if inside else self._encode(piece)
-            inside = True
+        encode = self.inside if inside else self._encode
+        yield from encode_in_pieces(text, encode, self.inside, anywhere=not self._is_unigram)
         yield suffix
 
     def inside(self, text: str) -> list[int]:
-        """Return the tokens of a short text inside a prompt."""
+        """Return the tokens of a text inside a prompt."""
         tokens = self._encode("\n" + text)
         head = len(self.newline)
         return tokens[head:] if tokens[:head] == self.newline else self._encode(text)
+
+    @property
+    def _is_unigram(self) -> bool:
+        return self._backend is not None and type(self._backend.model).__name__ == "Unigram"
 
     @functools.cached_property
     def newline(self) -> list[int]:
         """The tokens of a line's end."""
         return self._encode("\n")
-
-    def _is_separable(self, left: str, right: str) -> bool:
-        return self.inside(left + right) == self.inside(left) + self.inside(right)
 
     @functools.cached_property
     def special_tokens(self) -> tuple[list[int], list[int]]:

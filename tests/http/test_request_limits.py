@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
 from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import json_counter
 from greenroom.http.guard.request_body import BODIES_AT_ONCE
@@ -26,6 +27,7 @@ LIMITS = {
     "`tools`": MAX_TOOLS,
     "prompts": MAX_PROMPTS,
     "characters of `model`": MAX_MODEL_NAME,
+    "characters in a row": LONGEST_PIECE,
     "times `max_body_bytes`": BODIES_AT_ONCE,
 }
 

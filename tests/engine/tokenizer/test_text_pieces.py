@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from greenroom.engine.adapters.context_limits import collect_tokens
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.tokenizer.text_pieces import PIECE, split_into_pieces
+from greenroom.engine.tokenizer import text_encoder, text_pieces
+from greenroom.engine.tokenizer.text_pieces import encode_in_pieces
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.problems import ProblemError
 
@@ -23,14 +25,16 @@ _LLAMA_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
+_NUMBERS_FROM_THEIR_END = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))|" + _LLAMA_WORDS
 
 
-def byte_level(split: bool) -> Tokenizer:
-    """Return what GPT-2, or Llama 3 and Qwen, have."""
+def byte_level(words: str | None) -> Tokenizer:
+    """Return what GPT-2 has, or with its words Llama 3 and Qwen."""
     tokenizer = Tokenizer(models.BPE())
-    words = pre_tokenizers.Split(Regex(_LLAMA_WORDS), "isolated")
-    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not split)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, whole]) if split else whole
+    tokenizer.normalizer = normalizers.NFC()
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words is None)
+    split = [pre_tokenizers.Split(Regex(words), "isolated")] if words else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, whole])
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
@@ -45,9 +49,43 @@ def sentence_piece(model: models.Model, scheme: str | None) -> Tokenizer:
     return tokenizer
 
 
+RUNS = (
+    *(
+        "a",
+        "ab",
+        "aab",
+        " ",
+        "\n",
+        "\n ",
+        " \n",
+        "\r\n ",
+        "\t",
+        "0",
+        "1234567",
+        "1 ",
+        "12,",
+        "-",
+        "!?",
+        "x y",
+    ),
+    *(
+        "\u4e2d",
+        "\u4e2d\u6587\u5b57",
+        "\u30ab\u30ca",
+        "e\u0301",
+        "\u0301",
+        "\u0323\u0301",
+        "\u1100\u1161\u11a8",
+    ),
+    *("\U0001f44d\U0001f3fd", "\U0001f468\u200d\U0001f469", " \U0001f600", "\u00a0", "\u0915\u094d", "it's "),
+    *("<|im_end|>", "<|im_"),
+)
+"""What texts repeat so that no place in them is like a word's or a line's end."""
+
 MAKERS: dict[str, Any] = {
-    "bytes": lambda: byte_level(split=False),
-    "bytes split": lambda: byte_level(split=True),
+    "bytes": lambda: byte_level(None),
+    "bytes split": lambda: byte_level(_LLAMA_WORDS),
+    "bytes, numbers from their end": lambda: byte_level(_NUMBERS_FROM_THEIR_END),
     "words begin with spaces": lambda: sentence_piece(models.BPE(unk_token="<unk>"), "first"),
     "no words": lambda: sentence_piece(models.BPE(unk_token="<unk>"), None),
     "unigram": lambda: sentence_piece(models.Unigram(), "always"),
@@ -66,7 +104,8 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         options["unk_token"] = "<unk>"
     if "bytes" in request.param:
         options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(PROSE[:30_000].splitlines(keepends=True), trainer(**options))
+    runs = [run * length for run in RUNS for length in (2, 4, 8, 33)]
+    made.train_from_iterator([*PROSE[:30_000].splitlines(keepends=True), *runs], trainer(**options))
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
     )
@@ -100,12 +139,49 @@ def test_pieces_have_the_tokens_of_the_whole(tokenizer: ChatTokenizer, text: str
         assert list(chain.from_iterable(found)) == whole
 
 
-def test_no_piece_is_longer_than_it_may_be_and_none_is_lost() -> None:
-    for separable in (True, False):
-        for text in (*TEXTS.values(), " " * 100_000 + "a" + " " * 100_000):
-            pieces = list(split_into_pieces(text, lambda *_, separable=separable: separable))
-            assert "".join(pieces) == text
-            assert all(0 < len(piece) <= PIECE for piece in pieces)
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part texts of some thousand characters, as longer ones are."""
+    monkeypatch.setattr(text_encoder, "PIECE", 2_048)
+    monkeypatch.setattr(text_pieces, "PIECE", 2_048)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_runs_are_parted_only_where_the_whole_is(tokenizer: ChatTokenizer) -> None:
+    backend = tokenizer.wrapped._tokenizer._tokenizer
+    random = Random(5)
+    texts = ["x " + run * (3_000 // len(run)) for run in RUNS]
+    texts += [
+        "".join(random.choice(RUNS) * random.choice((1, 100, 2_000)) for _ in range(3)) for _ in range(8)
+    ]
+    for text in texts:
+        whole = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        assert list(chain.from_iterable(tokenizer.encode_rendered(text))) == whole, text[:40]
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_a_number_is_not_parted_where_its_end_says_how_it_is_read() -> None:
+    def from_the_end(text: str) -> list[int]:
+        return [int(digits[::-1]) for digits in re.findall("...?.?", text[::-1])][::-1]
+
+    number = "1234567" * 1_000
+    whole = from_the_end(number)
+    assert list(chain.from_iterable(encode_in_pieces(number, from_the_end, from_the_end))) == whole
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_what_cannot_be_parted_is_refused_when_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_pieces, "LONGEST_PIECE", 8_192)
+    taken: list[int] = []
+
+    def as_one(text: str) -> list[int]:
+        taken.append(len(text))
+        return [hash(text)]
+
+    with pytest.raises(ProblemError, match="8192 characters in a row that cannot be tokenized apart"):
+        list(encode_in_pieces("1" * 20_000, as_one, as_one))
+    assert max(taken) <= 8_192
+    assert len(list(encode_in_pieces("1" * 4_000, as_one, as_one))) == 1
 
 
 def test_a_text_that_cannot_fit_is_not_tokenized_to_its_end() -> None:
