@@ -34,6 +34,8 @@ REPETITIONS = 3
 SIZES = (6, 120)
 """Of what each maker makes; eight rows have eight sizes from there on, so that no two grammars are one."""
 _FIELDS = (("guided_json", SCHEMAS), ("guided_grammar", GRAMMARS), ("guided_regex", PATTERNS))
+_LARGE = 12_000
+"""Alternatives of grammars that are nearly as large as they may be."""
 _PLAIN_EVERY = 12
 
 
@@ -63,6 +65,8 @@ def hostile_cases(sizes: Iterable[int] = SIZES) -> Iterator[Case]:
             for maker in makers:
                 rows = tuple({field: Made(maker, size + row)} for row in range(ROWS))
                 yield Case(f"{maker} {size}", rows)
+    large = tuple({"guided_grammar": Made("alternatives", _LARGE + row)} for row in range(ROWS))
+    yield Case(f"grammars of {_LARGE} alternatives", large)
     every = [{field: Made(maker, 6)} for field, makers in _FIELDS for maker in makers]
     for first in range(0, len(every), ROWS):
         yield Case(f"mixed {first // ROWS}", tuple(every[first : first + ROWS]))
