@@ -182,3 +182,11 @@ def test_a_history_of_several_calls_is_read_again() -> None:
         assert [(call.name, json.loads(call.arguments)) for call in found.calls] == [
             (call.name, json.loads(call.arguments)) for call in calls
         ], parser_id
+
+
+def test_several_tags_of_python_are_several_calls() -> None:
+    text = '<|python_tag|>get_weather(city="<|python_tag|>")<|python_tag|>clock.now()<|python_tag|>what?'
+    for parser_id in ("llama_python", "llama_json"):
+        found = extract(parser_id, f"Look. {text}")
+        assert [call.name for call in found.calls] == ["get_weather", "clock.now"]
+        assert found.text == "Look. <|python_tag|>what?"
