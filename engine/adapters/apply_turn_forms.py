@@ -12,6 +12,7 @@ from greenroom.engine.adapters.message_normalization import join_paragraphs
 from greenroom.engine.adapters.turn_forms import TurnForms
 from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
 from greenroom.schemas.messages import Message, TextPart, ToolCall
+from greenroom.schemas.problems import ProblemError
 
 
 def drop_past_thoughts(messages: Sequence[Message]) -> list[Message]:
@@ -86,7 +87,12 @@ def render_turns(
     """
     messages = convert(forms)
     texts = _take_texts(messages, None if without_content else "") if forms.call_head else []
-    rendered = _insert_texts(render(messages), texts, forms)
+    if not texts:
+        return render(messages)
+    try:
+        rendered = _insert_texts(render(messages), texts, forms)
+    except ProblemError:  # A template may look up a tool by the name that is marked.
+        rendered = None
     return render(convert(attrs.evolve(forms, call_head=""))) if rendered is None else rendered
 
 
@@ -105,8 +111,6 @@ def _take_texts(messages: list[TemplateMessage], empty: str | None) -> list[str]
 
 def _insert_texts(rendered: str, texts: Sequence[str], forms: TurnForms) -> str | None:
     """Return a rendered conversation with the texts before their calls; None where a call is not found."""
-    if not texts:
-        return rendered
     marked = forms.call_head + TEXT_BESIDE_CALL
     before, behind = forms.text_frame
     pieces, position = [], 0

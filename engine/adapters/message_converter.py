@@ -109,7 +109,7 @@ class MessageConverter:
         if turn.name:
             converted["name"] = turn.name
         if turn.reasoning and self._forms.thoughts == "field":
-            converted["reasoning_content"] = turn.reasoning
+            converted[self._forms.thought_field] = turn.reasoning
         elif turn.reasoning:
             converted["content"] = content_with_thought(turn, self._forms)
         if turn.tool_call_id is not None:

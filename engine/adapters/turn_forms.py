@@ -17,6 +17,8 @@ from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
 Render = Callable[[Sequence[TemplateMessage]], str | None]
 
 _FUNCTION_ID = "functions.zqtool:"
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning")
+"""Whichever a template reads; transformers fills in the first and `thinking` from either."""
 
 
 @attrs.frozen
@@ -30,6 +32,7 @@ class TurnForms:
         text_frame: What stands around that text.
         thoughts: A past thought is a field of its turn, a part of its content, or text of it between markers;
             such text is for turns behind the last user's, since the template cannot drop it later.
+        thought_field: Which one.
         thought_markers: Those of such text.
         call_ids: Ids of calls are any; or `functions.NAME:INDEX`, counted over the conversation or the turn.
         system_with_result: A system message is shown though a tool's result comes last.
@@ -39,6 +42,7 @@ class TurnForms:
     call_head: str = ""
     text_frame: tuple[str, str] = ("", "")
     thoughts: Literal["field", "parts", "text"] = "field"
+    thought_field: str = _THOUGHT_FIELDS[0]
     thought_markers: tuple[str, str] = ("", "")
     call_ids: Literal["any", "conversation", "turn"] = "any"
     system_with_result: bool = True
@@ -155,27 +159,30 @@ def _find_call_ids(render: Render, probe: _CallProbe) -> Literal["any", "convers
 def _find_thoughts(
     render: Render, source: str | None, traits: TemplateTraits, parser: ThinkingParser
 ) -> TurnForms:
-    if not parser.markers:
-        return TurnForms()
-    start, end = parser.markers[0]
-    if source is not None and end not in source:  # Nothing shows that its model thinks.
-        return TurnForms()
     if traits.tool_calls:
         turn, *behind = _CallProbe(traits).round("zqone")
     else:
         turn, *behind = {"role": "assistant", "content": "zqone"}, {"role": "tool", "content": "zqresult"}
         behind = behind if traits.tool_results else []
-    text = turn["content"] or ""
-    if "zqthought" in (render([_USER, {**turn, "reasoning_content": "zqthought"}, *behind]) or ""):
+
+    def shown(**fields: Any) -> str:
+        return render([_USER, {**turn, **fields}, *behind]) or ""
+
+    for field in _THOUGHT_FIELDS:
+        if "zqthought" in shown(**{field: "zqthought"}):
+            return TurnForms(thought_field=field)
+    start, end = parser.markers[0] if parser.markers else ("", "")
+    if not start or (source is not None and end not in source):  # Nothing shows that its model thinks.
         return TurnForms()
+    text = turn["content"] or ""
     parts = [
         {"type": "thinking", "thinking": "zqthought"},
         *([{"type": "text", "text": text}] if text else []),
     ]
     marked = rf"{re.escape(start)}\s*zqthought\s*{re.escape(end)}"
-    if re.search(marked, render([_USER, {**turn, "content": parts}, *behind]) or ""):
+    if re.search(marked, shown(content=parts)):
         return TurnForms(thoughts="parts", thought_markers=(start, end))
-    written = render([_USER, {**turn, "content": f"{start}zqthought{end}{text}"}, *behind]) or ""
+    written = shown(content=f"{start}zqthought{end}{text}")
     closed_before = rf"{re.escape(end)}\s*{marked}"
     if re.search(marked, written) and not re.search(closed_before, written):
         return TurnForms(thoughts="text", thought_markers=(start, end))

@@ -24,6 +24,11 @@ MISTRAL, KIMI, TEXT_LAST, PARTS, AS_TEXT = (
     for name in ("mistral", "kimi", "text_last", "parts", "as_text")
 )
 KIMI_BY_TURN = KIMI.replace("{{ c.id }}", "functions.{{ c.function.name }}:{{ loop.index0 }}")
+REASONING = TEXT_LAST.replace("m.reasoning_content", "m.reasoning")
+LOOKED_UP = TEXT_LAST.replace(
+    "<tool_call>{{",
+    "{% if c.function.name == '\U000f4e22look' %}{{ raise_exception('?') }}{% endif %}<tool_call>{{",
+)
 NUMBERED = TEXT_LAST.replace("<tool_call>{{", "<tool_call>{{ ' ' * (messages | length) }}{{")
 CLOSED_ALREADY = AS_TEXT.replace(
     "[{{ m.role }}]", "[{{ m.role }}]{% if m.role == 'assistant' %}</think>{% endif %}"
@@ -95,9 +100,22 @@ def test_text_comes_between_the_thought_and_the_call(prompt: Prompt) -> None:
     assert '<think>Should I?</think>I look.\n<tool_call>{"name": "look"' in read
 
 
-def test_text_beside_calls_is_a_turn_of_its_own_where_the_place_is_not_found(prompt: Prompt) -> None:
+def test_a_thought_stands_in_the_field_that_the_template_reads(prompt: Prompt) -> None:
+    turn = say("assistant", reasoning="Should I?", tool_calls=(call(1),))
+    for template in (TEXT_LAST, REASONING):
+        for thoughts in ("think_tag", "null"):
+            read = prompt(
+                template, say("user", "Hi"), turn, result(1), parser="hermes_json", thoughts=thoughts
+            )
+            assert "<think>Should I?</think><tool_call>" in read
+
+
+@pytest.mark.parametrize("template", [NUMBERED, LOOKED_UP])
+def test_text_beside_calls_is_a_turn_of_its_own_where_the_place_is_not_found(
+    prompt: Prompt, template: str
+) -> None:
     turn = say("assistant", "I look.", tool_calls=(call(1),))
-    read = prompt(NUMBERED, say("user", "Hi"), turn, result(1), say("user", "So?"), parser="hermes_json")
+    read = prompt(template, say("user", "Hi"), turn, result(1), say("user", "So?"), parser="hermes_json")
     assert "<turn>assistant\nI look.<turn>assistant\n<tool_call>" in read
     assert read.count("I look.") == read.count("zq1") == 1
 
