@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 
 import attrs
 import structlog
@@ -11,6 +10,7 @@ import structlog
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.model.prompt_queue import PromptQueue, is_long
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
@@ -66,26 +66,21 @@ class TokenizerLoop:
         self._key = key
         self._engines = engines
         self._report = report
-        self._preparations: SimpleQueue[Preparation | None] = SimpleQueue()
+        self._preparations: PromptQueue[Preparation] = PromptQueue()
 
     def put(self, preparation: Preparation) -> None:
-        """Prepare a prompt when those before it are done, unless nobody waits for it by then."""
-        self._preparations.put(preparation)
+        """Prepare a prompt in its turn, unless nobody waits for it by then."""
+        self._preparations.put(preparation, long=is_long(preparation.request.input))
 
     def end(self) -> None:
-        """End after the prompt in hand."""
-        self._preparations.put(None)
+        """End after the prompts that wait."""
+        self._preparations.end()
 
     def pop_waiting(self) -> list[Preparation]:
         """End after the prompt in hand, if ever, and return what has not been begun."""
-        waiting: list[Preparation] = []
-        try:
-            while True:
-                if (preparation := self._preparations.get_nowait()) is not None:
-                    waiting.append(preparation)
-        except Empty:
-            self.end()
-            return waiting
+        waiting = self._preparations.clear()
+        self.end()
+        return waiting
 
     def run(self, pulse: Pulse) -> TokenizerLoopEnded:
         """Do the job, giving its signs of life. What is no Exception in a prompt's preparation ends it.
@@ -115,7 +110,7 @@ class TokenizerLoop:
 
     def _next(self, pulse: Pulse) -> Preparation | None:
         pulse.rest()
-        preparation = self._preparations.get()
+        preparation = self._preparations.take()
         pulse.beat()
         return preparation
 

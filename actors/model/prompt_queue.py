@@ -1,0 +1,75 @@
+"""Which prompt is prepared next: short ones pass long ones, which are not left waiting for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Generic, TypeVar
+
+from greenroom.schemas.requests import ChatInput, RequestInput
+
+T = TypeVar("T")
+
+MAX_SHORT = 65_536
+"""Cost of a short prompt at most, in characters of text: as much is tokenized in some 40 ms."""
+MAX_PASSING = 16
+"""Short prompts that pass a long one at most; then it is its turn."""
+
+_PART_COST = 64
+"""Characters that are tokenized in the time in which a template writes one message or part."""
+
+
+class PromptQueue(Generic[T]):
+    """Prompts that wait for one thread. May be used from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._short: deque[T] = deque()
+        self._long: deque[T] = deque()
+        self._passed = 0
+        self._ended = False
+
+    def put(self, prompt: T, *, long: bool) -> None:
+        """Have a prompt wait behind those of its kind."""
+        with self._changed:
+            (self._long if long else self._short).append(prompt)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Let `take` return None when no prompt is left."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def take(self) -> T | None:
+        """Wait for a prompt and return it; None at the end."""
+        with self._changed:
+            while not (self._short or self._long or self._ended):
+                self._changed.wait()
+            if self._short and not (self._long and self._passed >= MAX_PASSING):
+                self._passed += bool(self._long)
+                return self._short.popleft()
+            self._passed = 0
+            return self._long.popleft() if self._long else None
+
+    def clear(self) -> list[T]:
+        """Remove and return all that wait."""
+        with self._changed:
+            waiting = [*self._short, *self._long]
+            self._short.clear()
+            self._long.clear()
+            return waiting
+
+
+def is_long(prompt: RequestInput) -> bool:
+    """Return whether preparing a prompt takes so long that short ones should not wait for it."""
+    if not isinstance(prompt, ChatInput):
+        return isinstance(prompt.prompt, str) and len(prompt.prompt) > MAX_SHORT
+    cost = 0
+    for message in prompt.messages:
+        cost += _PART_COST
+        for part in message.content:
+            cost += _PART_COST + len(part.text)
+            if cost > MAX_SHORT:
+                return True
+    return cost > MAX_SHORT
