@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -118,15 +121,28 @@ class ChatTokenizer:
         options: dict[str, Any] | None = None,
     ) -> str:
         """Return the conversation as the model reads it; raises whatever the template raises."""
+        options = {**self._variables(tools), **(options or {})}
         text = self.wrapped.apply_chat_template(
             messages,
             tools=tools,
             tokenize=False,
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
-            **(options or {}),
+            **options,
         )
         return restore_marks(str(text))
+
+    def _variables(self, tools: list[dict[str, Any]] | None) -> dict[str, Any]:
+        """Return what Firefunction's template reads: tools as JSON text under another name, and the date."""
+        if not self._reads_functions:
+            return {}
+        functions = [tool["function"] for tool in tools or []]
+        date = datetime.datetime.now().strftime("%b %d %Y")
+        return {"functions": json.dumps(functions, ensure_ascii=False, indent=4), "datetime": date}
+
+    @functools.cached_property
+    def _reads_functions(self) -> bool:
+        return re.search(r"[+{-]\s*functions\s*[-%|}]", self.chat_template or "") is not None
 
     def encode_prompt(self, text: str) -> Iterator[list[int]]:
         """Yield the tokens of raw text, with the beginning that the model wants, once."""

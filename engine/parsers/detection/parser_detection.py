@@ -98,7 +98,12 @@ _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ernie45", ("</think>", "<response>")),
     ("apertus", ("<|inner_prefix|>",)),
     ("harmony", ("<|channel|>analysis",)),
-    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." not in parser_id),
+    ("muse", ("to=self<|message|>",)),
+    *(
+        (parser_id, (end,))
+        for parser_id, (_, end) in THOUGHT_MARKERS.items()
+        if "mlx_lm." not in parser_id and parser_id != "muse"  # Its end is Llama's, too.
+    ),
     ("think_tag", ("</think>",)),
     *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." in parser_id),
 )

@@ -147,6 +147,16 @@ def test_a_list_of_no_tools_is_given_where_the_template_needs_one(made: Made) ->
     assert "get_weather" in prompt(adapter, *ASKED)
 
 
+def test_tools_are_json_text_where_the_template_reads_them_so(made: Made) -> None:
+    """Firefunction's template reads `functions` and `datetime`, and fails without."""
+    described = "{% set suffix = 'functools[' + functions + datetime %}{{ suffix }}{# <|start_header_id|> #}"
+    calls = "functools[" + BARE + "]"
+    adapter = made(template(calls, described=described))
+    assert adapter.choice.native_tools
+    assert '"name": "get_weather"' in prompt(adapter, *ASKED)
+    assert "functools[[]" in prompt(adapter, *ASKED[:1], tools=())
+
+
 @pytest.mark.parametrize(
     ("thought", "start", "parser_id"),
     [

@@ -1,0 +1,32 @@
+"""Conversations under real chat templates: those that installed packages bring, and this project's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from greenroom.engine.loading.libraries import import_text_libraries
+from greenroom.tests.support.chat_tokenizers import TEMPLATES
+from greenroom.tests.support.real_templates import packaged_templates
+from greenroom.tests.support.template_table import line, try_template
+
+ROOT = Path(__file__).resolve().parents[3]
+OWN = ROOT / "tests" / "support" / "chat_templates"
+PACKAGED = packaged_templates()
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_a_packaged_template_does_what_the_table_says(name: str, tmp_path: Path) -> None:
+    import_text_libraries()
+    row = try_template(name, PACKAGED[name], tmp_path)
+    assert row.faults == ()
+    table = (ROOT / "notes" / "templates.md").read_text(encoding="utf-8")
+    assert line(row.cells()) in table.splitlines()
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "strict_system"])
+def test_no_conversation_is_lost_in_a_template_of_ours(name: str, tmp_path: Path) -> None:
+    import_text_libraries()
+    template = (OWN / f"{name}.jinja").read_text(encoding="utf-8")
+    assert try_template(name, template, tmp_path).faults == ()
