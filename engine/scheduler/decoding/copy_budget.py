@@ -14,7 +14,7 @@ MAX_COPY_MS = 150.0
 
 
 class CopyBudget:
-    """Says which copies may be made, and reserves memory for them.
+    """Says which copies may be made.
 
     Args:
         costs: What a copy takes, as far as copies were timed.
@@ -36,12 +36,3 @@ class CopyBudget:
     def is_short(self, nbytes: int) -> bool:
         """Return whether the copy of so many bytes holds nobody up for too long."""
         return self._costs.copy_ms(nbytes) <= MAX_COPY_MS
-
-    def reserve(self, nbytes: int, step_ms: float) -> bool:
-        """Reserve memory for the copy of so many bytes; return whether it may be made.
-
-        Args:
-            step_ms: What a step takes that is shorter ever after: so long the copy may take as well.
-        """
-        is_short = self._costs.copy_ms(nbytes) <= max(MAX_COPY_MS, step_ms)
-        return is_short and self._memory.reserve_temporary(nbytes)

@@ -126,7 +126,7 @@ class RunningBatches:
         if self._steps % STEPS_PER_REARRANGEMENT == 0:
             self._batches += rearrange(self._batches, self._policy, self.copies.limits, self._memory)
         for batch in movable(self._batches):
-            batch.maybe_compact(lambda nbytes: self.copies.reserve(nbytes, self.step_ms))
+            batch.maybe_compact(self._memory.reserve_temporary)
 
     def record_memory(self) -> None:
         """Charge the account with what the caches take."""

@@ -88,26 +88,6 @@ def test_who_does_not_fit_into_a_batch_fails_alone(tiny_model: TinyModel) -> Non
     assert sorted(step(batches)) == ["one", "other", "third"]
 
 
-@pytest.mark.parametrize(("ms_per_megabyte", "rows"), [(0.01, [2]), (1e4, [3])])
-def test_what_takes_too_long_to_copy_is_not_compacted(
-    tiny_model: TinyModel, ms_per_megabyte: float, rows: list[int]
-) -> None:
-    folder = tiny_model("qwen3")
-    model, _ = loaded(folder)
-    costs = StepCosts()
-    batches = RunningBatches(model, costs, None, KvMemory(None, CacheSizeModel.of(model), None))
-    arrivals = [prefilled(folder, name, 60) for name in ("one", "other", "third")]
-    batches.add(arrivals)
-    step(batches)
-    costs.observe_copy(1_000_000, ms_per_megabyte)
-    for batch in batches:
-        batch.remove(arrivals[0].sequences[0])
-    for _ in range(8):
-        batches.maybe_rearrange()
-        step(batches)
-    assert [len(batch.sequences) for batch in batches] == rows
-
-
 def step(batches: RunningBatches) -> list[str]:
     """Launch a step, and return whose tokens of the one before are read."""
     batches.launch()
