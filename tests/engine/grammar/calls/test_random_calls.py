@@ -1,21 +1,32 @@
-"""Forced calls under random schemas: every format writes what validates, and reads and renders it back."""
+"""Forced calls under random schemas: every format writes what validates, and reads and renders it back.
+
+Random walks through the grammars write 200 of them a format (`make soak`, some 4 minutes for all), tiny
+models with a template of the format 20, in one batch (10 to 60 s).
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
+from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages import ToolChoice
 from greenroom.schemas.response_format import CallConstraint, Constraint
+from greenroom.tests.support.call_models import call_adapter, force_calls
 from greenroom.tests.support.grammar_walks import END, Grammars, validate
 from greenroom.tests.support.model_outputs import extract_calls
 from greenroom.tests.support.random_schemas import RandomSchemas
 
 REQUIRED, NAMED = ToolChoice("required"), ToolChoice("named", "find_all")
+
+
+TinyModel = Callable[..., Path]
 
 
 def values(calls: tuple[ParsedCall, ...]) -> list[tuple[str, object]]:
@@ -54,3 +65,22 @@ def test_a_forced_call_validates_and_is_read_back(grammars: Grammars, call_forma
 def test_two_hundred_forced_calls_validate_and_are_read_back(grammars: Grammars, call_format: str) -> None:
     for seed in range(200):
         force_a_call(grammars, call_format, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_a_model_makes_twenty_forced_calls_in_a_batch(
+    tiny_model: TinyModel, tmp_path: Path, call_format: str
+) -> None:
+    import_text_libraries()
+    folder = tiny_model("qwen3")
+    answers = force_calls(folder, call_adapter(folder, tmp_path, call_format), range(20))
+    whole = [answer for answer in answers if answer.reason == "tool_calls"]
+    assert len(whole) >= len(answers) - 2  # Others have reached the limit of tokens.
+    for answer in whole:
+        assert answer.calls
+        assert not answer.text.strip()
+        assert answer.parallel or len(answer.calls) == 1
+        schemas = {tool.name: tool.parameters for tool in answer.choice.callable(answer.tools)}
+        for call in answer.calls:
+            validate(schemas[call.name], call.arguments)
