@@ -142,7 +142,7 @@ class ChatTokenizer:
 
     @functools.cached_property
     def _reads_functions(self) -> bool:
-        return re.search(r"[+{-]\s*functions\s*[-%|}]", self.chat_template or "") is not None
+        return re.search(r"[+{-]\s*functions\s*[-+%|}]", self.chat_template or "") is not None
 
     def encode_prompt(self, text: str) -> Iterator[list[int]]:
         """Yield the tokens of raw text, with the beginning that the model wants, once."""
