@@ -79,7 +79,7 @@ def find_switches(
         on = ThinkingMeans()
     if off is None and not levels.efforts:
         on, off = _find_other_ways(render, source or "", markers, takes_system)
-        if known is not None and (off is None or off == ThinkingMeans()):
+        if known is not None and markers and (off is None or off == ThinkingMeans()):
             on, off = known.on, known.off
     return ThinkingSwitches(on, off, efforts, budget, _find_preserving(render, reads, on, markers))
 

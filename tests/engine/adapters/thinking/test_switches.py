@@ -120,3 +120,10 @@ def test_only_a_thought_that_the_prompt_opens_is_closed(tmp_path: Path) -> None:
     seen = ChatInput((Message("user", (TextPart("seen"),)),), thinking=Thinking(False))
     prepared = adapter.prepare_input(InferenceRequest("r", ModelKey("m"), seen))
     assert adapter.tokenizer.decode(prepared.tokens) == "[u]seen[a]"
+
+
+def test_what_a_family_understands_is_not_said_to_its_models_that_never_think(tmp_path: Path) -> None:
+    template = next(template for template in THINKING_TEMPLATES if template.family == "deepseek")
+    template = attrs.evolve(template, thinking_parser="null")
+    adapter = thinking_adapter(template, tmp_path / "model")
+    assert prompt(adapter, template, Thinking(False)) == prompt(adapter, template, Thinking())
