@@ -77,9 +77,10 @@ def test_batches_split_merge_and_compact_unseen(
     ]
     run_schedule(driver, schedule)
     check_answers(folder, driver, schedule)
-    assert operations.splits >= 3
-    assert operations.merges >= 3
-    assert operations.compactions >= 2
+    # How often depends on what steps were measured to cost.
+    assert operations.splits
+    assert operations.merges
+    assert operations.compactions
 
 
 @pytest.mark.parametrize("kind", ["qwen3", *soak_only("lfm2")])
