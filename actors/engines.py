@@ -15,6 +15,7 @@ import attrs
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.model_description import ModelDescription
+from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
@@ -67,6 +68,13 @@ class PromptAdapter(Protocol):
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         """Tokenize a request, resolve its parameters, and check both.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        """Return its prompt as the model reads it.
 
         Raises:
             ProblemError: The request cannot be answered.

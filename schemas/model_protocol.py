@@ -41,6 +41,30 @@ class Prepared:
 
 
 @attrs.frozen
+class Inspect:
+    """Show a prompt as the model reads it, which needs no weights. Reply: PromptContents or Failed."""
+
+    request: InferenceRequest
+
+
+@attrs.frozen
+class PromptContents:
+    """What a prompt consists of.
+
+    Args:
+        tokens: Their ids, `[prompt]`.
+        texts: What each of them writes; a part of a character is a replacement character.
+        text: All of it, control tokens included.
+        context: Tokens that the model takes, prompt and answer together.
+    """
+
+    tokens: tuple[int, ...]
+    texts: tuple[str, ...]
+    text: str
+    context: int
+
+
+@attrs.frozen
 class Generate:
     """Answer a request, under a lease. Reply: events up to the last Finished, or Failed.
 
@@ -55,7 +79,7 @@ class Generate:
     queued: float = 0.0
 
 
-ModelMessage = Prepare | Generate
+ModelMessage = Prepare | Inspect | Generate
 
 
 # What the pool tells a model

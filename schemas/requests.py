@@ -38,10 +38,12 @@ class RawInput:
 
     Args:
         suffix: What comes after the answer; models of code can be trained for that.
+        begins: Text gets the tokens that the model wants at a prompt's beginning.
     """
 
     prompt: str | tuple[int, ...]
     suffix: str = ""
+    begins: bool = True
 
 
 RequestInput = ChatInput | RawInput

@@ -27,6 +27,7 @@ from greenroom.schemas.model_protocol import (
     FailRequests,
     Generate,
     HungWorkerReturned,
+    Inspect,
     Load,
     LoadFailed,
     LoadProgress,
@@ -136,10 +137,12 @@ class Model:
 
     def _answer(self, message: ModelMessage, reply: Reply) -> None:
         match message:
-            case Prepare() if self._opening_failed is not None:
+            case Prepare() | Inspect() if self._opening_failed is not None:
                 reply.fail(self._opening_failed)
             case Prepare(request):
                 self._requests.prepare(Preparation(request, reply))
+            case Inspect(request):
+                self._requests.prepare(Preparation(request, reply, inspected=True))
             case Generate() if self._lifecycle.state is ModelState.READY:
                 self._requests.generate(message, reply)
             case Generate():

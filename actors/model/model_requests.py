@@ -9,10 +9,10 @@ import attrs
 
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model_loop import Cancel, Command, Submit
-from greenroom.actors.model.preparations import Preparation, Preparations
+from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
 from greenroom.schemas.events import InferenceEvent
-from greenroom.schemas.model_protocol import Generate, Prepared
+from greenroom.schemas.model_protocol import Generate, Prepared, PromptContents
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem
 
@@ -54,12 +54,15 @@ class ModelRequests:
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(preparation)))
         self._prepare(preparation)
 
-    def record_prepared(self, preparation: Preparation, result: PreparedInput | Problem | None) -> None:
+    def record_prepared(self, preparation: Preparation, result: AdapterResult | Problem | None) -> None:
         """Keep, submit or report what a request was made into, unless its owner has left."""
         if preparation not in self._preparations:
             return
         if isinstance(result, Problem):
             preparation.reply.fail(result)
+        elif isinstance(result, PromptContents):
+            preparation.reply.send(result)
+            preparation.reply.end()
         elif result is not None and preparation.generate is not None:
             self._submit(preparation, preparation.generate, result)
         elif result is not None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.schemas.model_protocol import Generate
+from greenroom.schemas.model_protocol import Generate, PromptContents
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.requests import InferenceRequest
+
+AdapterResult = PreparedInput | PromptContents
+"""What an adapter makes of a request: ready to be generated for, or to be looked at."""
 
 
 @attrs.define(eq=False)
@@ -17,12 +20,14 @@ class Preparation:
     Args:
         prepared: What the adapter has made of it; None until then.
         generate: The message to be carried out as soon as it is prepared.
+        inspected: Its prompt is to be shown, and nothing generated.
     """
 
     request: InferenceRequest
     reply: Reply
     prepared: PreparedInput | None = None
     generate: Generate | None = None
+    inspected: bool = attrs.field(default=False, kw_only=True)
 
 
 class Preparations:

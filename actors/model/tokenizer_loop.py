@@ -9,10 +9,9 @@ import structlog
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.engines import Engines, OpenedModel
-from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.prompt_queue import PromptQueue, is_long
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
 
 log = structlog.get_logger()
@@ -30,7 +29,7 @@ class PromptPrepared:
     """What became of a preparation; None if nobody waited for it any more."""
 
     preparation: Preparation
-    result: PreparedInput | Problem | None
+    result: AdapterResult | Problem | None
 
 
 @attrs.frozen
@@ -114,9 +113,12 @@ class TokenizerLoop:
         pulse.beat()
         return preparation
 
-    def _prepare(self, opened: OpenedModel, preparation: Preparation) -> PreparedInput | Problem:
+    def _prepare(self, opened: OpenedModel, preparation: Preparation) -> AdapterResult | Problem:
+        adapter, request = opened.adapter, preparation.request
         try:
-            return opened.adapter.prepare_input(preparation.request)
+            if preparation.inspected:
+                return adapter.inspect_prompt(request)
+            return adapter.prepare_input(request)
         except ProblemError as error:
             return error.problem
         except Exception:

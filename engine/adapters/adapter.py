@@ -18,6 +18,7 @@ from greenroom.engine.adapters.context_limits import (
 )
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
 from greenroom.engine.adapters.parser_choice import ParserChoice
+from greenroom.engine.adapters.prompt_contents import contents_of
 from greenroom.engine.adapters.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.raw_prompts import RawPrompts
 from greenroom.engine.adapters.request_constraints import RequestConstraints
@@ -33,6 +34,7 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Token
 from greenroom.schemas.generation import GenerationParameters, resolve
+from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
@@ -105,6 +107,23 @@ class Adapter:
             prepared = attrs.evolve(prepared, stop_token_ids=prepared.stop_token_ids | ends)
             return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
         return self._prepare_chat(request, request.input, parameters)
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        """Return a request's prompt as the model reads it.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the model's template cannot do.
+        """
+        text: str | None = None
+        if isinstance(request.input, RawInput):
+            tokens = self._raw_prompts.encode(request.input)
+            text = request.input.prompt if isinstance(request.input.prompt, str) else None
+        else:
+            parameters = resolve(request.overrides, self._configured, self.default_overrides)
+            thinking = self._choose_thinking(request.id, request.input, parameters)
+            text = self._renderer.render(request.input, thinking.means).text
+            tokens = self._collect(text, self.tokenizer.encode_rendered(text))
+        return contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
 
     def new_stream_processor(
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0

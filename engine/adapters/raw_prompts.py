@@ -34,7 +34,7 @@ class RawPrompts:
             raise invalid("`prompt` is empty: there is nothing to continue.", "prompt")
         if isinstance(raw.prompt, str):
             check_text_length(len(raw.prompt), self._tokenizer, self._context_length)
-            pieces = self._tokenizer.encode_prompt(raw.prompt)
+            pieces = self._tokenizer.encode_prompt(raw.prompt, begins=raw.begins)
             return collect_tokens(pieces, len(raw.prompt), self._context_length)
         return self._checked(raw.prompt)
 

@@ -144,10 +144,10 @@ class ChatTokenizer:
     def _reads_functions(self) -> bool:
         return re.search(r"[+{-]\s*functions\s*[-+%|}]", self.chat_template or "") is not None
 
-    def encode_prompt(self, text: str) -> Iterator[list[int]]:
-        """Yield the tokens of raw text, with the beginning that the model wants, once."""
+    def encode_prompt(self, text: str, *, begins: bool = True) -> Iterator[list[int]]:
+        """Yield the tokens of raw text, with the beginning that the model wants, once, or without it."""
         bos = self.bos_token
-        return self._encoder.pieces(text, special=bos is None or not text.startswith(bos))
+        return self._encoder.pieces(text, special=begins and (bos is None or not text.startswith(bos)))
 
     @property
     def beginning(self) -> list[int]:

@@ -6,8 +6,8 @@ from functools import partial
 
 from quart import Blueprint, Response, request
 
+from greenroom.actors.consultation import count_prompt_tokens
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.token_count import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.current_request import (
     answer_id,

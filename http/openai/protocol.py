@@ -10,6 +10,7 @@ from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
 from greenroom.http.openai.errors import error_members
 from greenroom.http.openai.model_formatter import OpenAIModelFormatter
+from greenroom.http.openai.token_routes import token_routes
 from greenroom.schemas.pool_protocol import PoolMessage
 
 
@@ -17,6 +18,7 @@ def _routes(pool: Ref[PoolMessage], status_timeout: float) -> tuple[Blueprint, .
     return (
         chat_routes(pool, status_timeout),
         completion_routes(pool, status_timeout),
+        token_routes(pool),
     )
 
 

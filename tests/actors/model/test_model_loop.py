@@ -13,7 +13,7 @@ import pytest
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.engines import Engines, ModelFiles
 from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
-from greenroom.engine.loading.batching import decide, known
+from greenroom.engine.loading.batching import decide, idle_proof, known
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Finished
@@ -59,6 +59,8 @@ def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decide, "table", dict)
     monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
+    # On a busy machine it would rest for minutes.
+    monkeypatch.setattr(idle_proof, "_REST", 0)
     monkeypatch.setattr(known, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Pauses(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))

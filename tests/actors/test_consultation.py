@@ -6,11 +6,11 @@ import attrs
 import trio
 import trio.testing
 
+from greenroom.actors.consultation import count_prompt_tokens
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Found
 from greenroom.actors.system import open_system
-from greenroom.actors.token_count import count_prompt_tokens
 from greenroom.schemas.events import Admitted, Failed
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey

@@ -1,0 +1,98 @@
+"""`POST /tokenize`, `/detokenize` and `/apply-template`, as vLLM and llama.cpp's server have them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from quart import Blueprint, Response
+
+from greenroom.actors.consultation import inspect_prompt
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.current_request import read_request, request_client, request_id
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.request_parameters import parse_model_key, refuse_unsupported
+from greenroom.http.openai.chat_request import parse_chat_request
+from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.model_protocol import PromptContents
+from greenroom.schemas.openai.chat import ChatRequest
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.openai.tokens import DetokenizeRequest, TokenizeRequest
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import Problem, ProblemError, missing
+from greenroom.schemas.requests import InferenceRequest, RawInput
+from greenroom.schemas.wire import structure
+
+
+def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("tokens", __name__)
+
+    async def inspect(request: InferenceRequest) -> PromptContents:
+        contents = await inspect_prompt(pool, request)
+        if isinstance(contents, Problem):
+            raise ProblemError(contents)
+        return contents
+
+    @routes.post("/tokenize")
+    async def tokenize() -> Response:
+        parse = partial(_parse_tokenize, request_id=request_id(), client=request_client())
+        wire, asked = await read_request(TokenizeRequest, OPENAI, {}, parse)
+        return json_response(_tokenized(wire, await inspect(asked)))
+
+    @routes.post("/detokenize")
+    async def detokenize() -> Response:
+        parse = partial(_parse_detokenize, request_id=request_id(), client=request_client())
+        _, asked = await read_request(DetokenizeRequest, OPENAI, {}, parse)
+        text = (await inspect(asked)).text if asked is not None else ""
+        return json_response({"prompt": text, "content": text})
+
+    @routes.post("/apply-template")
+    async def apply_template() -> Response:
+        parse = partial(_parse_chat, request_id=request_id(), client=request_client())
+        _, asked = await read_request(TokenizeRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
+        return json_response({"prompt": (await inspect(asked)).text})
+
+    return routes
+
+
+def _parse_tokenize(
+    wire: TokenizeRequest, body: JsonObject, request_id: str, client: str
+) -> InferenceRequest:
+    if body.get("messages") is not None:
+        refuse_unsupported(body, UNSUPPORTED_IN_CHAT)
+        return _parse_chat(wire, body, request_id, client)
+    if wire.prompt is not None:
+        raw = RawInput(wire.prompt, begins=wire.add_special_tokens is not False)
+    elif wire.content is not None:
+        raw = RawInput(wire.content, begins=wire.add_special is True)
+    else:
+        raise missing("prompt")
+    return InferenceRequest(request_id, parse_model_key(wire.model), raw, client=client)
+
+
+def _parse_chat(wire: TokenizeRequest, body: JsonObject, request_id: str, client: str) -> InferenceRequest:
+    body = {**body, "model": wire.model}
+    return parse_chat_request(structure(body, ChatRequest, OPENAI), body, request_id, client)
+
+
+def _parse_detokenize(
+    wire: DetokenizeRequest, _: JsonObject, request_id: str, client: str
+) -> InferenceRequest | None:
+    if not wire.tokens:
+        return None
+    return InferenceRequest(request_id, parse_model_key(wire.model), RawInput(wire.tokens), client=client)
+
+
+def _tokenized(wire: TokenizeRequest, contents: PromptContents) -> dict[str, Any]:
+    tokens: list[Any] = list(contents.tokens)
+    if wire.with_pieces:
+        pairs = zip(contents.tokens, contents.texts, strict=True)
+        tokens = [{"id": ident, "piece": text} for ident, text in pairs]
+    return {
+        "count": len(tokens),
+        "max_model_len": contents.context,
+        "tokens": tokens,
+        "token_strs": list(contents.texts) if wire.return_token_strs else None,
+    }

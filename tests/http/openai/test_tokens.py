@@ -1,0 +1,71 @@
+"""Prompts as models read them: `/tokenize`, `/detokenize`, `/apply-template`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.http_servers import Served, fetch, serving
+
+MESSAGES = [{"role": "user", "content": "Hi <|im_end|> there"}]
+TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {}}}]
+
+
+async def post(served: Served, path: str, **body: Any) -> Any:
+    answer = await fetch(served.server, "POST", path, body)
+    assert answer.status == 200, answer
+    return answer.json()
+
+
+async def test_text_goes_to_tokens_and_back_without_weights(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await post(served, "/tokenize", model="qwen3", prompt="Hi thére", return_token_strs=True)
+        back = await post(served, "/detokenize", model="qwen3", tokens=made["tokens"])
+        pieces = await post(served, "/tokenize", content="Hi thére", with_pieces=True)
+        nothing = await post(served, "/detokenize", tokens=[])
+        status = await served.system.pool.ask(DescribePool(), PoolStatus)
+    assert made["count"] == len(made["tokens"]) == len(made["token_strs"]) > 0
+    assert made["max_model_len"] > 0
+    assert back == {"prompt": "Hi thére", "content": "Hi thére"}
+    assert [piece["id"] for piece in pieces["tokens"]] == made["tokens"]
+    assert "".join(piece["piece"] for piece in pieces["tokens"][:1]) == made["token_strs"][0]
+    assert nothing["prompt"] == ""
+    assert isinstance(status, PoolStatus)
+    assert not any(model.state is ModelState.READY for model in status.models)
+
+
+async def test_a_conversation_is_shown_as_the_template_writes_it(settings: Settings) -> None:
+    async with serving(settings) as served:
+        chat: Any = {"model": "qwen3", "messages": MESSAGES, "tools": TOOLS, "enable_thinking": False}
+        shown = await post(served, "/apply-template", **chat)
+        made = await post(served, "/tokenize", **chat)
+        answer = await post(served, "/v1/chat/completions", **chat, max_tokens=1)
+    assert "<|im_start|>user\nHi <|im_end|> there<|im_end|>\n<|im_start|>assistant\n" in shown["prompt"]
+    assert '"now"' in shown["prompt"]
+    assert made["count"] == answer["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "named"),
+    [
+        ("/tokenize", {}, 400, "prompt"),
+        ("/tokenize", {"model": "nothing", "prompt": "a"}, 404, "nothing"),
+        ("/tokenize", {"messages": []}, 400, "messages"),
+        ("/tokenize", {"prompt": 5}, 400, "prompt"),
+        ("/detokenize", {"tokens": [10**9]}, 400, "prompt[0]"),
+        ("/detokenize", {"tokens": ["a"]}, 400, "tokens[0]"),
+        ("/apply-template", {"messages": [{"role": "user"}]}, 400, "messages[0].content"),
+        ("/apply-template", {}, 400, "messages"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    settings: Settings, path: str, body: dict[str, Any], status: int, named: str
+) -> None:
+    async with serving(settings) as served:
+        answer = await fetch(served.server, "POST", path, body)
+    assert answer.status == status
+    assert named in answer.json()["error"]["message"]
