@@ -162,9 +162,10 @@ class Engines:
             ProblemError: The model cannot be used.
         """
         from greenroom.engine.catalog.detection import detect
+        from greenroom.engine.catalog.operator_parsers import with_operators_parsers
 
         folder, trust = files.folder, self._settings.trust_remote_code
-        record = detect(folder, trust, files.id)
+        record = with_operators_parsers(detect(folder, trust, files.id), self._settings, files.id)
 
         from greenroom.engine.loading.libraries import import_text_libraries
 

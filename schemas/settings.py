@@ -160,6 +160,12 @@ class Settings:
     tool_injection: bool = _setting(
         True, "Describe tools in the prompt where a model's template cannot; off means 400."
     )
+    tool_parsers: Aliases = _setting(
+        (),
+        "Parsers of calls, as a table `[tool_parsers]` or `MODEL=PARSER`; a name with `*` means every model "
+        "like it (default: what reads back the model's own template).",
+    )
+    thinking_parsers: Aliases = _setting((), "Likewise parsers of thoughts: `MODEL=PARSER`.")
     trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
     shutdown_timeout: float = _setting(
         30.0, "Seconds that a shutdown may take, whatever hangs.", low=0, high=86400

@@ -14,6 +14,8 @@ TESTS = Path(__file__).resolve().parents[1]
 SHOWN_BY = {
     "models": "test_models_are_listed_in_the_operators_order",
     "aliases": "test_aliases_and_patterns_are_answered_by_the_model_that_they_mean",
+    "tool_parsers": "test_the_operators_parser_of_calls_goes_before_the_records",
+    "thinking_parsers": "test_the_operators_parser_of_thoughts_goes_before_the_records",
     "host": "test_the_host_decides_on_which_addresses_it_listens",
     "port": "test_a_taken_port_is_an_error_at_once",
     "listen": "test_it_listens_on_further_addresses",

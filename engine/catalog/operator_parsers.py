@@ -1,0 +1,28 @@
+"""What an operator says of how a model's answers are read."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import attrs
+
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.settings import Aliases, Settings
+
+
+def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: str) -> CapabilityRecord:
+    """Return a model's record with the parsers that the operator has set for it; they go before its own.
+
+    Args:
+        model: Its name.
+    """
+    return attrs.evolve(
+        record,
+        tool_parser=_set_for(model, settings.tool_parsers) or record.tool_parser,
+        thinking_parser=_set_for(model, settings.thinking_parsers) or record.thinking_parser,
+    )
+
+
+def _set_for(model: str, parsers: Aliases) -> str | None:
+    """Return the parser under the first name or pattern that is the model's."""
+    return next((parser for name, parser in parsers if fnmatchcase(model, name)), None)

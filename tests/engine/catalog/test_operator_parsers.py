@@ -1,0 +1,23 @@
+"""The operator's word on parsers goes before the model's record."""
+
+from __future__ import annotations
+
+from greenroom.engine.catalog.operator_parsers import with_operators_parsers
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.settings import Settings
+
+RECORD = CapabilityRecord("text", "qwen", "qwen3", 4096, tool_parser="qwen3_coder")
+
+
+def test_the_operators_parser_of_calls_goes_before_the_records() -> None:
+    settings = Settings(tool_parsers=(("org/other", "mistral"), ("org/*", "llama_json"), ("*", "harmony")))
+    assert with_operators_parsers(RECORD, settings, "org/model").tool_parser == "llama_json"
+    assert with_operators_parsers(RECORD, settings, "org/other").tool_parser == "mistral"
+    assert with_operators_parsers(RECORD, Settings(), "org/model") == RECORD
+
+
+def test_the_operators_parser_of_thoughts_goes_before_the_records() -> None:
+    settings = Settings(thinking_parsers=(("org/model", "think_tag"),))
+    record = with_operators_parsers(RECORD, settings, "org/model")
+    assert (record.tool_parser, record.thinking_parser) == ("qwen3_coder", "think_tag")
+    assert with_operators_parsers(RECORD, settings, "org/another") == RECORD
