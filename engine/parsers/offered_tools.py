@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from greenroom.engine.parsers.markers import WHITESPACE
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.python_literals import read_literal
 from greenroom.schemas.messages import Tool
 
 _TYPES: dict[type, frozenset[str]] = {
@@ -132,13 +132,12 @@ def _decode(text: str, types: set[str]) -> Any:
         pass
     if stripped in _PYTHON_NAMES:
         return _PYTHON_NAMES[stripped]
-    # Models write Python's lists and dicts where they mean JSON's. (Unknown escapes would make Python warn.)
-    if stripped[:1] in ("[", "{") and "\\" not in stripped:
+    if stripped[:1] in ("[", "{"):  # Models write Python's lists and dicts where they mean JSON's.
         try:
-            value = ast.literal_eval(stripped)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            value, end = read_literal(stripped, 0)
+        except Malformed:
             return _UNDECODED
-        return value if isinstance(value, list | dict) else _UNDECODED
+        return value if end == len(stripped) and isinstance(value, list | dict) else _UNDECODED
     return _decode_loosely(stripped, types)
 
 

@@ -19,6 +19,7 @@ from greenroom.engine.parsers.tagged_arguments import argument_pairs
 _HEAD = re.compile(r"\s*call:([^\s<>{}:]+)\s*(?=\{)")
 _KEY = re.compile(r"[^\s<>{}\[\]:,\"']+")
 _BARE = re.compile(r"[^\s<>{}\[\]:,\"'][^<>{}\[\],\"'\n]*")
+_PYTHON_NAMES = {"None": None, "True": True, "False": False}
 _MAX_DEPTH = 100
 """Levels of a value; each is a call of Python's."""
 
@@ -154,7 +155,9 @@ class GemmaParser(BlockParser):
 
 
 def _bare_value(written: str) -> Any:
-    """Return what stands without quotes: a number, a word of JSON, or text."""
+    """Return what stands without quotes: a number, a word of JSON or of Python, or text."""
+    if written in _PYTHON_NAMES:  # The official template writes null so.
+        return _PYTHON_NAMES[written]
     try:
         value = json.loads(written)
     except ValueError:

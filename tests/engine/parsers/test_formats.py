@@ -308,3 +308,21 @@ def test_what_a_format_renders_it_reads_again(parser_id: str, city: str, extra: 
 def test_a_history_may_hold_arguments_that_are_no_json(parser_id: str) -> None:
     for arguments in ("what?", "[1]", "7", ""):
         assert arguments in (make_tool_parser(parser_id).render("f", arguments) or "")
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "written"),
+    [
+        ("mlx_lm.gemma4", '<|tool_call>call:mix{a:None,b:[True,<|"|>x<|"|>]}<tool_call|>'),
+        (
+            "seed_oss",
+            "<seed:tool_call><function=mix><parameter=a>None</parameter>"
+            "<parameter=b>[True, '\\x78']</parameter></function></seed:tool_call>",
+        ),
+    ],
+)
+def test_values_that_templates_write_as_python_are_read_back(tool_format: str, written: str) -> None:
+    properties = {"a": {"type": ["integer", "null"]}, "b": {"type": "array"}}
+    tool = Tool("mix", parameters={"type": "object", "properties": properties})
+    (call,) = extract_calls(make_tool_parser(tool_format), written, [tool]).calls
+    assert json.loads(call.arguments) == {"a": None, "b": [True, "x"]}
