@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from greenroom.schemas.requests import ChatInput, RequestInput
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RequestInput
+from greenroom.schemas.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
 
 T = TypeVar("T")
 
 MAX_SHORT = 65_536
 """Cost of a short prompt at most, in characters of text: as much is tokenized in some 40 ms."""
+MAX_GRAMMAR = 16_384
+"""Characters of a grammar that is compiled as quickly."""
+MAX_SCHEMA = 1_000
+"""Values of a schema that is compiled as quickly."""
 MAX_PASSING = 16
 """Short prompts that pass a long one at most; then it is its turn."""
 
@@ -61,8 +66,12 @@ class PromptQueue(Generic[T]):
             return waiting
 
 
-def is_long(prompt: RequestInput) -> bool:
-    """Return whether preparing a prompt takes so long that short ones should not wait for it."""
+def is_long(request: InferenceRequest) -> bool:
+    """Return whether preparing a request takes so long that short ones should not wait for it."""
+    return _has_much_text(request.input) or _is_large(request.response_format)
+
+
+def _has_much_text(prompt: RequestInput) -> bool:
     if not isinstance(prompt, ChatInput):
         return isinstance(prompt.prompt, str) and len(prompt.prompt) > MAX_SHORT
     cost = 0
@@ -73,3 +82,26 @@ def is_long(prompt: RequestInput) -> bool:
             if cost > MAX_SHORT:
                 return True
     return cost > MAX_SHORT
+
+
+def _is_large(constraint: ResponseFormat | None) -> bool:
+    """Return whether a constraint takes long to compile: 12,000 alternatives of a grammar take 0.7 s."""
+    match constraint:
+        case LarkFormat(grammar):
+            return len(grammar) > MAX_GRAMMAR
+        case JsonSchemaFormat(schema):
+            return _has_many_values(schema)
+        case _:
+            return False
+
+
+def _has_many_values(schema: Any) -> bool:
+    seen, waiting = 0, [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            seen += len(value)
+            if seen > MAX_SCHEMA:
+                return True
+            waiting += value.values() if isinstance(value, dict) else value
+    return False

@@ -69,7 +69,7 @@ class TokenizerLoop:
 
     def put(self, preparation: Preparation) -> None:
         """Prepare a prompt in its turn, unless nobody waits for it by then."""
-        self._preparations.put(preparation, long=is_long(preparation.request.input))
+        self._preparations.put(preparation, long=is_long(preparation.request))
 
     def end(self) -> None:
         """End after the prompts that wait."""

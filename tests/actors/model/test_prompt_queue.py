@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from greenroom.actors.model.prompt_queue import MAX_PASSING, MAX_SHORT, PromptQueue, is_long
+from greenroom.actors.model.prompt_queue import (
+    MAX_GRAMMAR,
+    MAX_PASSING,
+    MAX_SCHEMA,
+    MAX_SHORT,
+    PromptQueue,
+    is_long,
+)
 from greenroom.schemas.messages import Message, TextPart
-from greenroom.schemas.requests import ChatInput, RawInput
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput, RequestInput
+from greenroom.schemas.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
 
 
 def test_short_prompts_pass_long_ones() -> None:
@@ -36,13 +45,28 @@ def test_what_waits_can_be_taken_back() -> None:
     assert queue.take() is None
 
 
+def request(asked: RequestInput, response_format: ResponseFormat | None = None) -> InferenceRequest:
+    return InferenceRequest("r", ModelKey("m"), asked, response_format=response_format)
+
+
 def test_long_is_what_has_much_text_or_many_parts() -> None:
-    def chat(*texts: str) -> ChatInput:
-        return ChatInput(tuple(Message("user", (TextPart(text),)) for text in texts))
+    def chat(*texts: str) -> InferenceRequest:
+        return request(ChatInput(tuple(Message("user", (TextPart(text),)) for text in texts)))
 
     assert not is_long(chat("a" * 60_000))
     assert is_long(chat("a" * MAX_SHORT))
     assert is_long(chat(*["a"] * 1_000))
     assert not is_long(chat(*["a"] * 100))
-    assert is_long(RawInput("a" * (MAX_SHORT + 1)))
-    assert not is_long(RawInput(tuple(range(100_000))))
+    assert is_long(request(RawInput("a" * (MAX_SHORT + 1))))
+    assert not is_long(request(RawInput(tuple(range(100_000)))))
+
+
+def test_long_is_what_takes_long_to_compile() -> None:
+    def names(count: int) -> JsonSchemaFormat:
+        return JsonSchemaFormat({"properties": {f"p{i}": {"type": "string"} for i in range(count)}})
+
+    assert not is_long(request(RawInput("a"), names(400)))
+    assert is_long(request(RawInput("a"), names(600)))
+    assert is_long(request(RawInput("a"), JsonSchemaFormat({"enum": [[0] * MAX_SCHEMA]})))
+    assert not is_long(request(RawInput("a"), LarkFormat("a" * MAX_GRAMMAR)))
+    assert is_long(request(RawInput("a"), LarkFormat("a" * (MAX_GRAMMAR + 1))))
