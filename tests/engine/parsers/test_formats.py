@@ -25,6 +25,8 @@ REWRITTEN = {
     *("mlx_lm.pythonic", "mlx_lm.gemma4", "mlx_lm.function_gemma", "mlx_lm.kimi_k3"),
 }
 TO_THE_END = {"granite_json"}
+STRUCTURE = {"<|message_sep|>"}
+"""Beginnings of a call's marker that stand around answers too, and mean nothing alone."""
 NAME_FIRST = {"functionary_v32"}
 """Formats in which a line that is not a tool's name is text at once, so that it is no broken call."""
 ONLY_ALONE = {"llama_json", "bare_pythonic", "xlam", "functionary_v32"}
@@ -75,7 +77,8 @@ def test_every_beginning_of_a_call_is_a_call_or_text_and_never_lost(parser_id: s
     written = WRITTEN[parser_id]
     for length in range(len(written) + 1):
         found = extract_calls(make_tool_parser(parser_id), written[:length], TOOLS)
-        assert (found.text == written[:length]) if not found.calls else (found.text == "")
+        is_structure = written[:length].strip() in STRUCTURE
+        assert found.text == ("" if found.calls or is_structure else written[:length])
         for call in found.calls:
             assert json.loads(call.arguments).items() >= {"city": "Paris"}.items()
     assert found.calls, "the whole is a call"
