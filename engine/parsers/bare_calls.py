@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from greenroom.engine.parsers.block_end import LONGEST_HEAD
 from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.block_stream import BlockStream
+from greenroom.engine.parsers.markers import skip_space
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parser_events import ParserEvent
@@ -48,11 +49,26 @@ class BareBlockParser(BlockParser):
         return _BareStream(self, OfferedTools(tools))
 
 
-class _BareStream(BlockStream):
+class BeginningStream(BlockStream):
+    """A stream to which the beginning of an answer means more than what follows."""
+
+    def _skip_padding(self) -> str:
+        """Hold back the whitespace that comes next; return the beginning of what stands behind it."""
+        begin = skip_space(self._pending, self._at)
+        if begin > self._at:
+            self._padding.append(self._pending[self._at : begin])
+            self._at = begin
+        return self._pending[begin : begin + LONGEST_HEAD]
+
+
+class _BareStream(BeginningStream):
     def __init__(self, parser: BareBlockParser, offered: OfferedTools) -> None:
         super().__init__(parser, offered)
         self._begins = parser.begins_bare
         self._only_calls_so_far = True
+
+    def _reads_only_text(self) -> bool:
+        return not self._only_calls_so_far and super()._reads_only_text()
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
         if not self._only_calls_so_far:

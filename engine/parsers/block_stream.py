@@ -26,13 +26,11 @@ class BlockStream(ToolCallStream):
     separates the text before from text behind is kept.
     A block that is no call comes back as text up to its end, or up to the next marker inside it, from where
     reading goes on: a marker that the text only mentions does not hide a call behind it.
-
-    Reading costs no more than the text is long, however it is cut: of a long block each piece is looked at
-    once until its end comes, and a stretch of text is read anew only so many times.
     """
 
     def __init__(self, parser: BlockFormat, offered: OfferedTools) -> None:
         self._parser = parser
+        self._opening = parser.opening
         self._offered = offered
         # How to read on; it returns False if that needs more text.
         self._read: Callable[[list[ParserEvent]], bool] = self._read_text
@@ -45,7 +43,7 @@ class BlockStream(ToolCallStream):
         # None before any text; empty behind text; after a call, what separates that text from more of it.
         self._separator: str | None = None
         self._trailers: tuple[str, ...] = ()
-        self._final = False
+        self._final = self._is_plain = False
         self._start = ""
         self._end = BlockEnd("", "")
         self._retries = Retries()
@@ -55,6 +53,14 @@ class BlockStream(ToolCallStream):
         return self._read == self._read_block
 
     def feed(self, text: str) -> list[ParserEvent]:
+        if self._is_plain and self._opening.search(text) is None:
+            events: list[ParserEvent] = []
+            self._dropped += len(text)
+            self._add_text_before_padding(events, text)
+            return events
+        return self._feed(text)
+
+    def _feed(self, text: str) -> list[ParserEvent]:
         if self._long_block is not None:
             self._long_block.append(text)
             if self._end.goes_on(text) and not self._final:
@@ -66,7 +72,11 @@ class BlockStream(ToolCallStream):
             pass
         if self._at:
             self._drop(self._at)
+        self._is_plain = not self._pending and self._long_block is None and self._reads_only_text()
         return events
+
+    def _reads_only_text(self) -> bool:
+        return self._read == self._read_text
 
     def _drop(self, characters: int) -> None:
         self._dropped += characters
@@ -76,7 +86,7 @@ class BlockStream(ToolCallStream):
     def finish(self) -> list[ParserEvent]:
         self._final = True
         events = self.feed("")
-        is_last = self._parser.last and self._pending.rstrip(WHITESPACE) == self._parser.last
+        is_last = self._dropped > 0 and self._pending.rstrip(WHITESPACE) == self._parser.last != ""
         if not is_last and (rest := "".join(self._padding) + self._pending):
             events.append(PlainText(rest))
         self._pending, self._padding = "", []
@@ -84,7 +94,7 @@ class BlockStream(ToolCallStream):
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
         text, at = self._pending, self._at
-        found = self._parser.opening.search(text, at)
+        found = self._opening.search(text, at)
         if found is None:
             self._pending, self._at = "", 0
             self._dropped += len(text)
@@ -96,18 +106,9 @@ class BlockStream(ToolCallStream):
         if marker in self._parser.dropped:
             self._at = found.end()
             return True
-        if marker not in self._parser.ends:
-            return False
-        self._open_block(marker)
-        return True
-
-    def _skip_padding(self) -> str:
-        """Hold back the whitespace that comes next; return the beginning of what stands behind it."""
-        begin = skip_space(self._pending, self._at)
-        if begin > self._at:
-            self._padding.append(self._pending[self._at : begin])
-            self._at = begin
-        return self._pending[begin : begin + LONGEST_HEAD]
+        if is_whole := marker in self._parser.ends:
+            self._open_block(marker)
+        return is_whole
 
     def _open_block(self, start: str) -> None:
         self._start = start
@@ -177,7 +178,7 @@ class BlockStream(ToolCallStream):
 
     def _next_marker(self, end: int) -> int:
         """Return where the next marker inside a broken block begins; `end` if there is none before."""
-        again = self._parser.opening.search(self._pending, self._at + len(self._start), self._at + end)
+        again = self._opening.search(self._pending, self._at + len(self._start), self._at + end)
         return again.start() - self._at if again and again.group() in self._parser.ends else end
 
     def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:

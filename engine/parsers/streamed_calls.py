@@ -45,6 +45,9 @@ class StreamedCallStream(BlockStream):
         found = self._header.match(self._pending, inside, min(len(self._pending), inside + LONGEST_HEAD))
         if found is None or not self._offered.accepts(found.group(1)):
             return False
+        end = self._parser.ends.get(self._start)
+        if end and end in found.group():  # The block ends before, and is none.
+            return False
         events.append(CallName(found.group(1)))
         self._scanner = JsonScanner()
         self._at = found.end()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from greenroom.engine.parsers.bare_calls import BeginningStream
 from greenroom.engine.parsers.block_end import LONGEST_HEAD
 from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.block_stream import BlockStream
 from greenroom.engine.parsers.json_calls import normalize_object
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.offered_tools import OfferedTools
@@ -59,10 +59,13 @@ class FunctionaryV32Parser(BlockParser):
         return _SEPARATOR.join(f"{call.name}\n{call.arguments or '{}'}" for call in calls)
 
 
-class _FunctionaryStream(BlockStream):
+class _FunctionaryStream(BeginningStream):
     def __init__(self, parser: BlockParser, offered: OfferedTools) -> None:
         super().__init__(parser, offered)
         self._at_beginning = True
+
+    def _reads_only_text(self) -> bool:
+        return not self._at_beginning and super()._reads_only_text()
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
         if not self._at_beginning:

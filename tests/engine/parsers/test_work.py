@@ -74,7 +74,7 @@ def unfinished(parser_id: str) -> dict[str, Callable[[int], str]]:
 
 def grown(make: Callable[[], Any], text: Callable[[int], str]) -> float:
     """Return how much more is copied of a text that is twice as long."""
-    return copied(make(), text(4_000)) / copied(make(), text(2_000))
+    return copied(make(), text(3_000)) / copied(make(), text(1_500))
 
 
 @pytest.mark.parametrize("parser_id", WRITTEN)
