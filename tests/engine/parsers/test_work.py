@@ -139,4 +139,5 @@ def test_a_million_characters_in_pieces_of_four(parser_id: str) -> None:
         whole = text(1_000_000)
         events = [event for at in range(0, len(whole), 4) for event in stream.feed(whole[at : at + 4])]
         found = collect_calls([*events, *stream.finish()])
-        assert found.calls or found.text == whole
+        framed = parser_id in ("harmony", "mlx_lm.muse_spark")  # What stands between messages is no text.
+        assert framed or found.calls or found.text == whole
