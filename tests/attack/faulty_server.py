@@ -37,6 +37,10 @@ class FaultyServer(BaseHTTPRequestHandler):
             time.sleep(0.005)
         self.wfile.write(b"data: [DONE]\n\n")
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse with a 400: a 501 would be a fault too, and found first."""
+        super().send_error(min(code, 400), message, explain)
+
     def _answer(self, body: bytes) -> None:
         self.send_response(200)
         self.send_header("content-length", str(len(body)))

@@ -140,7 +140,7 @@ def test_a_server_that_stalls_is_found_out(tmp_path: Path) -> None:
     limits = Limits(gap=0.4)
     try:
         found = Campaign(
-            attacks(MODELS, restarts=False), lambda attack: observe(target, attack, limits), seconds=60
+            attacks(MODELS, restarts=False), lambda attack: observe(target, attack, limits), seconds=180
         ).run(seed=1)
     finally:
         target.stop()
