@@ -80,6 +80,8 @@ def accumulated(events: list[Any]) -> Message:
     snapshot: Any = None
     buffers: dict[int, bytes] = {}
     for event in events:
+        if event["type"] == "ping":  # the client passes over them
+            continue
         typed = EVENT.validate_python(event)
         snapshot = accumulate_event(event=typed, current_snapshot=snapshot, json_bufs=buffers)
     message: Message = Message.model_validate(snapshot.to_dict())
