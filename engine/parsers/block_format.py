@@ -25,7 +25,7 @@ class BlockFormat(ToolCallParser):
             Its group is the name.
         trailer: A marker that may follow a block and means nothing.
         dropped: Further markers that structure the answer and mean nothing to a reader.
-        last: What means nothing behind an answer, as its last thing; elsewhere it may begin a marker.
+        last: What means nothing as the last thing of an answer; elsewhere it may begin a marker.
     """
 
     body_start: re.Pattern[str] | None = None

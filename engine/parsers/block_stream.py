@@ -86,7 +86,7 @@ class BlockStream(ToolCallStream):
     def finish(self) -> list[ParserEvent]:
         self._final = True
         events = self.feed("")
-        is_last = self._dropped > 0 and self._pending.rstrip(WHITESPACE) == self._parser.last != ""
+        is_last = self._pending.rstrip(WHITESPACE) == self._parser.last != ""
         if not is_last and (rest := "".join(self._padding) + self._pending):
             events.append(PlainText(rest))
         self._pending, self._padding = "", []
