@@ -99,11 +99,7 @@ _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("apertus", ("<|inner_prefix|>",)),
     ("harmony", ("<|channel|>analysis",)),
     ("muse", ("to=self<|message|>",)),
-    *(
-        (parser_id, (end,))
-        for parser_id, (_, end) in THOUGHT_MARKERS.items()
-        if "mlx_lm." not in parser_id and parser_id != "muse"  # Its end is Llama's, too.
-    ),
+    *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." not in parser_id),
     ("think_tag", ("</think>",)),
     *((parser_id, (end,)) for parser_id, (_, end) in THOUGHT_MARKERS.items() if "mlx_lm." in parser_id),
 )

@@ -12,14 +12,13 @@ THOUGHT_MARKERS = {
     "apriel": ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     "cohere2": ("<|START_THINKING|>", "<|END_THINKING|>"),
     "minimax_m3": ("<mm:think>", "</mm:think>"),
-    "muse": ("to=self<|message|>", "<|eom|>"),
     "mlx_lm.longcat_think": ("<longcat_think>", "</longcat_think>"),
     "mlx_lm.think_start": ("<|think:start|>", "<|think:end|>"),
     "mlx_lm.channel": ("<|channel>thought", "<channel|>"),
     "mlx_lm.xtml": ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 }
 """By the id of the parser: those of Magistral and Ministral, Seed-OSS, Kimi-VL, Granite 3.2, Apriel,
-Command R7B and A, MiniMax M3, and Muse; then those that mlx-lm knows besides `<think>`: LongCat, Gemma 4 and
+Command R7B and A, and MiniMax M3; then those that mlx-lm knows besides `<think>`: LongCat, Gemma 4 and
 Kimi K3 among them."""
 
 COHERE_STRUCTURE = (
@@ -34,7 +33,6 @@ COHERE_STRUCTURE = (
 _DROPPED = {
     "cohere2": COHERE_STRUCTURE,
     "apriel": ("[END FINAL RESPONSE]",),
-    "muse": ("<|start|>assistant to=user<|message|>", "to=user<|message|>"),
     "mlx_lm.xtml": (
         "<|open|>response<|sep|>",
         "<|close|>response<|sep|>",
