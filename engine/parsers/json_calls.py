@@ -19,8 +19,25 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-_STRICT = json.JSONDecoder(parse_constant=_refuse)
-_LENIENT = json.JSONDecoder(parse_constant=_refuse, strict=False)
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object, for its decoder.
+
+    Raises:
+        ValueError: A key comes twice, so that a value would be lost.
+    """
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a key comes twice")
+    return members
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats)
+_LENIENT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats, strict=False)
+
+_NAMES = ("name", "tool_name", "function")
+_ARGUMENTS = ("arguments", "parameters")
+_LABELS = frozenset({"id", "call_id", "tool_call_id", "index", "type"})
+"""Members that only tell a call from others."""
 
 
 def dump_json(value: Any) -> str:
@@ -110,6 +127,8 @@ def _decode_members(text: str, position: int, decoder: json.JSONDecoder) -> tupl
         key, position = decoder.raw_decode(text, position)
         if not isinstance(key, str):
             raise ValueError("a key is not a string")
+        if key in members:
+            raise ValueError("a key comes twice")
         start = _expect(text, position, ":")
         value, end = decoder.raw_decode(text, start)
         members[key] = (value, start, end)
@@ -141,14 +160,17 @@ def _keyed_call(text: str, members: _Members) -> ParsedCall:
 
 
 def _call(text: str, members: _Members) -> ParsedCall:
-    nested = members.get("function")
-    if nested is not None and isinstance(nested[0], dict):
-        inner, _ = _members(text, nested[1])
+    named = [members[key] for key in _NAMES if key in members]
+    given = [members[key] for key in _ARGUMENTS if key in members]
+    if len(named) > 1 or len(given) > 1 or not members.keys() <= {*_NAMES, *_ARGUMENTS, *_LABELS}:
+        raise Malformed("something in the call would be lost")
+    name, start, _ = named[0] if named else (None, 0, 0)
+    if isinstance(name, dict) and not given:
+        inner, _ = _members(text, start)
         return _call(text, inner)
-    name, _, _ = members.get("name") or members.get("tool_name") or nested or (None, 0, 0)
     if not isinstance(name, str) or not name:
         raise Malformed("the call has no name")
-    value, start, end = members.get("arguments") or members.get("parameters") or (None, 0, 0)
+    value, start, end = given[0] if given else (None, 0, 0)
     if value is None or value == "":
         return ParsedCall(name, "{}")
     if isinstance(value, str):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from greenroom.engine.parsers.json_calls import without_repeats
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.python_literals import read_literal
@@ -127,7 +128,7 @@ def _referred(root: Any, reference: str) -> Any:
 def _decode(text: str, types: set[str]) -> Any:
     stripped = text.strip(WHITESPACE)
     try:
-        return json.loads(stripped, parse_constant=_refuse)
+        return json.loads(stripped, parse_constant=_refuse, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError):
         pass
     if stripped in _PYTHON_NAMES:

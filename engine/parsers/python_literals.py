@@ -111,7 +111,10 @@ def _read_object(text: str, position: int, depth: int) -> tuple[dict[str, Any], 
         if isinstance(key, list | dict):
             raise Malformed("a key is no string")
         value, position = read_literal(text, expect(text, position, ":"), depth + 1)
-        members[_key(key)] = value
+        name = _key(key)
+        if name in members:
+            raise Malformed("a key comes twice")
+        members[name] = value
         position = skip_space(text, position)
         if not text.startswith("}", position):
             position = expect(text, position, ",")

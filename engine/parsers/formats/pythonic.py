@@ -60,6 +60,8 @@ def _read_call(text: str, position: int, offered: OfferedTools) -> tuple[ParsedC
             argument = positional[len(arguments)]
         else:
             raise (Unclosed if position >= len(text) else Malformed)("an argument has no name")
+        if argument in arguments:
+            raise Malformed("an argument comes twice")
         arguments[argument], position = read_literal(text, position)
         position = skip_space(text, position)
         if not text.startswith(")", position):

@@ -190,3 +190,47 @@ def test_several_tags_of_python_are_several_calls() -> None:
         found = extract(parser_id, f"Look. {text}")
         assert [call.name for call in found.calls] == ["get_weather", "clock.now"]
         assert found.text == "Look. <|python_tag|>what?"
+
+
+@pytest.mark.parametrize(
+    ("start", "call", "end"),
+    [
+        ("<tool_call>", call, "</tool_call>")
+        for call in (
+            '{"name": "echo", "args": {"text": "a"}}',
+            '{"name": "echo", "text": "a"}',
+            '{"name": "echo", "arguments": {"text": "a"}, "n": 1}',
+            '{"name": "echo", "arguments": {"text": "a"}, "parameters": {"text": "b"}}',
+            '{"name": "echo", "arguments": {"text": "a"}, "arguments": {"text": "b"}}',
+            '{"name": "echo", "arguments": {"text": "a", "text": "b"}}',
+            '{"name": "rm", "name": "echo", "arguments": {}}',
+            '{"type": "function", "function": {"name": "echo", "description": "", "parameters": {}}}',
+            '{"function": {"name": "echo"}, "arguments": {"text": "a"}}',
+        )
+    ]
+    + [
+        ("<|tool_call_start|>[", call, "]<|tool_call_end|>")
+        for call in (
+            'echo(text="a", text="b")',
+            'echo("a", text="b")',
+            'echo(text={"a": 1, "a": 2})',
+        )
+    ],
+)
+def test_no_call_is_made_of_a_part_of_what_was_written(start: str, call: str, end: str) -> None:
+    parser_id = "hermes_json" if start == "<tool_call>" else "mlx_lm.pythonic"
+    written = f"{start}{call}{end}"
+    assert extract(parser_id, written, (ECHO,)) == ExtractedCalls((), written)
+
+
+def test_members_that_tell_a_call_from_others_are_no_arguments() -> None:
+    call = '{"type": "function", "index": 0, "id": "c1", "function": {"name": "echo", "arguments": {"n": 1}}}'
+    found = extract("hermes_json", f"<tool_call>{call}</tool_call>", (ECHO,))
+    assert found == ExtractedCalls((ParsedCall("echo", '{"n": 1}'),), "")
+
+
+def test_an_object_that_repeats_a_key_is_passed_on_as_it_was_written() -> None:
+    value = '{"a": 1, "a": 2}'
+    written = make_tool_parser("glm4_native").render("echo", json.dumps({"m": value})) or ""
+    found = extract("glm4_native", written, (ECHO,))
+    assert [json.loads(call.arguments) for call in found.calls] == [{"m": value}]
