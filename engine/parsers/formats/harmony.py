@@ -150,10 +150,15 @@ class MessageToolStream(ToolCallStream):
     def malformed_calls(self) -> int:  # type: ignore[override]
         return self._calls.malformed_calls
 
+    @property
+    def in_call(self) -> bool:  # type: ignore[override]
+        return self._calls.in_call
+
     def feed(self, text: str) -> list[ParserEvent]:
         return self._read(self._messages.feed(text))
 
     def finish(self) -> list[ParserEvent]:
+        self._calls.cut = self.cut
         return [*self._read(self._messages.finish()), *self._calls.finish()]
 
     def _read(self, events: list[ThoughtEvent]) -> list[ParserEvent]:

@@ -42,6 +42,13 @@ def test_a_call_that_the_model_ended_needs_no_more_than_its_required_arguments(t
     assert calls_of(tool_format, text[: text.index("<", text.index("get"))], ended_by_model=True) == ()
 
 
+def test_a_call_that_was_cut_before_its_arguments_is_none_though_its_tool_requires_none() -> None:
+    header = WRITTEN["harmony"].partition("{")[0].replace("get_weather", "clock.now")
+    (call,) = calls_of("harmony", header, ended_by_model=True)
+    assert call.arguments == "{}"
+    assert calls_of("harmony", header, ended_by_model=False) == ()
+
+
 @pytest.mark.parametrize(("tool_format", "shown"), [("glm4_native", "</"), ("qwen3_coder", "</f")])
 def test_the_beginning_of_an_end_shows_that_no_argument_follows(tool_format: str, shown: str) -> None:
     text = WRITTEN[tool_format]

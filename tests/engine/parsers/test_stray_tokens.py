@@ -95,9 +95,16 @@ def test_a_doubled_section_end_is_dropped() -> None:
     assert (len(answer.tool_calls), answer.text) == (1, "")
 
 
-def test_in_thoughts_and_calls_every_token_is_read() -> None:
-    call = CALL.replace("Paris", "<|end_of_box|></think>Paris")
-    answer = read(f"<think>A <|begin_of_box|>.</think>{call}")
+@pytest.mark.parametrize(
+    ("tool_format", "thoughts", "thought"),
+    [
+        ("hermes_json", "think_tag", "<think>A <|begin_of_box|>.</think>"),
+        ("harmony", "harmony", "<|channel|>analysis<|message|>A <|begin_of_box|>.<|end|>"),
+    ],
+)
+def test_in_thoughts_and_calls_every_token_is_read(tool_format: str, thoughts: str, thought: str) -> None:
+    call = WRITTEN[tool_format].replace("Paris", "<|end_of_box|></think>Paris")
+    answer = read(f"{thought}{call}", tool_format, thoughts)
     assert answer.reasoning == "A <|begin_of_box|>."
     assert "<|end_of_box|></think>Paris" in answer.tool_calls[0].arguments
 
