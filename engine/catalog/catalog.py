@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import attrs
 
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.catalog.hub_cache import HUB_ID, find_cached_model, hub_cache_folder, list_cached_ids
+from greenroom.engine.catalog.name_patterns import name_pattern
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
 from greenroom.schemas.settings import Aliases
 
@@ -67,7 +67,7 @@ class Catalog:
         self._cache = cache if cache is not None else hub_cache_folder()
         self._trust = trust_remote_code
         self._aliases = dict(aliases)
-        self._patterns = tuple((_pattern(name), model) for name, model in aliases if "*" in name)
+        self._patterns = tuple((name_pattern(name), model) for name, model in aliases if "*" in name)
         self._named = self._named_entries(models) if models else (_entry_of_folder(demo, DEMO_ID),)
         self._found: tuple[CatalogEntry, ...] = ()
         self._scanned = float("-inf")
@@ -151,11 +151,6 @@ def resolve_folder(model: str) -> Path | None:
     if model == DEMO_ID:
         return DEMO_FOLDER
     return None if HUB_ID.fullmatch(model) else path
-
-
-def _pattern(name: str) -> re.Pattern[str]:
-    """Return the expression of a name in which `*` stands for any text."""
-    return re.compile(".*".join(map(re.escape, re.sub(r"\*+", "*", name).split("*"))), re.DOTALL)
 
 
 def _entry_of_folder(folder: Path, model: str) -> CatalogEntry:

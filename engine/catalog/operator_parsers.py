@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 import attrs
 
+from greenroom.engine.catalog.name_patterns import name_pattern
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.settings import Aliases, Settings
 
@@ -25,4 +24,4 @@ def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: 
 
 def _set_for(model: str, parsers: Aliases) -> str | None:
     """Return the parser under the first name or pattern that is the model's."""
-    return next((parser for name, parser in parsers if fnmatchcase(model, name)), None)
+    return next((parser for name, parser in parsers if name_pattern(name).fullmatch(model)), None)

@@ -16,6 +16,12 @@ def test_the_operators_parser_of_calls_goes_before_the_records() -> None:
     assert with_operators_parsers(RECORD, Settings(), "org/model") == RECORD
 
 
+def test_nothing_but_a_star_stands_for_other_text_in_a_name() -> None:
+    settings = Settings(tool_parsers=(("org/model[4-bit]", "mistral"), ("org/model?", "harmony")))
+    assert with_operators_parsers(RECORD, settings, "org/model[4-bit]").tool_parser == "mistral"
+    assert with_operators_parsers(RECORD, settings, "org/model4") == RECORD
+
+
 def test_the_operators_parser_of_thoughts_goes_before_the_records() -> None:
     settings = Settings(thinking_parsers=(("org/model", "think_tag"),))
     record = with_operators_parsers(RECORD, settings, "org/model")
