@@ -131,7 +131,9 @@ class Engines:
             return found
         named = found if isinstance(found, dict) else {found.id: found}
         trust = self._settings.trust_remote_code
-        return tuple(attrs.evolve(describe(entry, trust), id=known) for known, entry in named.items())
+        entries = {entry.id: entry for entry in named.values()}
+        described = {ident: describe(entry, trust) for ident, entry in entries.items()}
+        return tuple(attrs.evolve(described[entry.id], id=known) for known, entry in named.items())
 
     def cards(self) -> tuple[ModelCard, ...]:
         """Return every name that can be asked for: the models, then their exact aliases."""

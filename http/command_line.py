@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,12 +68,12 @@ class EngineModels:
         folder = resolve_folder(model)
         return folder is not None and not (folder / "config.json").is_file()
 
-    def finds(self, settings: Settings, model: str) -> bool:
-        """Return whether a server with these settings has a model of that name now."""
+    def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
+        """Return those of the names that no model has which a server with these settings would serve now."""
         from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
 
         catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code)
-        return isinstance(catalog.find(model), CatalogEntry)
+        return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""

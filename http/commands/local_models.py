@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from greenroom.schemas.settings import Settings
@@ -16,8 +17,8 @@ class LocalModels(Protocol):
     def is_missing(self, model: str) -> bool:
         """Return whether an operator's name for a model means a folder that holds none."""
 
-    def finds(self, settings: Settings, model: str) -> bool:
-        """Return whether a server with these settings has a model of that name now."""
+    def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
+        """Return those of the names that no model has which a server with these settings would serve now."""
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""

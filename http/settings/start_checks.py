@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -21,8 +21,8 @@ class KnownModels(Protocol):
     def is_missing(self, model: str) -> bool:
         """Return whether the name of a model means a folder that holds none."""
 
-    def finds(self, settings: Settings, model: str) -> bool:
-        """Return whether requests can ask for a model of that name."""
+    def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
+        """Return those of the names under which requests find no model; it looks at the disk."""
 
 
 def check_at_start(settings: Settings, local: KnownModels) -> None:
@@ -46,8 +46,10 @@ def _check_models(settings: Settings, is_missing: Callable[[str], bool]) -> None
 
 
 def _check_aliases(settings: Settings, local: KnownModels) -> None:
+    meant = {model for _, model in settings.aliases}
+    unknown = local.find_unknown(settings, meant) if meant else set()
     for alias, model in settings.aliases:
-        if not local.finds(settings, model):
+        if model in unknown:
             raise BadSettingError(f"aliases: '{alias}' means '{model}', which is none of the models here")
 
 
