@@ -5,7 +5,7 @@ from __future__ import annotations
 from greenroom.schemas.anthropic.messages import PromptRequest
 from greenroom.schemas.messages import Message
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
+from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
 
 ANTHROPIC_EFFORTS = EFFORTS[1:]
 """All but `minimal`."""
@@ -41,11 +41,9 @@ def parse_thinking(wire: PromptRequest, messages: tuple[Message, ...]) -> Thinki
 
 def _effort(wire: PromptRequest) -> Effort | None:
     asked = wire.output_config.effort if wire.output_config else None
-    if asked is None:
-        return None
-    for effort in ANTHROPIC_EFFORTS:
-        if asked == effort:
-            return effort
+    effort = effort_named(asked)
+    if asked is None or effort in ANTHROPIC_EFFORTS:
+        return effort
     field = "output_config.effort"
     raise invalid(f"`{field}` must be one of {', '.join(map(repr, ANTHROPIC_EFFORTS))}.", field)
 

@@ -14,7 +14,7 @@ from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, Mess
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput, RequestInput
 from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
-from greenroom.schemas.thinking import EFFORTS, Thinking
+from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
 
 LATEST = ":latest"
 
@@ -95,9 +95,8 @@ def _check_loading(keep_alive: Any) -> None:
 def _thinking(think: Any) -> Thinking:
     if think is None or isinstance(think, bool):
         return Thinking(enabled=think)
-    for effort in EFFORTS:
-        if think == effort:
-            return Thinking(enabled=True, effort=effort)
+    if (effort := effort_named(think)) is not None:
+        return Thinking(enabled=True, effort=effort)
     raise invalid(f"`think` must be true, false or one of {', '.join(map(repr, EFFORTS))}.", "think")
 
 

@@ -17,7 +17,7 @@ from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
+from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
 
 _NO_EFFORT = "none"
 
@@ -79,9 +79,8 @@ def _effort(wire: ChatRequest) -> tuple[bool | None, Effort | None]:
         return None, None
     if value == _NO_EFFORT:
         return False, None
-    for effort in EFFORTS:
-        if value == effort:
-            return True, effort
+    if (effort := effort_named(value)) is not None:
+        return True, effort
     known = ", ".join(map(repr, (_NO_EFFORT, *EFFORTS)))
     raise invalid(f"`{field}` must be one of {known}.", field)
 

@@ -12,13 +12,12 @@ from typing import Any
 import attrs
 
 from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
+from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
 
 ENABLING_OPTIONS = ("enable_thinking", "thinking")
 """Template options by which clients switch thinking, whatever the template calls it."""
 
 _EFFORT_OPTION = "reasoning_effort"
-_NAMED_EFFORTS: dict[str, Effort] = {effort: effort for effort in EFFORTS}
 
 
 @attrs.frozen
@@ -146,7 +145,7 @@ def _with_options(asked: Thinking, options: JsonObject) -> Thinking:
     return attrs.evolve(
         asked,
         enabled=asked.enabled if enabled is None else enabled,
-        effort=_NAMED_EFFORTS.get(effort, asked.effort) if isinstance(effort, str) else asked.effort,
+        effort=effort_named(effort) or asked.effort,
     )
 
 
