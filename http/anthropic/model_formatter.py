@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import attrs
 
+from greenroom.http.answering.timestamps import timestamp
 from greenroom.schemas.anthropic.answers import ModelBody, ModelPage
 from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.problems import invalid
@@ -46,8 +46,7 @@ class AnthropicModelFormatter:
 
 
 def _model(card: ModelCard) -> ModelBody:
-    created = datetime.fromtimestamp(card.created, UTC).isoformat().replace("+00:00", "Z")
-    return ModelBody(card.id, card.id, created)
+    return ModelBody(card.id, card.id, timestamp(card.created))
 
 
 def _limit(text: str) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import attrs
 
+from greenroom.http.answering.timestamps import timestamp
 from greenroom.schemas.events import Finished, Timing, Token, TokenLogprob, Usage
 from greenroom.schemas.messages import ToolCall
 
@@ -40,7 +41,7 @@ def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | N
         model: As the client called it.
         ending: What the last line has beyond the others (`ending_of`); None before it.
     """
-    body: dict[str, Any] = {"model": model, "created_at": _now()}
+    body: dict[str, Any] = {"model": model, "created_at": timestamp(time.time())}
     said: dict[str, Any] = {"role": "assistant", "content": piece.text} if kind == "chat" else {}
     if piece.thought:
         said["thinking"] = piece.thought
@@ -78,10 +79,6 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _tool_call(index: int, call: ToolCall) -> dict[str, Any]:

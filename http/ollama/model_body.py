@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from typing import Any
 
+from greenroom.http.answering.timestamps import timestamp
 from greenroom.schemas.model_description import ModelDescription
 
 
@@ -14,7 +14,7 @@ def tagged(model: ModelDescription) -> dict[str, Any]:
     return {
         "name": model.id,
         "model": model.id,
-        "modified_at": _modified_at(model),
+        "modified_at": timestamp(model.created),
         "size": model.nbytes,
         "digest": hashlib.sha256(f"{model.id}\0{model.created}".encode()).hexdigest(),
         "details": _details(model),
@@ -30,7 +30,7 @@ def shown(model: ModelDescription) -> dict[str, Any]:
         "details": _details(model),
         "model_info": _model_info(model),
         "capabilities": ["completion", "tools", *(["thinking"] if model.thinks else [])],
-        "modified_at": _modified_at(model),
+        "modified_at": timestamp(model.created),
     }
 
 
@@ -68,7 +68,3 @@ def _parameter_size(parameters: int | None) -> str:
     if parameters is None:
         return ""
     return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
-
-
-def _modified_at(model: ModelDescription) -> str:
-    return datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z")
