@@ -161,13 +161,8 @@ class PromptRenderer:
         return thinking.prompt_end
 
     def _opens_thought(self, text: str, chat: ChatInput) -> bool:
-        """Return whether the answer begins as a thought: the template has written the start marker."""
-        for start, end in self._thinking_parser.markers:
-            if chat.continue_final_message:
-                text_so_far = unmark(chat.messages[-1].text)
-                opened = text_so_far.rfind(start) > text_so_far.rfind(end)
-            else:
-                opened = text.rstrip().endswith((start, *self._thinking_parser.also_opened_by))
-            if opened:
-                return True
-        return False
+        """Return whether the answer goes on with a thought that the template or its beginning has opened."""
+        if not chat.continue_final_message:
+            return self._thinking_parser.is_opened_by(text)
+        begun = unmark(chat.messages[-1].text)
+        return any(begun.rfind(start) > begun.rfind(end) for start, end in self._thinking_parser.markers)

@@ -56,7 +56,7 @@ def read_turn(
         stop_token_ids=frozenset(),
         max_tokens=1,
         tools=tools,
-        starts_in_thinking=opens_thought(shown.prompt, thoughts),
+        starts_in_thinking=thoughts.is_opened_by(shown.prompt),
     )
     processor = StreamProcessor(calls, thoughts, prepared, str)
     text, reasoning, found = "", "", list[tuple[str, str]]()
@@ -73,12 +73,6 @@ def read_turn(
             case ToolCallDelta():
                 found[-1] = (found[-1][0], found[-1][1] + delta.arguments)
     return ReadTurn(text, reasoning, tuple(found))
-
-
-def opens_thought(prompt: str, thoughts: ThinkingParser) -> bool:
-    """Return whether a prompt ends inside a thought."""
-    starts = tuple(start for start, _ in thoughts.markers)
-    return bool(starts) and prompt.rstrip().endswith((*starts, *thoughts.also_opened_by))
 
 
 def find_thinking_parser(turns: ShownTurns, likely: str) -> ThinkingParser | None:

@@ -50,6 +50,11 @@ class ThinkingParser(ABC):
         starts = (start for start, _ in self.markers)
         return any(token in text for text in (*starts, *self.also_opened_by, *self.answer_starts))
 
+    def is_opened_by(self, prompt: str) -> bool:
+        """Return whether a prompt ends inside a thought."""
+        starts = tuple(start for start, _ in self.markers)
+        return bool(starts) and prompt.rstrip().endswith((*starts, *self.also_opened_by))
+
     @abstractmethod
     def new_stream(self, starts_open: bool = False) -> ThinkingStream:
         """Return a stream for one output.
