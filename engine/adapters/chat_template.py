@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
@@ -79,6 +80,13 @@ def render_conversation(
         reason = str(error).strip() or type(error).__name__
         detail = f"The model's chat template refuses this conversation: {reason[:500]}"
         raise invalid(detail, "messages", TEMPLATE_ERROR) from error
+
+
+def shows_in_order(rendered: str | None, *words: str) -> bool:
+    """Return whether all words are in a rendered conversation, in that order."""
+    if rendered is None or not all(word in rendered for word in words):
+        return False
+    return all(rendered.index(first) < rendered.index(later) for first, later in pairwise(words))
 
 
 def check_options(options: Mapping[str, Any], field: str = "chat_template_kwargs") -> None:

@@ -61,17 +61,13 @@ class ShownTurns:
         self._tools = [as_openai_tool(tool) for tool in tools] if traits.tools else traits.without_tools
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
 
-    def show(self, turn: Message, traits: TemplateTraits | None = None) -> ShownTurn | None:
-        """Return the turn as the template shows it; None if it does not show all of its text and calls.
-
-        Args:
-            traits: Others than the template's own, to try.
-        """
+    def show(self, turn: Message) -> ShownTurn | None:
+        """Return the turn as the template shows it; None if it does not show all of its text and calls."""
         words = [turn.text, *(call.name for call in turn.tool_calls)]
         results = [_result(call) for call in turn.tool_calls]
         endings = ([], results, [USER]) if results else ([], [USER])
         for ending in endings:
-            rendered = self.render([USER, turn, *ending], traits or self._traits, prompts=False)
+            rendered = self._render([USER, turn, *ending], prompts=False)
             if rendered is not None and all(word in rendered for word in words):
                 shown = self._cut(rendered, whole=not ending)
                 if shown is not None and all(word in shown.text for word in words):
@@ -80,17 +76,15 @@ class ShownTurns:
 
     def description(self) -> str:
         """Return the prompt in which the template describes tools; empty if it describes none."""
-        return (self.render([USER], self._traits) or "") if self._tools else ""
+        return (self._render([USER]) or "") if self._tools else ""
 
-    def render(
-        self, messages: list[Message], traits: TemplateTraits, *, prompts: bool = True, **options: Any
-    ) -> str | None:
+    def _render(self, messages: list[Message], *, prompts: bool = True, **options: Any) -> str | None:
         """Return a conversation as the template shows it; None if it refuses.
 
         Args:
             prompts: It ends where the assistant's next turn begins.
         """
-        converter = MessageConverter(traits, NullToolParser(), self._marker)
+        converter = MessageConverter(self._traits, NullToolParser(), self._marker)
         try:
             return self._tokenizer.render(
                 converter.convert(messages),
@@ -121,14 +115,14 @@ class ShownTurns:
     @cached_property
     def _openings(self) -> list[str]:
         """What the template writes behind a user's message before the model begins, thinking or not."""
-        rendered = [self.render([USER], self._traits, **options) for options in _THINKING_OPTIONS]
+        rendered = [self._render([USER], **options) for options in _THINKING_OPTIONS]
         openings = [text[text.rfind(USER.text) + len(USER.text) :] for text in rendered if text is not None]
         return openings if any(openings) else [self._answered[0].partition(USER.text)[2]]
 
     @cached_property
     def _answered(self) -> tuple[str, str]:
         """What the template writes before an answer and behind it."""
-        rendered = self.render([USER, ANSWER], self._traits, prompts=False) or ""
+        rendered = self._render([USER, ANSWER], prompts=False) or ""
         before, _, behind = rendered.rpartition(ANSWER.text)
         return before, behind
 

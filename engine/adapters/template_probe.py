@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
+from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts, shows_in_order
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 
@@ -137,10 +137,7 @@ class _Probe:
 
     def shows(self, messages: list[TemplateMessage], *words: str) -> bool:
         """Return whether all words are there, in that order."""
-        rendered = self.render(messages)
-        if rendered is None or not all(word in rendered for word in words):
-            return False
-        return all(rendered.index(a) < rendered.index(b) for a, b in itertools.pairwise(words))
+        return shows_in_order(self.render(messages), *words)
 
     def shows_with_tools(self, messages: list[TemplateMessage], tools: Any, *words: str) -> bool:
         """Return whether the words are still there with tools described, too."""

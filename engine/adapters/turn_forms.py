@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateMessage
+from greenroom.engine.adapters.chat_template import TemplateMessage, shows_in_order
 from greenroom.engine.adapters.template_probe import TemplateTraits
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
@@ -69,7 +69,7 @@ def find_turn_forms(
         return attrs.evolve(forms, text_beside_calls=traits.text_beside_calls)
     probe = _CallProbe(traits)
     rounds = [*probe.round("zqone", "zqbeside"), *probe.round("zqtwo", "zqmore")]
-    beside = traits.text_beside_calls and _in_order(
+    beside = traits.text_beside_calls and shows_in_order(
         render([_USER, *rounds]), "zqbeside", "zqone", "zqmore", "zqtwo"
     )
     head, frame = ("", ("", "")) if beside else _find_call_head(render, probe, tool_parser)
@@ -77,7 +77,7 @@ def find_turn_forms(
     with_result = (
         not traits.system
         or not traits.tool_results
-        or _in_order(render([system, _USER, *probe.round("zqone")]), "zqsystem")
+        or shows_in_order(render([system, _USER, *probe.round("zqone")]), "zqsystem")
     )
     return attrs.evolve(
         forms,
@@ -117,12 +117,6 @@ class _CallProbe:
         return [self.call(value, text, name=name, ident=ident), result]
 
 
-def _in_order(text: str | None, *words: str) -> bool:
-    if text is None or not all(word in text for word in words):
-        return False
-    return sorted(words, key=text.index) == list(words)
-
-
 def _find_call_head(render: Render, probe: _CallProbe, parser: ToolCallParser) -> tuple[str, tuple[str, str]]:
     """Return what comes before a call's name, and what stands around text in front of that."""
     calls = render([_USER, *probe.round("zqone", name=f"{TEXT_BESIDE_CALL}zqtool")])
@@ -131,7 +125,7 @@ def _find_call_head(render: Render, probe: _CallProbe, parser: ToolCallParser) -
         calls is None
         or answers is None
         or TEXT_BESIDE_CALL not in calls
-        or not _in_order(answers, "zquser", "zqbeside")
+        or not shows_in_order(answers, "zquser", "zqbeside")
     ):
         return "", ("", "")
     called = calls[calls.index("zquser") : calls.index(TEXT_BESIDE_CALL)]
