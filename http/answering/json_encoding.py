@@ -8,6 +8,9 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Legal in JSON, but clients that split a stream with `str.splitlines` would cut an event there."""
 
+LOWEST = -9999.0
+"""Stands for minus infinity, which JSON does not have."""
+
 
 def json_string(text: str) -> bytes:
     """Return text as a JSON string, readable where it is not ASCII, safe in a stream of lines."""
@@ -26,3 +29,8 @@ def json_bytes(value: object) -> bytes:
 def json_ascii(value: object) -> bytes:
     """Return a value as JSON in ASCII, safe in a stream of lines."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def finite_logprob(logprob: float) -> float:
+    """Return a log-probability as JSON can have it, with the digits that mean something."""
+    return round(max(logprob, LOWEST), 6)

@@ -9,14 +9,12 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.http.answering.json_encoding import finite_logprob
 from greenroom.http.answering.timestamps import timestamp
 from greenroom.schemas.events import Finished, Timing, Token, TokenLogprob, Usage
 from greenroom.schemas.messages import ToolCall
 
 Kind = Literal["chat", "generate"]
-
-LOWEST = -9999.0
-"""Stands for minus infinity, which JSON does not have."""
 
 
 @attrs.frozen
@@ -101,4 +99,4 @@ def _logprob(entry: TokenLogprob) -> dict[str, Any]:
 
 
 def _token(token: Token, logprob: float) -> dict[str, Any]:
-    return {"token": token.text, "logprob": round(max(logprob, LOWEST), 6), "bytes": list(token.bytes)}
+    return {"token": token.text, "logprob": finite_logprob(logprob), "bytes": list(token.bytes)}

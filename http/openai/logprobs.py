@@ -7,11 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from greenroom.http.answering.json_encoding import json_ascii, json_string
+from greenroom.http.answering.json_encoding import LOWEST, finite_logprob, json_ascii, json_string
 from greenroom.schemas.events import Token, TokenLogprob
-
-LOWEST = -9999.0
-"""Stands for minus infinity, which JSON does not have."""
 
 
 def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
@@ -54,11 +51,11 @@ class CompletionLogprobs:
         offsets: list[int] = []
         for entry in logprobs:
             tokens.append(entry.token.text)
-            values.append(_rounded(entry.logprob))
+            values.append(finite_logprob(entry.logprob))
             offsets.append(self._offset)
             self._offset += len(self._characters.decode(entry.token.bytes))
             # Several tokens can have the same text: the likeliest of them counts.
-            top = {token.text: _rounded(value) for token, value in reversed(entry.top)}
+            top = {token.text: finite_logprob(value) for token, value in reversed(entry.top)}
             tops.append({entry.token.text: values[-1], **dict(reversed(top.items()))} if top else {})
         if not tokens:
             return None
@@ -68,7 +65,3 @@ class CompletionLogprobs:
             "top_logprobs": tops if any(tops) else None,
             "text_offset": offsets,
         }
-
-
-def _rounded(logprob: float) -> float:
-    return round(max(logprob, LOWEST), 6)
