@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from greenroom.engine.adapters.context_limits import check_text_length, collect_tokens
-from greenroom.engine.adapters.fill_in_the_middle import FillFormat, find_fill_format
+from greenroom.engine.adapters.fill_in_the_middle import find_fill_format
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import invalid
@@ -20,7 +20,9 @@ class RawPrompts:
     def __init__(self, tokenizer: ChatTokenizer, context_length: int) -> None:
         self._tokenizer = tokenizer
         self._context_length = context_length
-        self._fill_format = find_fill_format(tokenizer.added_tokens)
+        self._fill_format = form = find_fill_format(tokenizer.added_tokens)
+        tokens = (*form.tokens, *form.ends) if form is not None else ()
+        self._marker = ControlTokenMarker({*tokenizer.control_tokens, *tokens})
 
     def encode(self, raw: RawInput) -> list[int]:
         """Return the tokens of a prompt.
@@ -52,13 +54,10 @@ class RawPrompts:
         if not isinstance(prefix, str):
             raise invalid("`suffix` needs a `prompt` that is text.", "suffix", "unsupported_parameter")
         check_text_length(len(prefix) + len(suffix), self._tokenizer, self._context_length)
-        text = form.prompt(prefix, suffix, self._marker_of(form))
+        text = form.prompt(prefix, suffix, self._marker)
         pieces = self._tokenizer.encode_rendered(text)
         tokens = collect_tokens(pieces, len(text), self._context_length)
         return [*self._tokenizer.beginning, *tokens]
-
-    def _marker_of(self, form: FillFormat) -> ControlTokenMarker:
-        return ControlTokenMarker({*self._tokenizer.control_tokens, *form.tokens, *form.ends})
 
     def _checked(self, tokens: tuple[int, ...]) -> list[int]:
         size = self._tokenizer.vocab_size
