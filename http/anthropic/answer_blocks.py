@@ -67,6 +67,6 @@ def _arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call; none if it was cut before they were complete."""
     try:
         arguments = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return arguments if isinstance(arguments, dict) else {}
