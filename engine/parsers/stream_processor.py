@@ -47,7 +47,6 @@ class StreamProcessor:
         release: When calls are handed out; `immediate` only under a grammar.
 
     Attributes:
-        called: At least one call was returned.
         tokens: All tokens fed.
         reasoning_tokens: Those of the thought, its markers included.
     """
@@ -89,6 +88,7 @@ class StreamProcessor:
 
     @property
     def has_tool_calls(self) -> bool:
+        """At least one call was returned."""
         return self._call >= 0
 
     @property

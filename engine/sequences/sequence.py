@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _NO_TOKENS: Mapping[int, ControlToken] = MappingProxyType({})
 
-
 _PROGRESS_INTERVAL = 16
 """Tokens between two looks at whether so much of an answer is new that it is worth a copy."""
 

@@ -34,7 +34,6 @@ _OPTIONS = (
 _BY_NAME = ("_infer_thinking", "_infer_structural_markers", "_infer_tool_parser")
 """What in mlx-lm asks for the whole vocabulary to look for names in it."""
 
-_EMPTY: dict[str, Any] = {"vocab": {}, "merges": []}
 _Parts = dict[str, msgspec.Raw]
 
 
