@@ -12,6 +12,7 @@ import trio
 from quart import Request
 from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
 
+from greenroom.http.guard.decoded_objects import DecodedObjects
 from greenroom.http.guard.full_collections import FullCollections
 from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.guard.json_decoding import decode_counted_json
@@ -19,7 +20,7 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 T = TypeVar("T")
 
-BODIES_AT_ONCE = 4
+BODIES_AT_ONCE = 2
 """How many bodies of the largest size requests may hold together, each until its answer has ended."""
 UNCOUNTED_BYTES = 65_536
 """Of each body; small requests are answered whatever large ones are under way."""
@@ -51,6 +52,7 @@ class RequestBodies:
         self._most = BODIES_AT_ONCE * max_bytes
         self._held = 0
         self._collections = FullCollections()
+        self._decoded = DecodedObjects()
         # Each takes several times its size while it is decoded, and two would only compete for the GIL.
         self._decoding = trio.CapacityLimiter(1)
 
@@ -71,6 +73,7 @@ class RequestBodies:
             )
         body = await self._read(request, resources)
         objects = body.counter.objects
+        await self._decoded.hold(objects, resources)
         self._collections.hold(objects)
         resources.callback(self._collections.release, objects)
 

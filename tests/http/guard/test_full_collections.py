@@ -12,7 +12,7 @@ import trio
 from quart import request
 from quart_trio import QuartTrio
 
-from greenroom.http.guard import full_collections
+from greenroom.http.guard import decoded_objects, full_collections
 from greenroom.http.guard.full_collections import FullCollections
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.transport.request_connection import RequestConnection
@@ -70,10 +70,13 @@ def test_they_are_not_put_off_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     collections.release(full_collections.MAX_OBJECTS + 1)
 
 
-async def test_bodies_full_of_objects_are_decoded_without_a_full_collection() -> None:
+async def test_bodies_full_of_objects_are_decoded_without_a_full_collection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     app, bodies = QuartTrio(__name__), RequestBodies(8 * MEGABYTE)
     app.asgi_http_class = RequestConnection
     app.config["MAX_CONTENT_LENGTH"] = 8 * MEGABYTE
+    monkeypatch.setattr(decoded_objects, "MAX_HELD", 1_000_000)
     arrived, requests, go_on = count(1), 6, trio.Event()
     usual = gc.get_threshold()
 
