@@ -16,6 +16,8 @@ from typing import Any
 
 NOTED = 0.03
 TOKENS = 400
+EMPTY = b'"content":""'
+"""In chunks that open a stream or show that it lives: to wait for a slot is no stall."""
 _TICK = 0.01
 _printing = threading.Lock()
 
@@ -56,10 +58,13 @@ def _follow_stream(port: int, body: str) -> None:
     for line in response:
         if not line.startswith(b"data:"):
             continue
+        last = line
+        if EMPTY in line:
+            continue
         now = time.monotonic()
         if before is not None:
             _tell("piece", gap=now - before)
-        before, last = now, line
+        before = now
     if last.strip() != b"data: [DONE]":
         _tell("broken", detail=f"the stream ended with {last[:200]!r}")
     connection.close()
