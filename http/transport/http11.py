@@ -80,6 +80,11 @@ class Http11(H11Protocol):
         if isinstance(event, h11.Response):
             has_length = any(name == b"content-length" for name, _ in event.headers)
             self._chunked = not has_length and self.connection.their_http_version == b"1.1"
+            if self.connection.their_state is h11.SEND_BODY:
+                # The connection ends with an answer that did not wait for the body; who does not know
+                # sends its next request into it.
+                headers = [*event.headers, (b"connection", b"close")]
+                event = h11.Response(status_code=event.status_code, headers=headers)
         await super()._send_h11_event(event)
 
     async def _check_protocol(self, event: h11.Request) -> None:

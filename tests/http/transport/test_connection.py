@@ -162,3 +162,13 @@ async def test_an_answer_before_the_end_of_the_body_is_seen() -> None:
             assert (await client.receive_response()).status == 413
         await client.stream.aclose()
         await wait_until_closed(server)
+
+
+async def test_an_answer_before_the_end_of_the_body_says_that_no_other_request_will_be_taken() -> None:
+    async with running(make_app(), Settings()) as server, connected(server) as client:
+        # As clients that send head and body apart: they keep the connection for their next request.
+        await client.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
+        answer = await client.receive_response()
+        assert (answer.status, answer.headers["connection"]) == (404, "close")
+        await client.send(b"12345")
+        assert await client.read_to_end() == b""
