@@ -5,7 +5,7 @@ A request with them is read as one with tools of which one may be called; its an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -21,7 +21,7 @@ from greenroom.schemas.problems import invalid, missing
 
 def speaks_of_functions(wire: ChatRequest) -> bool:
     """Return whether the answer is expected in the old words."""
-    return wire.functions is not None
+    return bool(wire.functions)
 
 
 def with_tools(wire: ChatRequest) -> ChatRequest:
@@ -30,15 +30,21 @@ def with_tools(wire: ChatRequest) -> ChatRequest:
     Raises:
         ProblemError: 400 that names the offending field.
     """
-    if wire.functions and wire.tools:
-        raise invalid("`functions` and `tools` are two names for one thing; send `tools`.", "functions")
     wire = attrs.evolve(wire, messages=tuple(_messages(wire.messages)))
-    if wire.functions is None:
+    choice = _tool_choice(wire.function_call, wire.functions or ())
+    if not wire.functions:
+        if wire.function_call not in (None, "auto") and (wire.tools or wire.function_call != "none"):
+            raise invalid(
+                "`function_call` needs `functions`; beside `tools` send `tool_choice`.", "function_call"
+            )
         return wire
+    if wire.tools or wire.tool_choice is not None:
+        detail = "`functions` cannot stand beside `tools` and `tool_choice`, which are their new names."
+        raise invalid(detail, "functions")
     return attrs.evolve(
         wire,
         tools=tuple(_tool(function, f"functions[{i}]") for i, function in enumerate(wire.functions)),
-        tool_choice=_tool_choice(wire.function_call),
+        tool_choice=choice,
         parallel_tool_calls=False,
     )
 
@@ -49,11 +55,14 @@ def _tool(function: FunctionParam, field: str) -> ToolParam:
     return ToolParam("function", function)
 
 
-def _tool_choice(value: Any) -> Any:
+def _tool_choice(value: Any, functions: Sequence[FunctionParam]) -> Any:
     match value:
         case None | "auto" | "none":
             return value
-        case {"name": str(name)}:
+        case {"name": str(name)} if name:
+            if functions and all(function.name != name for function in functions):
+                field = "function_call.name"
+                raise invalid(f"`{field}` is {name[:80]!r}, which is not among the functions.", field)
             return {"type": "function", "function": {"name": name}}
         case dict():
             raise missing("function_call.name")

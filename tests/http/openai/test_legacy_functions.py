@@ -24,6 +24,7 @@ from greenroom.tests.support.scripted_models import ScriptedEngines
 
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 USER = {"role": "user", "content": "Rain in Rom?"}
+TOOLS = [{"type": "function", "function": WEATHER}]
 ARGUMENTS = json.dumps({"city": "Rom"})
 
 
@@ -99,7 +100,13 @@ def test_a_history_of_functions_is_one_of_tools() -> None:
         ({"functions": [{"name": ""}]}, "functions[0].name"),
         ({"functions": [WEATHER], "function_call": "required"}, "function_call"),
         ({"functions": [WEATHER], "function_call": {}}, "function_call.name"),
-        ({"functions": [WEATHER], "tools": [{"type": "function", "function": WEATHER}]}, "functions"),
+        ({"functions": [WEATHER], "function_call": {"name": ""}}, "function_call.name"),
+        ({"functions": [WEATHER], "function_call": {"name": "news"}}, "function_call.name"),
+        ({"functions": [WEATHER], "tool_choice": "required"}, "functions"),
+        ({"function_call": {"name": "weather"}}, "function_call"),
+        ({"function_call": 5}, "function_call"),
+        ({"tools": TOOLS, "function_call": "none"}, "function_call"),
+        ({"functions": [WEATHER], "tools": TOOLS}, "functions"),
         ({"messages": [USER, {"role": "function", "name": "weather", "content": "wet"}]}, "messages[1].name"),
     ],
 )
@@ -107,3 +114,18 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ProblemError) as caught:
         parsed(**{"messages": [USER], **fields})
     assert (caught.value.problem.status, caught.value.problem.param) == (400, param)
+
+
+def test_no_functions_are_none() -> None:
+    asked = {"tools": TOOLS, "tool_choice": "required"}
+    assert parsed([USER], functions=[], function_call="auto", **asked) == parsed([USER], **asked)
+    assert parsed([USER], function_call="none") == parsed([USER])
+
+
+async def test_no_functions_leave_the_answer_in_the_words_of_tools(settings: Settings) -> None:
+    asked: Any = {"model": "qwen3", "messages": [USER], "functions": [], "tools": TOOLS}
+    async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
+        whole = await ask(served, lambda client: client.chat.completions.create(**asked))
+    [choice] = whole.choices
+    assert (choice.finish_reason, choice.message.function_call) == ("tool_calls", None)
+    assert [call.function.name for call in choice.message.tool_calls] == ["weather", "weather"]
