@@ -50,8 +50,21 @@ def content_text(content: Content | None, field: str) -> str:
     Raises:
         ProblemError: 400 that names what is no text.
     """
-    blocks = content.blocks if content else ()
+    blocks = blocks_of(content, field)
     return join_blocks(block_text(block, f"{field}[{i}]") for i, block in enumerate(blocks))
+
+
+def blocks_of(content: Content | None, field: str) -> tuple[BlockParam, ...]:
+    """Return the blocks of content; none if there is no content.
+
+    Raises:
+        ProblemError: 400 for an object, which only the result of one of Anthropic's own tools may be.
+    """
+    if content is None:
+        return ()
+    if isinstance(content.raw, dict):
+        raise invalid(f"`{field}` must be a string or an array of blocks, but is an object.", field)
+    return content.blocks
 
 
 def join_blocks(texts: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from greenroom.http.anthropic.content_text import (
     block_text,
+    blocks_of,
     join_blocks,
     server_result_text,
     tool_definition,
@@ -55,7 +56,7 @@ class Conversation:
     def _user(self, content: Content, field: str) -> list[Message]:
         """Return results, which templates show behind their calls only, and then what else was said."""
         results, texts = [], []
-        for index, block in enumerate(content.blocks):
+        for index, block in enumerate(blocks_of(content, field)):
             name = f"{field}[{index}]"
             if block.type == "tool_result":
                 results.append(self._result(block, name))
@@ -68,7 +69,7 @@ class Conversation:
     def _result(self, block: BlockParam, field: str) -> Message:
         text = join_blocks(
             self._result_text(inner, f"{field}.content[{i}]")
-            for i, inner in enumerate(block.content.blocks if block.content else ())
+            for i, inner in enumerate(blocks_of(block.content, f"{field}.content"))
         )
         return self._answer_to(block, f"Error: {text}" if block.is_error else text, field)
 
@@ -87,7 +88,7 @@ class Conversation:
         """Return one turn; several, if tools of a server answered in the middle of it."""
         turns: list[Message] = []
         turn: list[tuple[BlockParam, str]] = []
-        for index, block in enumerate(content.blocks):
+        for index, block in enumerate(blocks_of(content, field)):
             name = f"{field}[{index}]"
             if block.type.endswith("_tool_result"):
                 turns += [self._turn(turn)] if turn else []
@@ -145,7 +146,7 @@ class Conversation:
             name = f"{field}.clear_at"
             raise invalid(f"`{name}` must be 'never' or 'next_user_message'.", name)
         texts, changes = [], []
-        for index, block in enumerate(message.content.blocks):
+        for index, block in enumerate(blocks_of(message.content, f"{field}.content")):
             name = f"{field}.content[{index}]"
             if block.type in ("tool_addition", "tool_removal"):
                 changes.append(apply_tool_change(block, self._shelf, name))

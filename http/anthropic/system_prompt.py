@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from greenroom.http.anthropic.content_text import block_text, join_blocks
+from greenroom.http.anthropic.content_text import block_text, blocks_of, join_blocks
 from greenroom.schemas.anthropic.messages import Content
 from greenroom.schemas.messages import Message, TextPart
 
@@ -17,9 +17,9 @@ def parse_system(system: Content | None) -> tuple[Message, ...]:
     Raises:
         ProblemError: 400 that names the block that is no text.
     """
-    blocks = system.blocks if system else ()
     text = join_blocks(
-        without_billing_header(block_text(block, f"system[{i}]")) for i, block in enumerate(blocks)
+        without_billing_header(block_text(block, f"system[{i}]"))
+        for i, block in enumerate(blocks_of(system, "system"))
     )
     return (Message("system", (TextPart(text),)),) if text else ()
 

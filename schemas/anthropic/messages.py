@@ -48,7 +48,7 @@ class Content:
     """The content of a message or a block: a string on the wire is one block of text.
 
     Args:
-        raw: As it came.
+        raw: As it came; an object holds no blocks, and stands only for a result of one of Anthropic's tools.
     """
 
     blocks: tuple[BlockParam, ...]

@@ -175,3 +175,27 @@ async def test_a_crash_in_the_middle_is_an_error_event_and_the_next_request_work
             assert b'"error_code":"model_crashed"' in await client.read_until(b"\n\n")
         message = await ask(served, lambda client: client.messages.create(**arguments(messages=[USER])))
         assert message.content[0].text
+
+
+@pytest.mark.parametrize(
+    ("path", "block"),
+    [
+        ("content", {"type": "tool_result", "tool_use_id": "a", "content": {"type": "text", "text": "rain"}}),
+        (
+            "source.content",
+            {"type": "document", "source": {"type": "content", "content": {"type": "text", "text": "rain"}}},
+        ),
+        ("content", {"type": "search_result", "source": "a", "title": "b", "content": {"type": "text"}}),
+    ],
+)
+async def test_one_block_is_no_list_of_blocks_and_is_not_lost(
+    settings: Settings, path: str, block: dict[str, Any]
+) -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
+    messages = [USER, call, {"role": "user", "content": [block]}]
+    async with serving(settings) as served:
+        answer = await fetch(served.server, "POST", MESSAGES, body(messages=messages))
+    assert (answer.status, answer.json()["error"]["details"]["param"]) == (
+        400,
+        f"messages[2].content[0].{path}",
+    )
