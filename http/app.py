@@ -83,8 +83,8 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
 
 
 def _body_type() -> str:
-    tolerant = (
-        protocol_of(request.path, request.headers, PROTOCOLS).any_body_type
-        and "Origin" not in request.headers
+    # Browsers name their page's site where extensions or settings keep them from naming its origin.
+    tolerant = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type and not (
+        "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
     )
     return BODY_TYPES[0] if tolerant else request.mimetype
