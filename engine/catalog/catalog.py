@@ -23,6 +23,9 @@ DEFAULT_ID = "default"
 DEMO_ID = "greenroom-demo"
 DEMO_FOLDER = Path(__file__).parents[1] / "demo" / "model"
 
+LATEST = ":latest"
+"""Tag that Ollama's clients add to names without one."""
+
 _RESCAN_SECONDS = 5.0
 
 
@@ -89,9 +92,15 @@ class Catalog:
         return names | {alias: entry for alias, entry in meant if entry is not None}
 
     def find(self, model: str) -> CatalogEntry | Problem:
-        """Return the model of that name, or a 404 with the closest names."""
-        if (found := self._entry(model) or self._entry(self._meaning(model))) is not None:
-            return found
+        """Return the model of that name, or a 404 with the closest names.
+
+        A model's own name comes before an alias, and that before a pattern; a name that ends in `:latest` is
+        looked for as it is and without.
+        """
+        names = dict.fromkeys((model, model.removesuffix(LATEST)))
+        for look_up in (self._entry, self._of_alias, self._of_pattern):
+            if (found := next(filter(None, map(look_up, names)), None)) is not None:
+                return found
         ids = {name.lower(): name for name in self.names()}
         near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
         return model_not_found(model[:200], tuple(ids[name] for name in near))
@@ -104,11 +113,12 @@ class Catalog:
             return self._with_folder(self._named[0])
         return next((entry for entry in self.entries() if entry.id == model), None)
 
-    def _meaning(self, name: str) -> str | None:
-        if (model := self._aliases.get(name)) is not None:
-            return model
+    def _of_alias(self, name: str) -> CatalogEntry | None:
+        return self._entry(self._aliases.get(name))
+
+    def _of_pattern(self, name: str) -> CatalogEntry | None:
         fits = (model for pattern, model in self._patterns if pattern.fullmatch(name[:200]))
-        return next(fits, None)
+        return self._entry(next(fits, None))
 
     def _named_entries(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
         named: list[CatalogEntry] = []

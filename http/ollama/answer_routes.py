@@ -12,10 +12,11 @@ from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.current_request import read_request, request_client, request_id
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, loaded
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
 from greenroom.http.ollama.options import UNSUPPORTED
-from greenroom.http.ollama.request import parse_chat, parse_generate, parse_name
+from greenroom.http.ollama.request import parse_chat, parse_generate
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
 from greenroom.schemas.pool_protocol import Acquire, PoolMessage
@@ -40,7 +41,7 @@ def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
         return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)
 
     async def load(kind: Kind, name: str) -> Response:
-        granted = await ask_actor(pool, Acquire(parse_name(name), request_id()), Granted)
+        granted = await ask_actor(pool, Acquire(parse_model_key(name), request_id()), Granted)
         granted.lease.close()
         return json_response(answer_body(kind, name, Piece(), loaded()))
 

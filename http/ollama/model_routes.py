@@ -8,8 +8,8 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.current_request import read_request
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.http.ollama.model_body import shown, tagged
-from greenroom.http.ollama.request import parse_name
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ShowRequest
@@ -64,4 +64,4 @@ def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
 def _name(wire: ShowRequest, _: JsonObject) -> str:
     if (name := wire.model or wire.name) is None:
         raise missing("model")
-    return parse_name(name).model
+    return parse_model_key(name).model

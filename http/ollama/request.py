@@ -9,23 +9,11 @@ from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.http.ollama.options import parse_options
 from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
-from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput, RequestInput
 from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
 from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
-
-LATEST = ":latest"
-
-
-def parse_name(model: str) -> ModelKey:
-    """Return the name of a model as a key, without the tag that Ollama's clients add to names that have none.
-
-    Raises:
-        ProblemError: 400 if it is empty or too long.
-    """
-    return parse_model_key(model.removesuffix(LATEST))
 
 
 def parse_chat(
@@ -81,7 +69,7 @@ def parse_generate(
 def _request(
     wire: ChatRequest | GenerateRequest, body: JsonObject, asked: RequestInput, request_id: str, client: str
 ) -> InferenceRequest:
-    parameters, key = parse_options(body), parse_name(wire.model)
+    parameters, key = parse_options(body), parse_model_key(wire.model)
     return InferenceRequest(request_id, key, asked, parameters, client, response_format=_format(wire.format))
 
 

@@ -71,7 +71,7 @@ class ChatRequest:
     """The body of `POST /api/chat`, but for its options, which have a table of their own."""
 
     model: str
-    messages: Annotated[tuple[MessageParam, ...], AtMost(MAX_MESSAGES)] = ()
+    messages: Annotated[tuple[MessageParam, ...], AtMost(MAX_MESSAGES)] | None = None
     stream: bool | None = None
     format: Any = None
     think: Any = None
@@ -105,4 +105,9 @@ class ShowRequest:
     name: str | None = None
 
 
-OLLAMA.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
+def _role(value: Any, _: Any) -> Role:
+    # Ollama takes any case.
+    return Role(one_of(ROLES, value.lower() if isinstance(value, str) else value))
+
+
+OLLAMA.register_structure_hook(Role, _role)

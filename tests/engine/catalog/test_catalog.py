@@ -107,6 +107,19 @@ def test_an_alias_means_a_model_and_no_other_alias(tmp_path: Path) -> None:
     assert "Did you mean b" in missing(catalog, "bb").detail
 
 
+def test_the_tag_of_ollamas_clients_is_part_of_a_name_or_nothing(tmp_path: Path) -> None:
+    first, second = make_model(tmp_path / "first"), make_model(tmp_path / "second")
+    aliases = (("llama3:latest", "second"), ("gpt", "second"), ("*", "second"))
+    catalog = Catalog((str(first), str(second)), cache=tmp_path, aliases=aliases[:2])
+    asked = {"first:latest": first, "llama3:latest": second, "gpt:latest": second, "default:latest": first}
+    assert {name: found(catalog, name).folder for name in asked} == asked
+    assert "Did you mean llama3:latest" in missing(catalog, "llama3").detail
+    missing(catalog, ":latest")
+    # A pattern that fits everything takes no model's name.
+    anything = Catalog((str(first), str(second)), cache=tmp_path, aliases=aliases)
+    assert {name: found(anything, name).folder for name in asked} == asked
+
+
 def test_an_unknown_model_is_a_404_with_near_names(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     make_cached(cache, "mlx-community/Qwen3-0.6B-4bit")

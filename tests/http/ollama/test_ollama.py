@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import attrs
 import ollama
 import pydantic
 import pytest
@@ -171,6 +172,22 @@ async def test_errors_have_ollamas_shape(settings: Settings) -> None:
             assert answer.status == status, (path, body, answer)
             assert named in answer.json()["error"]
         assert (await fetch(served.server, "GET", "/api/nothing")).json()["error"]
+
+
+async def test_clients_in_other_languages_send_null_and_any_case(settings: Settings) -> None:
+    async with serving(attrs.evolve(settings, aliases=(("llama3:latest", "llama"),))) as served:
+        # As Ollama's own client writes a list that is nil.
+        loaded = await fetch(served.server, "POST", "/api/chat", {"model": "llama", "messages": None})
+        assert loaded.json()["done_reason"] == "load"
+        shouted = [{"role": "User", "content": "a"}]
+        options: Any = {"stream": False, "options": GREEDY}
+        body = {"model": "llama3:latest", "messages": shouted, **options}
+        answer = await fetch(served.server, "POST", "/api/chat", body)
+        listed = await ask(served, lambda client: [model.model for model in client.list().models])
+        shown = [await fetch(served.server, "POST", "/api/show", {"model": name}) for name in listed]
+    assert (answer.status, answer.json()["eval_count"]) == (200, 12)
+    assert listed == ["qwen3", "llama", "llama3:latest"]
+    assert [answer.status for answer in shown] == [200, 200, 200]
 
 
 async def test_a_body_of_any_type_is_json_unless_a_browser_sends_it(settings: Settings) -> None:

@@ -95,7 +95,7 @@ def test_a_prompt_is_a_conversation_of_one_message() -> None:
         ("system", (TextPart("b"),)),
         ("user", (TextPart("a"),)),
     ]
-    assert (request.key.model, request.overrides) == ("m", {"logprobs": True, "top_logprobs": 2})
+    assert (request.key.model, request.overrides) == ("m:latest", {"logprobs": True, "top_logprobs": 2})
 
 
 @pytest.mark.parametrize(
