@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
-from greenroom.engine.adapters.cache_checkpoints import system_checkpoint, turn_checkpoints
-from greenroom.engine.adapters.context_limits import (
+from greenroom.engine.adapters.detection.parser_choice import ParserChoice
+from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
+from greenroom.engine.adapters.prompts.cache_checkpoints import system_checkpoint, turn_checkpoints
+from greenroom.engine.adapters.prompts.context_limits import (
     DEFAULT_RAW_MAX_TOKENS,
     check_logit_bias,
     check_text_length,
     collect_tokens,
     remaining_context,
 )
-from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
-from greenroom.engine.adapters.parser_choice import ParserChoice
-from greenroom.engine.adapters.prompt_contents import contents_of
-from greenroom.engine.adapters.prompt_renderer import PromptRenderer
-from greenroom.engine.adapters.raw_prompts import RawPrompts
+from greenroom.engine.adapters.prompts.prompt_contents import contents_of
+from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer
+from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
 from greenroom.engine.adapters.request_constraints import RequestConstraints
-from greenroom.engine.adapters.template_probe import template_renderer
+from greenroom.engine.adapters.templates.template_probe import template_renderer
 from greenroom.engine.adapters.thinking.find_switches import find_switches
 from greenroom.engine.adapters.thinking.switches import ChosenThinking, ThinkingSwitches
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls

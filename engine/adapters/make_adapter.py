@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.parser_choice import choose_parsers
+from greenroom.engine.adapters.detection.parser_choice import choose_parsers
 from greenroom.engine.adapters.stop_tokens import find_stop_token_ids
-from greenroom.engine.adapters.template_probe import probe_template
+from greenroom.engine.adapters.templates.template_probe import probe_template
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
 from greenroom.engine.catalog.families import FAMILIES, FamilyTraits
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer

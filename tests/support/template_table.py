@@ -25,8 +25,8 @@ import attrs
 import structlog
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.round_trip import ReadTurn, read_turn
-from greenroom.engine.adapters.shown_turns import ShownTurn
+from greenroom.engine.adapters.detection.round_trip import ReadTurn, read_turn
+from greenroom.engine.adapters.detection.shown_turns import ShownTurn
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey

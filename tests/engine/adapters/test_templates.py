@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.message_converter import short_call_id
+from greenroom.engine.adapters.conversation.message_converter import short_call_id
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.tool_prompt import render_calls
+from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.events import ToolCallDelta
 from greenroom.schemas.messages import Message, TextPart, Tool

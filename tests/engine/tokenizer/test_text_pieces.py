@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from greenroom.engine.adapters.context_limits import collect_tokens
+from greenroom.engine.adapters.prompts.context_limits import collect_tokens
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer import text_encoder, text_pieces
 from greenroom.engine.tokenizer.text_pieces import encode_in_pieces

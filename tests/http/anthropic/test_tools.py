@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.tool_prompt import render_calls
+from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.anthropic_clients import ask

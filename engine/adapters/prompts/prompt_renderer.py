@@ -6,19 +6,19 @@ from functools import partial
 
 import attrs
 
-from greenroom.engine.adapters.apply_turn_forms import render_turns
-from greenroom.engine.adapters.chat_template import (
+from greenroom.engine.adapters.conversation.apply_turn_forms import render_turns
+from greenroom.engine.adapters.conversation.message_converter import MessageConverter
+from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool, tool_prompt
+from greenroom.engine.adapters.detection.parser_choice import ParserChoice, renders
+from greenroom.engine.adapters.templates.chat_template import (
     TEMPLATE_ERROR,
     TemplateMessage,
     check_options,
     render_conversation,
 )
-from greenroom.engine.adapters.message_converter import MessageConverter
-from greenroom.engine.adapters.parser_choice import ParserChoice, renders
-from greenroom.engine.adapters.template_probe import TemplateTraits, template_renderer
+from greenroom.engine.adapters.templates.template_probe import TemplateTraits, template_renderer
+from greenroom.engine.adapters.templates.turn_forms import PLAIN_FORMS, TurnForms, find_turn_forms
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
-from greenroom.engine.adapters.tool_prompt import as_openai_tool, tool_prompt
-from greenroom.engine.adapters.turn_forms import PLAIN_FORMS, TurnForms, find_turn_forms
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker, unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import JsonObject, Tool

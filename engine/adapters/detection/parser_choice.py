@@ -12,10 +12,10 @@ from typing import Literal
 
 import attrs
 
-from greenroom.engine.adapters.round_trip import TOOLS, find_thinking_parser, find_tool_parser
-from greenroom.engine.adapters.shown_turns import ShownTurns
-from greenroom.engine.adapters.template_probe import TemplateTraits, with_calls_as_text
-from greenroom.engine.adapters.tool_prompt import FALLBACK_FORMAT
+from greenroom.engine.adapters.conversation.tool_prompt import FALLBACK_FORMAT
+from greenroom.engine.adapters.detection.round_trip import TOOLS, find_thinking_parser, find_tool_parser
+from greenroom.engine.adapters.detection.shown_turns import ShownTurns
+from greenroom.engine.adapters.templates.template_probe import TemplateTraits, with_calls_as_text
 from greenroom.engine.catalog.families import FamilyTraits
 from greenroom.engine.parsers.detection.parser_detection import (
     described_tool_parser,

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts, shows_in_order
+from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts, shows_in_order
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters import message_normalization as normalization
-from greenroom.engine.adapters.apply_turn_forms import (
+from greenroom.engine.adapters.conversation import message_normalization as normalization
+from greenroom.engine.adapters.conversation.apply_turn_forms import (
     content_with_thought,
     drop_past_thoughts,
     move_system_message,
     number_calls,
 )
-from greenroom.engine.adapters.chat_template import TemplateMessage, as_parts
-from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.conversation.tool_prompt import render_calls
+from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts
+from greenroom.engine.adapters.templates.template_probe import TemplateTraits
+from greenroom.engine.adapters.templates.turn_forms import PLAIN_FORMS, TurnForms
 from greenroom.engine.adapters.thinking.switches import NO_MEANS, ThinkingMeans
 from greenroom.engine.adapters.thinking.words import add_thinking_words
-from greenroom.engine.adapters.tool_prompt import render_calls
-from greenroom.engine.adapters.turn_forms import PLAIN_FORMS, TurnForms
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker

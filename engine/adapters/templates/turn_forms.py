@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateMessage, shows_in_order
-from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.templates.chat_template import TemplateMessage, shows_in_order
+from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from greenroom.engine.adapters.shown_turns import ShownTurn, ShownTurns
-from greenroom.engine.adapters.template_probe import TemplateTraits
+from greenroom.engine.adapters.detection.shown_turns import ShownTurn, ShownTurns
+from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.parsers.detection.registry import (
     FURTHER_NAMES,
     THINKING_PARSERS,

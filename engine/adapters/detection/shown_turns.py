@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters.message_converter import MessageConverter
-from greenroom.engine.adapters.template_probe import TemplateTraits
-from greenroom.engine.adapters.tool_prompt import as_openai_tool
+from greenroom.engine.adapters.conversation.message_converter import MessageConverter
+from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool
+from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.parsers.null import NullToolParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from greenroom.engine.adapters.context_limits import check_text_length, collect_tokens
-from greenroom.engine.adapters.fill_in_the_middle import find_fill_format
+from greenroom.engine.adapters.prompts.context_limits import check_text_length, collect_tokens
+from greenroom.engine.adapters.prompts.fill_in_the_middle import find_fill_format
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import invalid

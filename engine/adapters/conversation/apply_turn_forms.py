@@ -1,4 +1,4 @@
-"""Past turns rewritten into the forms that `greenroom.engine.adapters.turn_forms` has found."""
+"""Past turns rewritten into the forms that `greenroom.engine.adapters.templates.turn_forms` has found."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters.chat_template import TemplateMessage
-from greenroom.engine.adapters.message_normalization import join_paragraphs
-from greenroom.engine.adapters.turn_forms import TurnForms
+from greenroom.engine.adapters.conversation.message_normalization import join_paragraphs
+from greenroom.engine.adapters.templates.chat_template import TemplateMessage
+from greenroom.engine.adapters.templates.turn_forms import TurnForms
 from greenroom.engine.tokenizer.control_tokens import TEXT_BESIDE_CALL
 from greenroom.schemas.messages import Message, TextPart, ToolCall
 from greenroom.schemas.problems import ProblemError
