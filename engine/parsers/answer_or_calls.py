@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from greenroom.engine.parsers.block_end import LONGEST_HEAD
 from greenroom.engine.parsers.held_text import HeldText
+from greenroom.engine.parsers.markers import LONGEST_HEAD
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.parser_events import ParserEvent, PlainText
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream

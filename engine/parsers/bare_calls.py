@@ -6,10 +6,9 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_end import LONGEST_HEAD
 from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.block_stream import BlockStream
-from greenroom.engine.parsers.markers import skip_space
+from greenroom.engine.parsers.markers import LONGEST_HEAD, skip_space
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parser_events import ParserEvent

@@ -6,10 +6,7 @@ import re
 from collections.abc import Callable
 
 from greenroom.engine.parsers.json_scanner import JsonScanner
-from greenroom.engine.parsers.markers import prefix_pattern
-
-LONGEST_HEAD = 1_024
-"""Characters in which it shows what a block is: names of tools are shorter, as is what stands before them."""
+from greenroom.engine.parsers.markers import LONGEST_HEAD, prefix_pattern
 
 _MAX_ENDS_INSIDE_VALUES = 64  # Then the block counts as broken, so that a model in a loop costs little.
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import structlog
 
-from greenroom.engine.parsers.block_end import LONGEST_HEAD, BlockEnd
+from greenroom.engine.parsers.block_end import BlockEnd
 from greenroom.engine.parsers.block_format import BlockFormat
-from greenroom.engine.parsers.markers import WHITESPACE, skip_space
+from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE, skip_space
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent, PlainText

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 WHITESPACE = " \t\r\n"
 
+LONGEST_HEAD = 1_024
+"""Characters in which it shows what a block is: names of tools are shorter, as is what stands before them."""
+
 Markers = tuple[tuple[str, str], ...]
 """Pairs of what opens and what closes a block; an empty end means that the end of the text closes it."""
 

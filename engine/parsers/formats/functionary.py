@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 
 from greenroom.engine.parsers.bare_calls import BeginningStream
-from greenroom.engine.parsers.block_end import LONGEST_HEAD
 from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_calls import normalize_object
-from greenroom.engine.parsers.markers import WHITESPACE
+from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent
