@@ -8,7 +8,7 @@ from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body, json_call
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
-from greenroom.engine.parsers.call_sections import HeadedCallFormat
+from greenroom.engine.parsers.blocks.call_sections import HeadedCallFormat
 from greenroom.engine.parsers.formats.json_block import JsonBlockFormat, Shape
 
 

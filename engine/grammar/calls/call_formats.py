@@ -41,7 +41,7 @@ from greenroom.engine.grammar.calls.tagged_sections import (
     STEP3_SECTIONS,
 )
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
-from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS
+from greenroom.engine.parsers.blocks.call_sections import HEADED_CALL_FORMATS
 from greenroom.engine.parsers.formats.gemma import GEMMA_CALL_FORMATS
 from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS
 from greenroom.schemas.problems import invalid

@@ -23,7 +23,7 @@ from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
 from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
-from greenroom.engine.parsers.offered_tools import schema_types
+from greenroom.engine.parsers.values.offered_tools import schema_types
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from greenroom.engine.parsers.call_sections import HEADED_CALL_FORMATS, HeadedCallParser
+from greenroom.engine.parsers.blocks.call_sections import HEADED_CALL_FORMATS, HeadedCallParser
 from greenroom.engine.parsers.formats.functionary import FunctionaryV32Parser
 from greenroom.engine.parsers.formats.gemma import GEMMA_CALL_FORMATS, GemmaParser
 from greenroom.engine.parsers.formats.glm4 import Glm4NativeParser, Glm4XmlParser, LongcatParser

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.bare_calls import BeginningStream
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.json_calls import normalize_object
+from greenroom.engine.parsers.blocks.bare_calls import BeginningStream
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
+from greenroom.engine.parsers.values.json_calls import normalize_object
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.messages import Tool
 
 _SEPARATOR = ">>>"

@@ -8,13 +8,13 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.json_calls import dump_json, read_value
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
-from greenroom.engine.parsers.python_literals import expect, skip_space
-from greenroom.engine.parsers.tagged_arguments import argument_pairs
+from greenroom.engine.parsers.values.json_calls import dump_json, read_value
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.python_literals import expect, skip_space
+from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
 _HEAD = re.compile(r"\s*call:([^\s<>{}:]+)\s*(?=\{)")
 _KEY = re.compile(r"[^\s<>{}\[\]:,\"']+")

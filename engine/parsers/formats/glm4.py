@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.json_calls import dump_json, normalize_object, parse_json_calls
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.tagged_arguments import argument_pairs, read_tagged_arguments
+from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, parse_json_calls
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, read_tagged_arguments
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]]+)\s*")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.formats.harmony_messages import (
     CHANNEL,
     CONTROL_TOKENS,
@@ -13,14 +13,14 @@ from greenroom.engine.parsers.formats.harmony_messages import (
     HarmonyMessages,
     MessagePart,
 )
-from greenroom.engine.parsers.json_calls import normalize_object
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ThoughtEvent, ThoughtText
 from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
+from greenroom.engine.parsers.values.json_calls import normalize_object
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.messages import Tool
 
 THOUGHT_START, THOUGHT_END = "<|channel|>analysis<|message|>", "<|end|>"

@@ -14,8 +14,8 @@ from typing import Literal
 import attrs
 
 from greenroom.engine.parsers.held_text import HeldText
-from greenroom.engine.parsers.json_scanner import JsonScanner
 from greenroom.engine.parsers.markers import marker_pattern, skip_space
+from greenroom.engine.parsers.values.json_scanner import JsonScanner
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 MESSAGE_ENDS = ("<|end|>", "<|call|>", "<|return|>")

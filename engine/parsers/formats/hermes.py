@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 JSON_BODY = re.compile(r"[ \t\r\n]*(?:\Z|[{\[][ \t\r\n]*(?:\Z|[\"{\[}]))")
 

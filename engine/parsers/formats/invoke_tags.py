@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.call_sections import SectionParser
-from greenroom.engine.parsers.json_calls import dump_json, normalize_object, read_value
+from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern, skip_space
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.tagged_arguments import argument_pairs, read_tagged_arguments
+from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, read_value
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, read_tagged_arguments
 
 
 class InvokeTags:

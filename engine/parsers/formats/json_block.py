@@ -9,12 +9,12 @@ from typing import Literal
 
 import attrs
 
-from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.formats.hermes import JSON_BODY
-from greenroom.engine.parsers.json_calls import parse_json_calls, parse_keyed_calls, render_json_call
 from greenroom.engine.parsers.markers import Markers
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.values.json_calls import parse_json_calls, parse_keyed_calls, render_json_call
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 Shape = Literal["list", "object", "keyed list"]
 """An array of all calls, one object for each call, or an array of objects whose only key is the name."""

@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.engine.parsers.call_sections import SectionParser
-from greenroom.engine.parsers.json_calls import dump_json, normalize_object, read_value
+from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import prefix_pattern, skip_space
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
-from greenroom.engine.parsers.tagged_arguments import argument_pairs
+from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, read_value
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
 _ATTRIBUTES = r'((?:\s+\w+="[^"]*")*)\s*<\|sep\|>'
 _CALL = re.compile(rf"<\|open\|>call{_ATTRIBUTES}")

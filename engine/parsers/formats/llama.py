@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.bare_calls import BareBlockParser, begins_bare_json
-from greenroom.engine.parsers.block_end import BlockEnd, JsonBlockEnd
-from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.parsers.blocks.bare_calls import BareBlockParser, begins_bare_json
+from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
-from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls, render_json_call
-from greenroom.engine.parsers.json_scanner import PythonScanner
 from greenroom.engine.parsers.markers import skip_space
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls, render_json_call
+from greenroom.engine.parsers.values.json_scanner import PythonScanner
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class LlamaXmlParser(BlockParser):

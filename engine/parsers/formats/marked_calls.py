@@ -6,14 +6,14 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
-from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.formats.hermes import JSON_BODY, HermesJsonParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
-from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.markers import Markers
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.thoughts.thought_markers import COHERE_STRUCTURE
+from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class _OneBlock(BlockParser):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.json_calls import dump_json
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import WHITESPACE, prefix_pattern
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
-from greenroom.engine.parsers.tagged_arguments import argument_pairs
+from greenroom.engine.parsers.values.json_calls import dump_json
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
 _QUOTED = r"(?:\"([^\"<>]+)\"|'([^'<>]+)')"
 _NAME = re.compile(rf"\s*{_QUOTED}\s*>")

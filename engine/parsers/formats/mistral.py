@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.json_calls import normalize_object, parse_json_calls
-from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 _NAMED = r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\]\s*|(?=\{))"
 

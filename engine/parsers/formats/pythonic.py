@@ -6,11 +6,11 @@ import json
 import re
 from typing import Any
 
-from greenroom.engine.parsers.json_calls import dump_json
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
-from greenroom.engine.parsers.python_literals import expect, read_literal, skip_space
-from greenroom.engine.parsers.tagged_arguments import argument_pairs
+from greenroom.engine.parsers.values.json_calls import dump_json
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
+from greenroom.engine.parsers.values.python_literals import expect, read_literal, skip_space
+from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
 _CALLED = re.compile(r"([A-Za-z_][\w.:/-]*)[ \t]*\(")
 _KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?!=)")

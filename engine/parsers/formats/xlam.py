@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.bare_calls import JSON_STARTS, BareBlockParser, begins_bare_json
-from greenroom.engine.parsers.json_calls import parse_json_calls, render_json_call
-from greenroom.engine.parsers.offered_tools import OfferedTools
+from greenroom.engine.parsers.blocks.bare_calls import JSON_STARTS, BareBlockParser, begins_bare_json
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 _LIST_STARTS = tuple(f"[{start}" for start in JSON_STARTS)
 

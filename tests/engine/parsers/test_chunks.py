@@ -14,7 +14,6 @@ from greenroom.engine.parsers.detection.registry import (
     make_thinking_parser,
     make_tool_parser,
 )
-from greenroom.engine.parsers.json_scanner import JsonScanner
 from greenroom.engine.parsers.parser_events import (
     CallArguments,
     CallEnd,
@@ -24,6 +23,7 @@ from greenroom.engine.parsers.parser_events import (
     ThoughtText,
 )
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
+from greenroom.engine.parsers.values.json_scanner import JsonScanner
 from greenroom.tests.support.model_outputs import collect_calls, extract_thought
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 

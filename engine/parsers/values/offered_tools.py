@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from greenroom.engine.parsers.json_calls import without_repeats
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.python_literals import read_literal
+from greenroom.engine.parsers.values.json_calls import without_repeats
+from greenroom.engine.parsers.values.python_literals import read_literal
 from greenroom.schemas.messages import Tool
 
 _TYPES: dict[type, frozenset[str]] = {

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.parsers.block_end import BlockEnd
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.json_calls import normalize_object, read_value
+from greenroom.engine.parsers.blocks.block_end import BlockEnd
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import skip_space
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.values.json_calls import normalize_object, read_value
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class _SectionEnd(BlockEnd):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 
-from greenroom.engine.parsers.block_end import BlockEnd, JsonBlockEnd
+from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.markers import marker_pattern
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class BlockFormat(ToolCallParser):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from greenroom.engine.parsers.block_format import BlockFormat
-from greenroom.engine.parsers.block_stream import BlockStream
-from greenroom.engine.parsers.json_scanner import JsonScanner
+from greenroom.engine.parsers.blocks.block_format import BlockFormat
+from greenroom.engine.parsers.blocks.block_stream import BlockStream
 from greenroom.engine.parsers.markers import LONGEST_HEAD
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent
+from greenroom.engine.parsers.values.json_scanner import JsonScanner
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 class StreamedCallStream(BlockStream):

@@ -6,13 +6,13 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_parser import BlockParser
-from greenroom.engine.parsers.block_stream import BlockStream
+from greenroom.engine.parsers.blocks.block_parser import BlockParser
+from greenroom.engine.parsers.blocks.block_stream import BlockStream
 from greenroom.engine.parsers.markers import LONGEST_HEAD, skip_space
 from greenroom.engine.parsers.null import NullToolStream
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parser_events import ParserEvent
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.messages import Tool
 
 JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')

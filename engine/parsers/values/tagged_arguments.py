@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
 def read_tagged_arguments(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.engine.parsers.block_format import BlockFormat
-from greenroom.engine.parsers.block_stream import BlockStream
+from greenroom.engine.parsers.blocks.block_format import BlockFormat
+from greenroom.engine.parsers.blocks.block_stream import BlockStream
+from greenroom.engine.parsers.blocks.streamed_calls import StreamedCallStream
 from greenroom.engine.parsers.null import NullToolStream
-from greenroom.engine.parsers.offered_tools import OfferedTools
-from greenroom.engine.parsers.streamed_calls import StreamedCallStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.schemas.messages import Tool
 
 

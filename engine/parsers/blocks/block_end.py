@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from greenroom.engine.parsers.json_scanner import JsonScanner
 from greenroom.engine.parsers.markers import LONGEST_HEAD, prefix_pattern
+from greenroom.engine.parsers.values.json_scanner import JsonScanner
 
 _MAX_ENDS_INSIDE_VALUES = 64  # Then the block counts as broken, so that a model in a loop costs little.
 

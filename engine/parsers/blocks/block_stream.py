@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import structlog
 
-from greenroom.engine.parsers.block_end import BlockEnd
-from greenroom.engine.parsers.block_format import BlockFormat
+from greenroom.engine.parsers.blocks.block_end import BlockEnd
+from greenroom.engine.parsers.blocks.block_format import BlockFormat
+from greenroom.engine.parsers.blocks.retries import Retries
 from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE, skip_space
-from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent, PlainText
-from greenroom.engine.parsers.retries import Retries
 from greenroom.engine.parsers.tool_call_parser import ToolCallStream
 from greenroom.engine.parsers.trial import is_trial
+from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 _log = structlog.get_logger(__name__)
 
