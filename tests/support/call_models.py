@@ -26,10 +26,11 @@ from greenroom.tests.support.text_engines import loaded
 from greenroom.tests.support.tiny_models import SPECIAL_TOKENS
 from greenroom.tests.support.tool_call_examples import WRITTEN
 
+# Schemas are not shown: a grammar holds the calls, and long prompts would take most of the time.
 _TEMPLATE = """\
 {%- if tools %}<|im_start|>system
 You may call:
-{% for tool in tools %}{{ tool | tojson }}
+{% for tool in tools %}{{ tool.function.name }}
 {% endfor %}A call is written so: EXAMPLE<|im_end|>
 {% endif %}
 {%- for message in messages %}<|im_start|>{{ message.role }}
@@ -38,7 +39,7 @@ You may call:
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 _END_BIAS = 6.0
-_MAX_TOKENS = 2_000
+_MAX_TOKENS = 1_000
 
 
 @attrs.frozen
@@ -89,7 +90,7 @@ def force_calls(folder: Path, adapter: Adapter, seeds: Sequence[int]) -> list[Fo
     demands = {}
     events: dict[str, list[InferenceEvent]] = {str(seed): [] for seed in seeds}
     for seed in seeds:
-        schemas, chance = RandomSchemas(seed), random.Random(seed)
+        schemas, chance = RandomSchemas(seed, formats=False), random.Random(seed)
         tools = tuple(schemas.tool(name, strict=chance.random() < 0.7) for name in ("look_up", "find_all"))
         choice = ToolChoice("required") if chance.random() < 0.7 else ToolChoice("named", "find_all")
         chat = ChatInput(

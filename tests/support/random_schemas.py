@@ -11,16 +11,22 @@ _NAMES = ("city", "days", "unit", "point", "tags", "note", "ratio", "is_open", "
 _WORDS = ("celsius", "Zürich", "two words", "a/b", "x", "null and void", "007", "<b>", "3D", "No")
 _PATTERNS = ("^[A-Z]{2}[0-9]{1,3}$", "^(?:north|south)-[a-f]{1,4}$", "[0-9]", "^[^<>]{0,5}$")
 _FORMATS = ("date", "time", "ipv4", "uuid", "hostname", "email", "uri", "duration")
+_SHORT_FORMATS = ("date", "time", "ipv4", "uuid")
 _MAX_LEVELS = 2
 
 Schema = dict[str, Any]
 
 
 class RandomSchemas:
-    """Makes schemas, the same ones for the same seed."""
+    """Makes schemas, the same ones for the same seed.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        formats: Strings may have a `format`, most of which bound no length: a random model writes on and on.
+    """
+
+    def __init__(self, seed: int, *, formats: bool = True) -> None:
         self._chance = random.Random(seed)
+        self._formats = _FORMATS if formats else _SHORT_FORMATS
 
     def tool(self, name: str, *, strict: bool) -> Tool:
         """Return a tool whose arguments are bounded."""
@@ -51,7 +57,7 @@ class RandomSchemas:
             [
                 {"type": "string", "minLength": shortest, "maxLength": longest},
                 {"type": "string", "pattern": self._chance.choice(_PATTERNS), "maxLength": 16},
-                {"type": "string", "format": self._chance.choice(_FORMATS)},
+                {"type": "string", "format": self._chance.choice(self._formats)},
             ]
         )
 
