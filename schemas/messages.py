@@ -58,6 +58,7 @@ class Tool:
         strict: The arguments must validate against `parameters`.
         described: The prompt begins with its description; False if the conversation itself holds one, so that
             a tool which joins later leaves the beginning of the prompt as it was.
+        param: What the client calls `parameters`, for errors.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Tool:
     parameters: JsonObject = attrs.field(factory=dict)
     strict: bool = False
     described: bool = True
+    param: str | None = attrs.field(default=None, kw_only=True, eq=False)
 
 
 @attrs.frozen

@@ -100,7 +100,8 @@ def parse_tool(wire: ToolParam, field: str) -> Tool | None:
         name = f"{field}.allowed_callers"
         detail = f"`{name}` must hold 'direct': nothing but the model itself calls tools here."
         raise invalid(detail, name, "unsupported_parameter")
-    return Tool(wire.name, _description(wire), wire.input_schema, wire.strict or False)
+    param = f"{field}.input_schema"
+    return Tool(wire.name, _description(wire), wire.input_schema, wire.strict or False, param=param)
 
 
 def parse_tool_choice(wire: ToolChoiceParam | None, shelf: ToolShelf) -> ToolChoice:

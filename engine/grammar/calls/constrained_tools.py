@@ -80,7 +80,7 @@ def constrained_tools(
     budget = ConstraintBudget()
     chosen: dict[int, ConstrainedTool] = {}
     for index, tool in sorted(enumerate(tools), key=lambda item: not item[1].strict):
-        param = f"tools[{index}].function.parameters"
+        param = tool.param or f"tools[{index}].function.parameters"
         if id(tool) not in may_be_called:
             continue
         if strict_only and not tool.strict:

@@ -199,3 +199,15 @@ async def test_one_block_is_no_list_of_blocks_and_is_not_lost(
         400,
         f"messages[2].content[0].{path}",
     )
+
+
+async def test_a_schema_that_cannot_be_held_is_named_as_it_was_sent(settings: Settings) -> None:
+    too_many = {"type": "object", "properties": {"a": {"type": "array", "minItems": 10**6}}}
+    tools = [
+        {"type": "bash_20250124", "name": "bash"},
+        {"name": "f", "strict": True, "input_schema": too_many},
+    ]
+    async with serving(settings) as served:
+        answer = await fetch(served.server, "POST", MESSAGES, body(tools=tools))
+    param = answer.json()["error"]["details"]["param"]
+    assert (answer.status, param) == (400, "tools[1].input_schema.properties.a.minItems")
