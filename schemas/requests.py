@@ -39,11 +39,13 @@ class RawInput:
     Args:
         suffix: What comes after the answer; models of code can be trained for that.
         begins: Text gets the tokens that the model wants at a prompt's beginning.
+        param: What the client calls the prompt, for errors.
     """
 
     prompt: str | tuple[int, ...]
     suffix: str = ""
     begins: bool = True
+    param: str = attrs.field(default="prompt", kw_only=True, eq=False)
 
 
 RequestInput = ChatInput | RawInput

@@ -116,7 +116,7 @@ class Adapter:
         """
         text: str | None = None
         if isinstance(request.input, RawInput):
-            tokens = self._raw_prompts.encode(request.input)
+            tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
             text = request.input.prompt if isinstance(request.input.prompt, str) else None
         else:
             parameters = resolve(request.overrides, self._configured, self.default_overrides)

@@ -11,7 +11,7 @@ from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.current_request import read_request, request_client, request_id
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.request_parameters import parse_model_key, refuse_unsupported
+from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key, refuse_unsupported
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.messages import JsonObject
@@ -23,6 +23,10 @@ from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem, ProblemError, missing
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.wire import structure
+
+UNSUPPORTED_IN_TEXT: NeutralValues = {"parse_special": (True,)}
+UNSUPPORTED_IN_CONVERSATIONS: NeutralValues = {"add_generation_prompt": (True,)}
+"""Unless the last message is to be continued: an answer that is not begun has no prompt."""
 
 
 def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
@@ -45,7 +49,7 @@ def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
     async def detokenize() -> Response:
         parse = partial(_parse_detokenize, request_id=request_id(), client=request_client())
         _, asked = await read_request(DetokenizeRequest, OPENAI, {}, parse)
-        text = (await inspect(asked)).text if asked is not None else ""
+        text = (await inspect(asked)).text
         return json_response({"prompt": text, "content": text})
 
     @routes.post("/apply-template")
@@ -66,23 +70,25 @@ def _parse_tokenize(
     if wire.prompt is not None:
         raw = RawInput(wire.prompt, begins=wire.add_special_tokens is not False)
     elif wire.content is not None:
-        raw = RawInput(wire.content, begins=wire.add_special is True)
+        raw = RawInput(wire.content, begins=wire.add_special is True, param="content")
     else:
         raise missing("prompt")
+    refuse_unsupported(body, UNSUPPORTED_IN_TEXT)
     return InferenceRequest(request_id, parse_model_key(wire.model), raw, client=client)
 
 
 def _parse_chat(wire: TokenizeRequest, body: JsonObject, request_id: str, client: str) -> InferenceRequest:
+    if body.get("continue_final_message") is not True:
+        refuse_unsupported(body, UNSUPPORTED_IN_CONVERSATIONS)
     body = {**body, "model": wire.model}
     return parse_chat_request(structure(body, ChatRequest, OPENAI), body, request_id, client)
 
 
 def _parse_detokenize(
     wire: DetokenizeRequest, _: JsonObject, request_id: str, client: str
-) -> InferenceRequest | None:
-    if not wire.tokens:
-        return None
-    return InferenceRequest(request_id, parse_model_key(wire.model), RawInput(wire.tokens), client=client)
+) -> InferenceRequest:
+    raw = RawInput(wire.tokens, param="tokens")
+    return InferenceRequest(request_id, parse_model_key(wire.model), raw, client=client)
 
 
 def _tokenized(wire: TokenizeRequest, contents: PromptContents) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from greenroom.engine.adapters.prompts.context_limits import check_text_length, 
 from greenroom.engine.adapters.prompts.fill_in_the_middle import find_fill_format
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
 from greenroom.schemas.requests import RawInput
 
 
@@ -24,7 +24,7 @@ class RawPrompts:
         tokens = (*form.tokens, *form.ends) if form is not None else ()
         self._marker = ControlTokenMarker({*tokenizer.control_tokens, *tokens})
 
-    def encode(self, raw: RawInput) -> list[int]:
+    def encode(self, raw: RawInput, *, may_be_empty: bool = False) -> list[int]:
         """Return the tokens of a prompt.
 
         Raises:
@@ -32,13 +32,13 @@ class RawPrompts:
         """
         if raw.suffix:
             return self._encode_gap(raw.prompt, raw.suffix)
-        if not raw.prompt:
-            raise invalid("`prompt` is empty: there is nothing to continue.", "prompt")
+        if not (raw.prompt or may_be_empty):
+            raise invalid(f"`{raw.param}` is empty: there is nothing to continue.", raw.param)
         if isinstance(raw.prompt, str):
             check_text_length(len(raw.prompt), self._tokenizer, self._context_length)
             pieces = self._tokenizer.encode_prompt(raw.prompt, begins=raw.begins)
             return collect_tokens(pieces, len(raw.prompt), self._context_length)
-        return self._checked(raw.prompt)
+        return self._checked(raw.prompt, raw.param)
 
     def stop_tokens(self, raw: RawInput) -> frozenset[int]:
         """Return the tokens that end the answer, beyond those that end a turn."""
@@ -59,10 +59,12 @@ class RawPrompts:
         tokens = collect_tokens(pieces, len(text), self._context_length)
         return [*self._tokenizer.beginning, *tokens]
 
-    def _checked(self, tokens: tuple[int, ...]) -> list[int]:
+    def _checked(self, tokens: tuple[int, ...], param: str) -> list[int]:
+        if len(tokens) > self._context_length:
+            raise ProblemError(context_length_exceeded(len(tokens), self._context_length))
         size = self._tokenizer.vocab_size
         for index, ident in enumerate(tokens):
             if isinstance(ident, bool) or not isinstance(ident, int) or not 0 <= ident < size:
-                field = f"prompt[{index}]"
+                field = f"{param}[{index}]"
                 raise invalid(f"`{field}` is no token of this model: ids go from 0 to {size - 1}.", field)
         return list(tokens)

@@ -27,6 +27,15 @@ async def test_text_goes_to_tokens_and_back_without_weights(settings: Settings) 
         back = await post(served, "/detokenize", model="qwen3", tokens=made["tokens"])
         pieces = await post(served, "/tokenize", content="Hi thére", with_pieces=True)
         nothing = await post(served, "/detokenize", tokens=[])
+        no_text = [await post(served, "/tokenize", **{name: ""}) for name in ("prompt", "content")]
+        begun = [*MESSAGES, {"role": "assistant", "content": "We"}]
+        continued = await post(
+            served,
+            "/apply-template",
+            messages=begun,
+            continue_final_message=True,
+            add_generation_prompt=False,
+        )
         status = await served.system.pool.ask(DescribePool(), PoolStatus)
     assert made["count"] == len(made["tokens"]) == len(made["token_strs"]) > 0
     assert made["max_model_len"] > 0
@@ -34,6 +43,8 @@ async def test_text_goes_to_tokens_and_back_without_weights(settings: Settings) 
     assert [piece["id"] for piece in pieces["tokens"]] == made["tokens"]
     assert "".join(piece["piece"] for piece in pieces["tokens"][:1]) == made["token_strs"][0]
     assert nothing["prompt"] == ""
+    assert [(made["count"], made["tokens"]) for made in no_text] == [(0, [])] * 2
+    assert continued["prompt"].endswith("We")
     assert isinstance(status, PoolStatus)
     assert not any(model.state is ModelState.READY for model in status.models)
 
@@ -56,7 +67,18 @@ async def test_a_conversation_is_shown_as_the_template_writes_it(settings: Setti
         ("/tokenize", {"model": "nothing", "prompt": "a"}, 404, "nothing"),
         ("/tokenize", {"messages": []}, 400, "messages"),
         ("/tokenize", {"prompt": 5}, 400, "prompt"),
-        ("/detokenize", {"tokens": [10**9]}, 400, "prompt[0]"),
+        ("/tokenize", {"content": "a", "parse_special": False}, 400, "parse_special"),
+        ("/tokenize", {"messages": MESSAGES, "add_generation_prompt": False}, 400, "add_generation_prompt"),
+        (
+            "/apply-template",
+            {"messages": MESSAGES, "add_generation_prompt": False},
+            400,
+            "add_generation_prompt",
+        ),
+        ("/detokenize", {"tokens": [1], "model": "nothing"}, 404, "nothing"),
+        ("/detokenize", {"tokens": [], "model": "nothing"}, 404, "nothing"),
+        ("/detokenize", {"tokens": [10**9]}, 400, "tokens[0]"),
+        ("/detokenize", {"tokens": [1] * 32_769}, 400, "32769 tokens"),
         ("/detokenize", {"tokens": ["a"]}, 400, "tokens[0]"),
         ("/apply-template", {"messages": [{"role": "user"}]}, 400, "messages[0].content"),
         ("/apply-template", {}, 400, "messages"),
