@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 import attrs
 
 from greenroom.engine.grammar.cost.limits import MAX_DEPTH
 from greenroom.engine.grammar.json_schema import keywords
+from greenroom.engine.parsers.values.json_pointer import value_at
 
 NO_STRING = ("object", "array", "number", "boolean", "null")
 _STRING_KEYWORDS = {"type", "minLength", "maxLength", "pattern", "format", "allOf", "enum", "const"}
@@ -117,24 +117,35 @@ def patterns(schema: Mapping[str, Any]) -> list[str]:
 
 
 def resolved(value: Any, root: Any) -> Any:
-    """Return the schema that a chain of references leads to."""
-    for _ in range(MAX_DEPTH):
-        if not isinstance(value, Mapping) or not str(value.get("$ref", "")).startswith("#/"):
-            return value
-        if set(value) - {"$ref"}:
-            raise CannotBeWritten("a reference beside other keywords")
-        target = root
-        for part in unquote(value["$ref"][2:]).split("/"):
-            target = target[part.replace("~1", "/").replace("~0", "~")]
-        value = target
-    return value
+    """Return the schema that a chain of references leads to.
+
+    Raises:
+        CannotBeWritten: One of them stands beside other keywords.
+    """
+    schema = _followed(value, root)
+    if isinstance(schema, Mapping) and "$ref" in schema and len(schema) > 1:
+        raise CannotBeWritten("a reference beside other keywords")
+    return schema
 
 
 def with_definitions(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Return a part of a schema that can stand alone: what it refers to comes with it."""
+    """Return a part of a schema that can stand alone: definitions that it refers to come with it."""
+    schema = _followed(schema, root)
     if not isinstance(schema, Mapping):
         return schema
     return {**schema, **{name: root[name] for name in ("$defs", "definitions") if name in root}}
+
+
+def _followed(value: Any, root: Any) -> Any:
+    """Return what a chain of references leads to that have no other keywords beside them."""
+    for _ in range(MAX_DEPTH):
+        if not (isinstance(value, Mapping) and set(value) == {"$ref"} and value["$ref"].startswith("#/")):
+            break
+        target = value_at(root, value["$ref"])
+        if target is None:
+            break
+        value = target
+    return value
 
 
 def _listed(schema: Mapping[str, Any]) -> list[Any] | None:

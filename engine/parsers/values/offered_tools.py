@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.values.json_calls import without_repeats
+from greenroom.engine.parsers.values.json_pointer import value_at
 from greenroom.engine.parsers.values.python_literals import read_literal
 from greenroom.schemas.messages import Tool
 
@@ -113,16 +113,7 @@ def schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
     if isinstance(branches, Sequence):
         return {name for branch in branches for name in schema_types(branch, root, depth + 1)}
     reference = schema.get("$ref")
-    return schema_types(_referred(root, reference), root, depth + 1) if isinstance(reference, str) else set()
-
-
-def _referred(root: Any, reference: str) -> Any:
-    target = root
-    for part in unquote(reference.removeprefix("#/")).split("/"):
-        target = (
-            target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
-        )
-    return target
+    return schema_types(value_at(root, reference), root, depth + 1) if isinstance(reference, str) else set()
 
 
 def _decode(text: str, types: set[str]) -> Any:

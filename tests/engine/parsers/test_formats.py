@@ -183,6 +183,14 @@ def test_glm_values_are_what_the_schema_says(schema: dict[str, object], written:
     assert json.loads(call.arguments) == {"x": value}
 
 
+def test_a_reference_into_a_list_says_what_a_value_is() -> None:
+    alternatives = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    parameters = {"properties": {"a": alternatives, "x": {"$ref": "#/properties/a/anyOf/0"}}}
+    text = "<tool_call>f<arg_key>x</arg_key><arg_value>12</arg_value></tool_call>"
+    (call,) = extract("glm4_native", text, (Tool("f", parameters=parameters),)).calls
+    assert json.loads(call.arguments) == {"x": "12"}
+
+
 def test_a_glm_call_cut_short_before_a_required_argument_is_text() -> None:
     text = "<tool_call>get_weather\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n"
     assert extract("glm4_native", text) == ExtractedCalls((), text)

@@ -291,3 +291,16 @@ def test_arguments_keep_the_order_of_the_schema(grammars: Grammars) -> None:
     (call,) = calls_of("hermes_json", written.text).calls
     expected = [name for name in SCHEMAS[call.name]["properties"] if name in json.loads(call.arguments)]
     assert list(json.loads(call.arguments)) == expected
+
+
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_a_reference_may_lead_to_one_of_several_alternatives(grammars: Grammars, call_format: str) -> None:
+    size = {"anyOf": [{"type": "string", "maxLength": 9}, {"type": "integer"}]}
+    label, count = ({"$ref": f"#/properties/size/anyOf/{index}"} for index in (0, 1))
+    properties = {"size": size, "label": label, "count": count}
+    schema = {"type": "object", "properties": properties, "required": ["label", "count"]}
+    tool = Tool("find", "", schema, strict=True)
+    constraint = Constraint(calls=CallConstraint((tool,), REQUIRED, call_format, False))
+    written = grammars.walk(constraint, 1, eager={END: 0.7})
+    (call,) = extract_calls(make_tool_parser(call_format), written.text, (tool,)).calls
+    validate(schema, call.arguments)
