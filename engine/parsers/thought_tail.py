@@ -95,5 +95,12 @@ class ThoughtTail:
 
     def _may_be_calls(self, events: list[ParserEvent]) -> bool:
         self._events += events
+        if not self._begins_with_marker():
+            return False
         texts = (event.text for event in events if isinstance(event, PlainText))
         return len(self._held) <= _MAX_CHARACTERS and not any(text.strip(WHITESPACE) for text in texts)
+
+    def _begins_with_marker(self) -> bool:
+        """Return whether what is held begins with a marker, or may yet: `[` may also begin bare calls."""
+        held, at = self._held, self._at
+        return any(start.startswith(held[at : at + len(start)]) for start in self._starts)

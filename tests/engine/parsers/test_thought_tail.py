@@ -68,6 +68,19 @@ def test_what_was_cut_or_is_more_or_less_than_calls_stays_a_thought(tail: str, e
     assert (answer.reasoning, answer.text, answer.tool_calls) == (f"Look: {tail}", "", ())
 
 
+@pytest.mark.parametrize("tool_format", sorted(set(WRITTEN) - {"harmony"}))
+def test_only_what_begins_with_a_marker_is_a_call_in_a_thought(tool_format: str) -> None:
+    written = WRITTEN[tool_format]
+    marked = tool_format in MARKED
+    for dropped in ("", *getattr(make_tool_parser(tool_format), "dropped", ())):
+        text = f"For example:\n<{dropped}{written}"
+        answer = read(text, tool_format, pieces=list(text))
+        assert answer == read(text, tool_format)
+        assert (len(answer.tool_calls), answer.reasoning) == (
+            (1, f"For example:\n<{dropped}") if marked else (0, text)
+        )
+
+
 def test_a_call_in_a_thought_that_closes_stays_there() -> None:
     answer = read(f"Look: {CALL}</think>\n\nDone.")
     assert (answer.reasoning, answer.text, answer.tool_calls) == (f"Look: {CALL}", "Done.", ())
