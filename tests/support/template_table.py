@@ -79,6 +79,12 @@ CONVERSATIONS: dict[str, tuple[Message, ...]] = {
     ),
     "system message last": (_USER, _say("assistant", tool_calls=(_ONE,)), _RESULT, _say("system", "zqlate")),
     "user breaks off": (_USER, _say("assistant", tool_calls=(_ONE,)), _RESULT, _say("user", "zqlast")),
+    "words before the result": (
+        _USER,
+        _say("assistant", tool_calls=(_ONE,)),
+        _say("user", "zqlast"),
+        _RESULT,
+    ),
     "two users": (_USER, _say("user", "zqlast")),
     "assistant first": (_say("assistant", "zqanswer"), _say("user", "zqlast")),
 }

@@ -73,7 +73,10 @@ class MessageConverter:
         traits, forms = self._traits, self._forms
         if forms.thoughts == "text":
             messages = drop_past_thoughts(messages)
-        marked = [self._mark(message) for message in normalization.add_tool_names(messages)]
+        named = normalization.add_tool_names(messages)
+        if not forms.late_results:
+            named = normalization.place_results_first(named)
+        marked = [self._mark(message) for message in named]
         marked = add_thinking_words(marked, thinking)
         turns = normalization.arrange_system_messages(marked, traits, instructions)
         if not traits.repeated_roles and traits.tool_calls:

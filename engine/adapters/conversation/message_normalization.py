@@ -41,6 +41,20 @@ def add_tool_names(messages: Sequence[Message]) -> list[Message]:
     return named
 
 
+def place_results_first(messages: Iterable[Message]) -> list[Message]:
+    """Move results up to their calls, before what users and systems said meanwhile."""
+    placed: list[Message] = []
+    meanwhile: list[Message] = []
+    waits = False
+    for message in messages:
+        if message.role == "assistant":
+            placed += [*meanwhile, message]
+            meanwhile, waits = [], bool(message.tool_calls)
+        else:
+            (meanwhile if waits and message.role != "tool" else placed).append(message)
+    return [*placed, *meanwhile]
+
+
 def arrange_system_messages(
     messages: Sequence[Message], traits: TemplateTraits, instructions: str
 ) -> list[Message]:

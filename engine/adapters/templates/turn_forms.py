@@ -36,6 +36,7 @@ class TurnForms:
         thought_markers: Those of such text.
         call_ids: Ids of calls are any; or `functions.NAME:INDEX`, counted over the conversation or the turn.
         system_with_result: A system message is shown though a tool's result comes last.
+        late_results: A result is shown though somebody spoke between its call and it.
     """
 
     text_beside_calls: bool = True
@@ -46,6 +47,7 @@ class TurnForms:
     thought_markers: tuple[str, str] = ("", "")
     call_ids: Literal["any", "conversation", "turn"] = "any"
     system_with_result: bool = True
+    late_results: bool = True
 
 
 PLAIN_FORMS = TurnForms()
@@ -79,6 +81,11 @@ def find_turn_forms(
         or not traits.tool_results
         or shows_in_order(render([system, _USER, *probe.round("zqone")]), "zqsystem")
     )
+    call, result = probe.round("zqone")
+    late_results = (
+        not (traits.tool_results and traits.user_after_tool)  # Such calls and results are text.
+        or shows_in_order(render([_USER, call, _LAST, result]), "zqresult")
+    )
     return attrs.evolve(
         forms,
         text_beside_calls=beside,
@@ -86,6 +93,7 @@ def find_turn_forms(
         text_frame=frame,
         call_ids=_find_call_ids(render, probe),
         system_with_result=with_result,
+        late_results=late_results,
     )
 
 

@@ -54,6 +54,17 @@ def test_runs_end_where_the_role_changes_or_text_follows_a_call() -> None:
     assert [call.id for call in merged[1].tool_calls] == ["1", "2"]
 
 
+def test_results_come_before_what_was_said_before_they_did() -> None:
+    calling, other = said("assistant", "", "1", "2"), said("assistant", "c")
+    first, second, late = result("1", "r"), result("2", "s"), result("2", "t")
+    system, user = said("system", "a"), said("user", "b")
+    placed = normalization.place_results_first
+    turns = [user, calling, system, first, user, second]
+    assert placed(turns) == [user, calling, first, second, system, user]
+    assert placed([*turns, other, user, late]) == [*placed(turns), other, user, late]
+    assert placed([calling, first, user, system]) == [calling, first, user, system]
+
+
 def test_every_call_gets_its_own_result_and_none_is_lost() -> None:
     turns = [said("assistant", "t", "1", "2", "3"), result("3", "c"), result("0", "z"), result("1", "a")]
     apart = normalization.split_parallel_calls([*turns, said("user", "u"), result("2", "late")])

@@ -30,6 +30,11 @@ LOOKED_UP = TEXT_LAST.replace(
     "{% if c.function.name == '\U000f4e22look' %}{{ raise_exception('?') }}{% endif %}<tool_call>{{",
 )
 NUMBERED = TEXT_LAST.replace("<tool_call>{{", "<tool_call>{{ ' ' * (messages | length) }}{{")
+BEHIND_CALLS = TEXT_LAST.replace(
+    "{%- if m.role == 'tool' %}",
+    "{%- if m.role == 'tool' and loop.previtem.role == 'user' %}{% elif m.role == 'tool' %}",
+)
+REFUSED = BEHIND_CALLS.replace("'user' %}", "'user' %}{{ raise_exception('A result of what?') }}")
 CLOSED_ALREADY = AS_TEXT.replace(
     "[{{ m.role }}]", "[{{ m.role }}]{% if m.role == 'assistant' %}</think>{% endif %}"
 )
@@ -108,6 +113,18 @@ def test_a_thought_stands_in_the_field_that_the_template_reads(prompt: Prompt) -
                 template, say("user", "Hi"), turn, result(1), parser="hermes_json", thoughts=thoughts
             )
             assert "<think>Should I?</think><tool_call>" in read
+
+
+@pytest.mark.parametrize(
+    ("template", "order"),
+    [(TEXT_LAST, ["Wait.", "seen"]), (BEHIND_CALLS, ["seen", "Wait."]), (REFUSED, ["seen", "Wait."])],
+)
+def test_a_result_is_shown_though_somebody_spoke_before_it(
+    prompt: Prompt, template: str, order: list[str]
+) -> None:
+    turns = (say("user", "Hi"), say("assistant", tool_calls=(call(1),)), say("user", "Wait."), result(1))
+    read = prompt(template, *turns, parser="hermes_json")
+    assert sorted(order, key=read.index) == order
 
 
 @pytest.mark.parametrize("template", [NUMBERED, LOOKED_UP])
