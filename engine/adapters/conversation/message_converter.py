@@ -76,6 +76,8 @@ class MessageConverter:
         named = normalization.add_tool_names(messages)
         if not forms.late_results:
             named = normalization.place_results_first(named)
+        if not forms.empty_answers:
+            named = normalization.drop_empty_answers(named)
         marked = [self._mark(message) for message in named]
         marked = add_thinking_words(marked, thinking)
         turns = normalization.arrange_system_messages(marked, traits, instructions)

@@ -55,6 +55,19 @@ def place_results_first(messages: Iterable[Message]) -> list[Message]:
     return [*placed, *meanwhile]
 
 
+def drop_empty_answers(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages without past turns in which the assistant neither said nor called anything."""
+    *past, last = messages
+    return [
+        *(
+            turn
+            for turn in past
+            if turn.role != "assistant" or turn.text or turn.reasoning or turn.tool_calls
+        ),
+        last,
+    ]
+
+
 def arrange_system_messages(
     messages: Sequence[Message], traits: TemplateTraits, instructions: str
 ) -> list[Message]:

@@ -36,6 +36,7 @@ class TurnForms:
         thought_markers: Those of such text.
         call_ids: Ids of calls are any; or `functions.NAME:INDEX`, counted over the conversation or the turn.
         system_with_result: A system message is shown though a tool's result comes last.
+        empty_answers: The assistant may have said nothing.
         late_results: A result is shown though somebody spoke between its call and it.
     """
 
@@ -47,6 +48,7 @@ class TurnForms:
     thought_markers: tuple[str, str] = ("", "")
     call_ids: Literal["any", "conversation", "turn"] = "any"
     system_with_result: bool = True
+    empty_answers: bool = True
     late_results: bool = True
 
 
@@ -66,7 +68,10 @@ def find_turn_forms(
     Args:
         source: The template's text; None if it is code.
     """
-    forms = _find_thoughts(render, source, traits, thinking_parser)
+    said_nothing = render([_USER, {"role": "assistant", "content": ""}, _LAST])
+    forms = attrs.evolve(
+        _find_thoughts(render, source, traits, thinking_parser), empty_answers=said_nothing is not None
+    )
     if not traits.tool_calls:
         return attrs.evolve(forms, text_beside_calls=traits.text_beside_calls)
     probe = _CallProbe(traits)

@@ -127,6 +127,15 @@ def test_a_result_is_shown_though_somebody_spoke_before_it(
     assert sorted(order, key=read.index) == order
 
 
+def test_an_empty_answer_is_left_out_where_the_template_refuses_it(prompt: Prompt) -> None:
+    strict = "{% for m in messages if not m.content %}{{ raise_exception('Empty.') }}{% endfor %}"
+    turns = (say("user", "Hi"), say("assistant"), say("user", "Hi?"))
+    assert prompt(TEXT_LAST, *turns, parser="hermes_json").count("<turn>assistant") == 1
+    read = prompt(strict + TEXT_LAST, *turns, parser="hermes_json")
+    assert "assistant" not in read
+    assert read.index("Hi") < read.index("Hi?")
+
+
 @pytest.mark.parametrize("template", [NUMBERED, LOOKED_UP])
 def test_text_beside_calls_is_a_turn_of_its_own_where_the_place_is_not_found(
     prompt: Prompt, template: str
