@@ -9,7 +9,11 @@ from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, read_tagged_arguments
+from greenroom.engine.parsers.values.tagged_arguments import (
+    argument_pairs,
+    read_tagged_arguments,
+    written_value,
+)
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]]+)\s*")
 
@@ -56,8 +60,7 @@ class Glm4NativeParser(BlockParser):
         if pairs is None:
             return f"{start}{name}\n{arguments}\n{end}"
         lines = [
-            f"<{tag}arg_key>{key}</{tag}arg_key>\n"
-            f"<{tag}arg_value>{value if isinstance(value, str) else dump_json(value)}</{tag}arg_value>\n"
+            f"<{tag}arg_key>{key}</{tag}arg_key>\n<{tag}arg_value>{written_value(value)}</{tag}arg_value>\n"
             for key, value in pairs.items()
         ]
         return f"{start}{name}\n{''.join(lines)}{end}"

@@ -17,7 +17,11 @@ from greenroom.engine.parsers.values.json_calls import (
     render_json_call,
 )
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, read_tagged_arguments
+from greenroom.engine.parsers.values.tagged_arguments import (
+    argument_pairs,
+    read_tagged_arguments,
+    written_value,
+)
 
 # The open models write a label into every tag: `<tool_call:opensource>`.
 _LABEL = r"(?::[\w-]+)?"
@@ -82,7 +86,7 @@ class _TaggedCalls(SectionParser):
             return f"{head}{call.arguments}\n{tail}"
         lines = [
             f"<arg_key{label}>{key}</arg_key{label}>\n"
-            f"<arg_value{label}>{value if isinstance(value, str) else dump_json(value)}</arg_value{label}>\n"
+            f"<arg_value{label}>{written_value(value)}</arg_value{label}>\n"
             for key, value in pairs.items()
         ]
         return head + "".join(lines) + tail

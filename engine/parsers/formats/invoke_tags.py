@@ -10,7 +10,11 @@ from greenroom.engine.parsers.markers import Markers, prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, read_value
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, read_tagged_arguments
+from greenroom.engine.parsers.values.tagged_arguments import (
+    argument_pairs,
+    read_tagged_arguments,
+    written_value,
+)
 
 
 class InvokeTags:
@@ -75,10 +79,7 @@ class InvokeTags:
     def _argument(self, key: str, value: object) -> str:
         string = isinstance(value, str)
         kind = f' string="{"true" if string else "false"}"' if self._typed else ""
-        return (
-            f'<{self._prefix}parameter name="{key}"{kind}>'
-            f"{value if string else dump_json(value)}</{self._prefix}parameter>"
-        )
+        return f'<{self._prefix}parameter name="{key}"{kind}>{written_value(value)}</{self._prefix}parameter>'
 
 
 class InvokeSectionParser(SectionParser):

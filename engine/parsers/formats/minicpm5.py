@@ -10,7 +10,7 @@ from greenroom.engine.parsers.markers import WHITESPACE, prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
 from greenroom.engine.parsers.values.json_calls import dump_json
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
+from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, written_value
 
 _QUOTED = r"(?:\"([^\"<>]+)\"|'([^'<>]+)')"
 _NAME = re.compile(rf"\s*{_QUOTED}\s*>")
@@ -72,7 +72,7 @@ def _read_value(text: str, position: int) -> tuple[str, int]:
 
 
 def _argument(key: str, value: object) -> str:
-    written = value if isinstance(value, str) else dump_json(value)
+    written = written_value(value)
     if _NEEDS_CDATA.search(written):
         written = f"<![CDATA[{written.replace(']]>', ']]]]><![CDATA[>')}]]>"
     return f'<param name="{key}">{written}</param>'

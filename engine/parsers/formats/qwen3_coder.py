@@ -9,7 +9,11 @@ from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.values.json_calls import dump_json, parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
-from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, read_tagged_arguments
+from greenroom.engine.parsers.values.tagged_arguments import (
+    argument_pairs,
+    read_tagged_arguments,
+    written_value,
+)
 
 _HEAD = re.compile(r"\s*<function=([^\s<>]+)>\s*")
 _KEY = re.compile(r"<parameter=(?P<key>[^\s<>]+)>\n?")
@@ -72,7 +76,7 @@ class Qwen3CoderParser(BlockParser):
         return "".join(f"{self._argument(key, value)}\n" for key, value in pairs.items())
 
     def _argument(self, key: str, value: object) -> str:
-        return f"<parameter={key}>\n{value if isinstance(value, str) else dump_json(value)}\n</parameter>"
+        return f"<parameter={key}>\n{written_value(value)}\n</parameter>"
 
 
 class SeedOssParser(Qwen3CoderParser):
@@ -83,6 +87,6 @@ class SeedOssParser(Qwen3CoderParser):
     trailer = "</seed:tool_call>"
 
     def _argument(self, key: str, value: object) -> str:
-        written = value if isinstance(value, str) else dump_json(value)
+        written = written_value(value)
         space = "" if written.strip("\n") == written else "\n"  # One line break at each end is no part of it.
         return f"<parameter={key}>{space}{written}{space}</parameter>"

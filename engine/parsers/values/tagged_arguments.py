@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
+from greenroom.engine.parsers.values.json_calls import dump_json
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
@@ -56,6 +57,13 @@ def argument_pairs(arguments: str) -> dict[str, Any] | None:
         arguments: JSON text, if the client kept to the protocol: a history may hold anything.
     """
     try:
-        return dict(json.loads(arguments or "{}"))
-    except (ValueError, TypeError, RecursionError):
+        pairs = dict(json.loads(arguments or "{}"))
+        dump_json(pairs)
+    except (ValueError, TypeError, RecursionError, Malformed):
         return None
+    return pairs
+
+
+def written_value(value: object) -> str:
+    """Return a value as it stands between tags: a string without quotes, anything else as JSON."""
+    return value if isinstance(value, str) else dump_json(value)

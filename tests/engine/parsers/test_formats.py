@@ -317,7 +317,7 @@ def test_what_a_format_renders_it_reads_again(parser_id: str, city: str, extra: 
 
 @pytest.mark.parametrize("parser_id", WRITTEN)
 def test_a_history_may_hold_arguments_that_are_no_json(parser_id: str) -> None:
-    for arguments in ("what?", "[1]", "7", ""):
+    for arguments in ("what?", "[1]", "7", "", '{"a": NaN}', '{"a": [1e999]}'):
         assert arguments in (make_tool_parser(parser_id).render("f", arguments) or "")
 
 
