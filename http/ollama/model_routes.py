@@ -51,9 +51,10 @@ def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
         return json_response(shown(found.models[0]))
 
     async def refuse() -> Response:
-        detail = (
-            f"`{request.path}` is not served here: models are named at the start, and fetched on first use."
-        )
+        why = "no model here makes embeddings"
+        if not request.path.startswith("/api/embed"):
+            why = "models are named at the start, fetched on first use, and stay as they are"
+        detail = f"`{request.path}` is not served here: {why}."
         raise ProblemError(Problem(501, "not_implemented", detail))
 
     for path, method in NOT_SERVED.items():
