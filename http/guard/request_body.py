@@ -17,11 +17,12 @@ from greenroom.http.guard.full_collections import FullCollections
 from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.guard.json_decoding import decode_counted_json
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings import MEGABYTE
 
 T = TypeVar("T")
 
-BODIES_AT_ONCE = 2
-"""How many bodies of the largest size requests may hold together, each until its answer has ended."""
+FURTHER_BYTES = 16 * MEGABYTE
+"""What all bodies may hold together beyond the largest one, each until its answer has ended."""
 UNCOUNTED_BYTES = 65_536
 """Of each body; small requests are answered whatever large ones are under way."""
 
@@ -49,7 +50,7 @@ class RequestBodies:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._most = BODIES_AT_ONCE * max_bytes
+        self._most = max_bytes + FURTHER_BYTES
         self._held = 0
         self._collections = FullCollections()
         self._decoded = DecodedObjects()

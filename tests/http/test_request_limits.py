@@ -9,7 +9,7 @@ from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
 from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import json_counter
 from greenroom.http.guard.decoded_objects import MAX_HELD
-from greenroom.http.guard.request_body import BODIES_AT_ONCE
+from greenroom.http.guard.request_body import FURTHER_BYTES
 from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.openai.completions import MAX_PROMPTS
 
@@ -29,7 +29,7 @@ LIMITS = {
     "prompts": MAX_PROMPTS,
     "characters of `model`": MAX_MODEL_NAME,
     "characters in a row": LONGEST_PIECE,
-    "times `max_body_bytes`": BODIES_AT_ONCE,
+    "bytes that": FURTHER_BYTES,
     "decoded arrays and objects": MAX_HELD,
 }
 

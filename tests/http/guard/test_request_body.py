@@ -10,7 +10,8 @@ import trio
 from quart import request
 from quart_trio import QuartTrio
 
-from greenroom.http.guard.request_body import BODIES_AT_ONCE, UNCOUNTED_BYTES, RequestBodies
+from greenroom.http.guard import request_body
+from greenroom.http.guard.request_body import UNCOUNTED_BYTES, RequestBodies
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.settings import MEGABYTE, Settings
 from greenroom.tests.support.http_servers import Served, connected, fetch, running, serving
@@ -120,8 +121,11 @@ async def test_large_images_and_emoji_are_taken_together() -> None:
     assert answer.json() == [len(image), 15, len(image), len(image)]
 
 
-async def test_bodies_that_would_be_too_much_together_are_refused_until_others_are_gone() -> None:
+async def test_bodies_that_would_be_too_much_together_are_refused_until_others_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     size = 2 * UNCOUNTED_BYTES
+    monkeypatch.setattr(request_body, "FURTHER_BYTES", size)
     large = json.dumps({"text": "a" * (size - 20)}).encode()
 
     async def code(served: Served, body: bytes) -> str:
@@ -142,7 +146,7 @@ async def test_bodies_that_would_be_too_much_together_are_refused_until_others_a
                 await client.send(large[-10:])
                 assert (await client.receive_response()).status in (400, 503)
 
-        for _ in range(2 * BODIES_AT_ONCE):
+        for _ in range(4):
             await nursery.start(upload_all_but_the_end)
         while await code(served, large) != "too_many_bodies":
             await trio.lowlevel.checkpoint()
