@@ -113,8 +113,8 @@ class BarePythonicParser(BareBlockParser):
     markers = (("<|python_start|>", "<|python_end|>"), ("<|python_tag|>", "<|eom_id|>"))
     json_header = re.compile("")
     trailer = ";"
-    _bare = re.compile(r"\[\s*[A-Za-z_][\w.-]*\(")
-    _bare_so_far = re.compile(r"\[\s*(?:[A-Za-z_][\w.-]*)?\Z")
+    _bare = re.compile(r"\[\s*\w[\w.:/-]*\(")
+    _bare_so_far = re.compile(r"\[\s*(?:\w[\w.:/-]*)?\Z")
 
     def begins_bare(self, text: str) -> bool | None:
         if self._bare.match(text):

@@ -87,7 +87,7 @@ class Olmo3Parser(_OneBlock):
 
     parser_id = "olmo3"
     markers = (("<function_calls>", "</function_calls>"),)
-    body_start = re.compile(r"\s*(?:\Z|\[|[A-Za-z_][\w.:/-]*(?:\Z|[ \t]*\())")
+    body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*(?:\Z|[ \t]*\())")
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_pythonic_calls(body, offered)
@@ -102,7 +102,7 @@ class Lfm2Parser(_OneBlock):
 
     parser_id = "mlx_lm.pythonic"
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
-    body_start = re.compile(r"\s*(?:\Z|[\[{]|[A-Za-z_][\w.:/-]*(?:\Z|[ \t]*\())")
+    body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*(?:\Z|[ \t]*\())")
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         as_json = re.match(r"\s*\[?\s*\{", body)

@@ -12,7 +12,7 @@ from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.python_literals import expect, read_literal, skip_space
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
 
-_CALLED = re.compile(r"([A-Za-z_][\w.:/-]*)[ \t]*\(")
+_CALLED = re.compile(r"(\w[\w.:/-]*)[ \t]*\(")
 _KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^'\\]*')\s*=(?!=)")
 
 

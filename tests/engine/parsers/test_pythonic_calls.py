@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.schemas.messages import Tool
 from greenroom.tests.support.model_outputs import ExtractedCalls
 from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
@@ -77,3 +78,11 @@ def test_calls_of_lfm2(body: str, calls: int) -> None:
     text = f"<|tool_call_start|>{body}<|tool_call_end|>"
     found = extract("mlx_lm.pythonic", text)
     assert (len(found.calls), found.text) == (calls, "" if calls else text)
+
+
+@pytest.mark.parametrize("parser_id", ["bare_pythonic", "olmo3", "mlx_lm.pythonic"])
+@pytest.mark.parametrize("name", ["3d_print", "mcp__home__lamp-on", "a/b", "a:b", "名前"])
+def test_names_that_python_does_not_allow_are_called(parser_id: str, name: str) -> None:
+    written = make_tool_parser(parser_id).render(name, '{"x": 1}') or ""
+    found = extract(parser_id, written, (Tool(name, parameters={}),))
+    assert [(call.name, json.loads(call.arguments)) for call in found.calls] == [(name, {"x": 1})]
