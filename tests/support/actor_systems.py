@@ -234,7 +234,7 @@ class FaultyEngine:
         events = self._engine.step()
         for request_id, event in events:
             self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta)
-            if self._seen[request_id] == 2 and request_id in self._faults.crash:
+            if self._seen[request_id] >= 2 and request_id in self._faults.crash:
                 raise RuntimeError("planted crash")
             if self._seen[request_id] == 2 and request_id in self._faults.panic:
                 raise Panic("planted")
