@@ -29,7 +29,7 @@ from greenroom.tests.attack.steps import (
 )
 
 ANSWER_TIMEOUT = 60.0
-"""Seconds after which a request counts as never answered."""
+"""Seconds after which a request counts as never answered, from when it or another of its attack last was answered."""
 LINGER = 2.0
 """Seconds that a client of nonsense waits for an answer before it leaves."""
 MAKERS = {**SCHEMAS, **GRAMMARS, **PATTERNS}
@@ -45,7 +45,7 @@ class Exchange:
         step: What was sent.
         status: HTTP status; None if the connection ended without one.
         body: The beginning of the answer and its end.
-        timed_out: Nothing came for `ANSWER_TIMEOUT` seconds.
+        timed_out: It was not answered within `ANSWER_TIMEOUT` of the last answer to any.
     """
 
     step: str
@@ -70,6 +70,7 @@ class Attacker:
     exchanges: list[Exchange] = attrs.field(factory=list)
     last_byte: float = 0.0
     """When a stream last got something, by `trio.current_time`."""
+    _waiting: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     async def carry_out(self, attack: Attack) -> None:
         """Do every step; returns when all have ended."""
@@ -113,10 +114,15 @@ class Attacker:
     async def _call(self, stream: trio.SocketStream, step: Call, data: bytes) -> None:
         received = bytearray()
         with trio.move_on_after(ANSWER_TIMEOUT) as waiting:
+            self._waiting.add(waiting)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_send_what_is_taken, stream, data)
                 await self._read_into(received, stream)
                 nursery.cancel_scope.cancel()
+        self._waiting.remove(waiting)
+        if not waiting.cancelled_caught:
+            for other in self._waiting:  # a queue that moves is not stuck
+                other.deadline = trio.current_time() + ANSWER_TIMEOUT
         self.exchanges.append(_exchange(step, bytes(received), waiting.cancelled_caught))
 
     async def _read_into(self, received: bytearray, stream: trio.SocketStream) -> None:
