@@ -29,7 +29,7 @@ from greenroom.tests.attack.steps import (
 )
 
 ANSWER_TIMEOUT = 60.0
-"""Seconds after which a request counts as never answered, from when it or another of its attack last was answered."""
+"""Seconds after which a request counts as never answered, since any of its attack was answered."""
 LINGER = 2.0
 """Seconds that a client of nonsense waits for an answer before it leaves."""
 MAKERS = {**SCHEMAS, **GRAMMARS, **PATTERNS}

@@ -1,0 +1,112 @@
+"""A client that leaves stops its answer by the next step, whatever protocol it speaks, streamed or not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from greenroom.actors.engines import Engine, Engines, OpenedModel
+from greenroom.schemas.events import Finished, InferenceEvent, ReasoningDelta, TextDelta
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import Faults, FaultyEngine
+from greenroom.tests.support.http_servers import Served, connected, serving
+from greenroom.tests.support.tiny_models import TinyModel
+
+PROMPT = "Tell me about the sea"
+MESSAGES = [{"role": "user", "content": PROMPT}]
+TOKENS = 4_000
+OPTIONS = {"num_predict": TOKENS, "temperature": 0}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": TOKENS, "temperature": 0},
+    "/v1/completions": {"prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0},
+    "/v1/messages": {"messages": MESSAGES, "max_tokens": TOKENS, "temperature": 0},
+    "/api/chat": {"messages": MESSAGES, "options": OPTIONS},
+    "/api/generate": {"prompt": PROMPT, "options": OPTIONS},
+}
+
+
+class WatchedEngine(FaultyEngine):
+    """A real engine that keeps what its steps say, and stands still behind one when it is told to."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine, Faults())
+        self.steps: list[list[InferenceEvent]] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.stands = threading.Event()
+
+    def step(self) -> list[tuple[str, InferenceEvent]]:
+        events = super().step()
+        self.steps.append([event for _, event in events])
+        if not self.go_on.is_set():
+            self.stands.set()
+            self.go_on.wait()
+            self.stands.clear()
+        return events
+
+
+class WatchedEngines(Engines):
+    """Engines of which the last one loaded is watched."""
+
+    engine: WatchedEngine | None = None
+
+    def load_engine(self, opened: OpenedModel, *arguments: Any) -> Engine:
+        self.engine = WatchedEngine(super().load_engine(opened, *arguments))
+        return self.engine
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_answer_nobody_waits_for_stops_by_the_next_step(path: str, tiny_model: TinyModel) -> None:
+    settings = Settings(models=(str(tiny_model("qwen3")),))
+    engines = WatchedEngines(settings)
+    async with serving(settings, engines=engines) as served:
+        for stream in (True, False):
+            [last, *others] = await steps_after_leaving(served, engines, path, stream)
+            assert not others, (stream, others)
+            [end] = [event for event in last if isinstance(event, Finished)]
+            assert end.reason == "cancelled"
+            assert end.usage.generated < TOKENS / 2
+
+
+async def steps_after_leaving(
+    served: Served, engines: WatchedEngines, path: str, stream: bool
+) -> list[list[InferenceEvent]]:
+    """Leave in the middle of an answer; return what the engine's further steps said until it had no work."""
+    begun = 0 if engines.engine is None else len(engines.engine.steps)
+    async with connected(served.server) as client:
+        body = {"model": "default", **BODIES[path], "stream": stream}
+        await client.request("POST", path, json.dumps(body).encode())
+        if stream:
+            head = await client.read_until(b"\r\n\r\n")
+            assert b" 200 " in head
+        await until(lambda: engines.engine is not None and writes(engines.engine.steps[begun:]))
+        engine = engines.engine
+        assert engine is not None
+        engine.go_on.clear()
+        await until(engine.stands.is_set)
+    try:
+        await until(lambda: not served.server.loop.connections)
+        await trio.testing.wait_all_tasks_blocked()
+        before = len(engine.steps)
+    finally:
+        engine.go_on.set()
+    await until(lambda: len(engine.steps) > before and not engine.has_work)
+    return engine.steps[before:]
+
+
+def writes(steps: list[list[InferenceEvent]]) -> bool:
+    """Return whether the answer has begun."""
+    return any(isinstance(event, TextDelta | ReasoningDelta) for step in steps for event in step)
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    with trio.fail_after(60):
+        while not happened():  # noqa: ASYNC110
+            await trio.sleep(0.001)
