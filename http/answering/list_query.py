@@ -1,0 +1,62 @@
+"""Which part of a list that is too long for one answer a client wants."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+from werkzeug.datastructures import MultiDict
+
+from greenroom.schemas.problems import invalid
+
+Order = Literal["asc", "desc"]
+
+LONGEST_PAGE = 100
+"""Entries of one answer."""
+DEFAULT_PAGE = 20
+
+
+@attrs.frozen
+class ListQuery:
+    """Which part of a list is wanted.
+
+    Args:
+        after: Id of the entry behind which the page begins, in `order`; None for the beginning.
+        limit: Entries at most.
+        order: By time: oldest or newest first.
+    """
+
+    after: str | None = None
+    limit: int = DEFAULT_PAGE
+    order: Order = "desc"
+
+
+def parse_list_query(args: MultiDict[str, str], order: Order) -> ListQuery:
+    """Return what a request's query asks for.
+
+    Args:
+        order: If the query names none.
+
+    Raises:
+        ProblemError: 400 that names the parameter.
+    """
+    return ListQuery(args.get("after") or None, _limit(args.get("limit")), _order(args.get("order"), order))
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PAGE
+    # `int` would take other alphabets' digits, and signs.
+    limit = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if not 1 <= limit <= LONGEST_PAGE:
+        raise invalid(f"`limit` must be a number from 1 to {LONGEST_PAGE}.", "limit")
+    return limit
+
+
+def _order(text: str | None, default: Order) -> Order:
+    match text:
+        case None:
+            return default
+        case "asc" | "desc":
+            return text
+    raise invalid("`order` must be 'asc' or 'desc'.", "order")
