@@ -184,6 +184,7 @@ class Finished:
     Args:
         reason: Why it ended (document 004, FinishReason).
         stop: The stop string that matched, if one did.
+        raw: All that the model wrote, markers of thoughts and calls included, for whoever keeps it.
     """
 
     reason: FinishReason
@@ -191,6 +192,7 @@ class Finished:
     timing: Timing = Timing()
     stop: str | None = None
     index: int = 0
+    raw: str = attrs.field(default="", kw_only=True, eq=False, repr=False)
 
 
 @attrs.frozen

@@ -54,6 +54,7 @@ class Sequence:
         sampled: Tokens that were sampled, or are being sampled.
         generated: Tokens that the host has read; never more than `sampled`.
         answer: Those tokens.
+        raw: What they write, piece by piece, before anything read it.
         finished: Its last event was emitted.
 
     How its cache is computed:
@@ -90,6 +91,7 @@ class Sequence:
     sampled: int = 0
     generated: int = 0
     answer: list[int] = attrs.field(factory=list)
+    raw: list[str] = attrs.field(factory=list)
     finished: bool = False
     metrics: SequenceMetrics = attrs.field(factory=SequenceMetrics)
 
@@ -161,8 +163,9 @@ class Sequence:
             self.logprobs.add(token)
         processor = self.processor
         self.detokenizer.add_token(token)
-        control = self.control_tokens.get(token)
-        events = list(processor.feed(self.detokenizer.last_segment, 1, control))
+        text = self.detokenizer.last_segment
+        self.raw.append(text)
+        events = list(processor.feed(text, 1, self.control_tokens.get(token)))
         if processor.stopped is not None or (matcher is not None and matcher.is_terminated):
             return events + self.finish("stop")
         if self.generated >= self.max_tokens:
@@ -184,13 +187,15 @@ class Sequence:
             if processor.stopped is None:
                 self.detokenizer.finalize()
                 if text := self.detokenizer.last_segment:
+                    self.raw.append(text)
                     events += processor.feed(text, 0)
             events += processor.finish(ended_by_model=ended_by_model)
             if processor.stopped is not None:
                 reason = "stop"
             if reason == "stop" and processor.has_tool_calls:
                 reason = "tool_calls"
-        events.append(Finished(reason, self.usage(), self.timing(), processor.stopped, self.index))
+        raw = "".join(self.raw)
+        events.append(Finished(reason, self.usage(), self.timing(), processor.stopped, self.index, raw=raw))
         return events
 
     def usage(self) -> Usage:

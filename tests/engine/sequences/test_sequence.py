@@ -54,6 +54,8 @@ def test_calls_are_the_reason_unless_the_answer_was_cut(
     events = [*row.append_token(50), *row.append_token(2 if ends else 51)]
     assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["ring"]
     assert finished(events).reason == reason
+    raw = '<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>'
+    assert finished(events).raw == raw + ("" if ends else "x")
 
 
 @pytest.mark.parametrize(
