@@ -11,12 +11,14 @@ from typing import Any
 import structlog
 import trio
 
-from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.core.ref import ActorStopped, Inbox, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
 from greenroom.actors.engines import Engines
 from greenroom.actors.pool.pool import Pool
 from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import StoreMessage
 
 log = structlog.get_logger()
 
@@ -30,12 +32,21 @@ class System:
 
     Attributes:
         pool: Where requests begin.
+        refs: All actors that may be spoken to.
         hung: A thread could not be ended: flush the logs and leave with `os._exit`. Known after the close.
     """
 
-    def __init__(self, settings: Settings, pool: Pool, children: trio.Nursery, workers: Workers) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        pool: Pool,
+        store: Ref[StoreMessage],
+        children: trio.Nursery,
+        workers: Workers,
+    ) -> None:
         self.settings = settings
         self.pool: Ref[PoolMessage] = pool.ref
+        self.refs = ActorRefs(pool.ref, store)
         self.hung = False
         self._actor = pool
         self._children = children
@@ -90,6 +101,7 @@ async def open_system(
     """
     workers = Workers(hang_timeout)
     pool = Pool(settings, workers, engines or Engines(settings))
+    store: Inbox[StoreMessage] = Inbox()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")
@@ -99,7 +111,7 @@ async def open_system(
             actors.start_soon(workers.watch)
             actors.start_soon(pool.run)
             async with trio.open_nursery() as children:
-                system = System(settings, pool, children, workers)
+                system = System(settings, pool, store.ref, children, workers)
                 yield system
                 children.cancel_scope.cancel("the system closes")
             actors.cancel_scope.cancel("the system closes")

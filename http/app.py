@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.current_request import BODIES, request_id
 from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.model_routes import model_routes
@@ -19,7 +19,6 @@ from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
-from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
@@ -30,10 +29,8 @@ BODY_TIMEOUT = 60
 """Seconds in which a body must arrive."""
 
 
-def create_app(
-    pool: Ref[PoolMessage], settings: Settings, *, status_timeout: float = STATUS_TIMEOUT
-) -> QuartTrio:
-    """Return an application that turns HTTP requests into messages to the pool.
+def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = STATUS_TIMEOUT) -> QuartTrio:
+    """Return an application that turns HTTP requests into messages to the actors.
 
     Args:
         status_timeout: Seconds that a client waits for its status at most; then a stream opens.
@@ -47,10 +44,10 @@ def create_app(
     app.url_map.strict_slashes = False
     answer_errors(app, PROTOCOLS)
     _guard(app, HostGuard(settings))
-    app.register_blueprint(health_routes(pool))
-    app.register_blueprint(model_routes(pool, PROTOCOLS))
+    app.register_blueprint(health_routes(refs.pool))
+    app.register_blueprint(model_routes(refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:
-        for routes in protocol.routes(pool, status_timeout):
+        for routes in protocol.routes(refs, status_timeout):
             app.register_blueprint(routes)
     return app
 

@@ -34,6 +34,6 @@ async def serve(
         OSError: The address cannot be bound.
     """
     listeners = await open_listeners(settings, sockets)
-    app = create_app(system.pool, settings)
+    app = create_app(system.refs, settings)
     loop = AcceptLoop(app, settings, error_members=PROTOCOLS[0].error_members)
     await loop.run(listeners, trio.Event() if drain is None else drain, task_status)

@@ -9,12 +9,12 @@ import attrs
 from quart import Blueprint
 from werkzeug.datastructures import Headers
 
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.problem_documents import ErrorMembers
-from greenroom.schemas.pool_protocol import ModelCard, PoolMessage
+from greenroom.schemas.pool_protocol import ModelCard
 
-Routes = Callable[[Ref[PoolMessage], float], Sequence[Blueprint]]
-"""Makes a protocol's routes, given the pool and the seconds that a client waits for its status at most."""
+Routes = Callable[[ActorRefs, float], Sequence[Blueprint]]
+"""Makes a protocol's routes, given the actors and the seconds that a client waits for its status at most."""
 
 
 class ModelFormatter(Protocol):

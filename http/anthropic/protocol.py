@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.wire_protocol import WireProtocol
 from greenroom.http.anthropic.errors import error_members
 from greenroom.http.anthropic.message_routes import message_routes
 from greenroom.http.anthropic.model_formatter import AnthropicModelFormatter
 from greenroom.http.anthropic.probe_routes import probe_routes
-from greenroom.schemas.pool_protocol import PoolMessage
 
 
-def _routes(pool: Ref[PoolMessage], status_timeout: float) -> tuple[Blueprint, ...]:
-    return message_routes(pool, status_timeout), probe_routes()
+def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
+    return message_routes(refs.pool, status_timeout), probe_routes()
 
 
 ANTHROPIC_PROTOCOL = WireProtocol(

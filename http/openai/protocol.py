@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.wire_protocol import WireProtocol
 from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
 from greenroom.http.openai.errors import error_members
 from greenroom.http.openai.model_formatter import OpenAIModelFormatter
 from greenroom.http.openai.token_routes import token_routes
-from greenroom.schemas.pool_protocol import PoolMessage
 
 
-def _routes(pool: Ref[PoolMessage], status_timeout: float) -> tuple[Blueprint, ...]:
+def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
     return (
-        chat_routes(pool, status_timeout),
-        completion_routes(pool, status_timeout),
-        token_routes(pool),
+        chat_routes(refs.pool, status_timeout),
+        completion_routes(refs.pool, status_timeout),
+        token_routes(refs.pool),
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
 from greenroom.http.app import create_app
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import StoreMessage
 
 NOTES = Path(__file__).parents[2] / "notes"
 BELOW = " and below"
@@ -27,7 +29,7 @@ def documented(page: str) -> set[tuple[str, str]]:
 
 
 async def test_the_guide_lists_every_route() -> None:
-    app = create_app(Inbox[PoolMessage]().ref, Settings())
+    app = create_app(ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref), Settings())
     served = {
         (method, re.sub(r"<[^>]+>", "{id}", rule.rule))
         for rule in app.url_map.iter_rules()

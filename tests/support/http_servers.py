@@ -86,7 +86,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """Serve a whole system, without its process."""
     async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
-        app = create_app(system.pool, settings, status_timeout=status_timeout)
+        app = create_app(system.refs, settings, status_timeout=status_timeout)
         async with running(app, settings, send_timeout) as server:
             yield Served(server, system)
 
