@@ -14,7 +14,7 @@ SECONDS := 1800
 BIN := $(VENV)/bin
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR)
 
-.PHONY: run test test-all soak attack attack-vocabulary batching-table lint types clean
+.PHONY: run test test-all soak compat attack attack-vocabulary batching-table lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -36,6 +36,10 @@ test-all:
 
 soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak
+
+# Other people's clients, each in an environment of its own, on a real server: make compat ARGS="--only litellm".
+compat: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.compat $(ARGS)
 
 # A real server of tiny models under attack for half an hour: make attack SECONDS=60 ARGS="--seed 7".
 attack: $(VENV)/developing-$(ACCELERATOR)

@@ -1,0 +1,111 @@
+"""`make compat`: try other people's clients on a real server of the built-in model.
+
+python -m greenroom.tests.compat --only openai-2 --only ollama
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from greenroom.tests.compat.client_table import HERE, Client, read_clients
+from greenroom.tests.compat.environments import environment_of
+from greenroom.tests.compat.served_model import served_model
+from greenroom.tests.compat.verdict import Verdict, read_verdict
+
+SUITES = HERE / "clients"
+LONGEST = 1_200
+"""Seconds that one client's tests may take."""
+
+
+@click.command()
+@click.option("--only", multiple=True, help="A client of clients.toml; default: all.")
+@click.option("--url", help="A server that runs already, without /v1.")
+@click.option("--select", default="", help="Only tests whose names match, as pytest's -k has it.")
+def main(only: tuple[str, ...], url: str | None, select: str) -> None:
+    """Run every client's tests; exit with 1 if one failed that is not known to fail."""
+    clients = [client for client in read_clients() if not only or client.name in only]
+    if missing := set(only) - {client.name for client in clients}:
+        raise click.BadParameter(f"clients.toml has no {', '.join(sorted(missing))}.")
+    with tempfile.TemporaryDirectory(prefix="greenroom-compat-") as scratch:
+        folder = Path(scratch)
+        if url is not None:
+            verdicts = _try_all(clients, url, select, folder)
+        else:
+            with served_model(folder / "server.log") as address:
+                verdicts = _try_all(clients, address, select, folder)
+            _show_errors(folder / "server.log")
+    click.echo(table(clients, verdicts))
+    sys.exit(0 if all(verdict.good for verdict in verdicts) else 1)
+
+
+def _try_all(clients: Sequence[Client], address: str, select: str, folder: Path) -> list[Verdict]:
+    return [_try(client, address, select, folder) for client in clients]
+
+
+def _try(client: Client, address: str, select: str, folder: Path) -> Verdict:
+    click.echo(f"{client.name} ...")
+    python, report = environment_of(client), folder / f"{client.name}.xml"
+    options = ["-q", "-c", str(SUITES / "pytest.ini"), f"--confcutdir={SUITES}", f"--junitxml={report}"]
+    options += ["-k", select] if select else []
+    command = [str(python), "-m", "pytest", *options, str(SUITES / client.file)]
+    log = folder / f"{client.name}.log"
+    with log.open("w") as output:
+        try:
+            subprocess.run(
+                command,
+                stdout=output,
+                stderr=output,
+                env=_surroundings(address),
+                timeout=LONGEST,
+                check=False,
+            )
+            ended = True
+        except subprocess.TimeoutExpired:
+            ended = False
+    if not report.exists():
+        click.echo(log.read_text())
+        return Verdict({}, ended=False)
+    verdict = read_verdict(report.read_text(), {} if select else client.known_failures, ended=ended)
+    for name in verdict.unexpected:
+        click.echo(f"  failed: {name}: {verdict.details[name]}")
+    for name in verdict.outdated:
+        click.echo(f"  no failure any more: {name}")
+    return verdict
+
+
+def _surroundings(address: str) -> dict[str, str]:
+    """Return an environment in which no client finds anybody else's keys, proxies or traces."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    silent = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "DO_NOT_TRACK": "1"}
+    return {**kept, **silent, "GREENROOM_URL": address}
+
+
+def _show_errors(log: Path) -> None:
+    lines = [
+        line for line in log.read_text().splitlines() if '"level": "error"' in line or "Traceback" in line
+    ]
+    for line in lines:
+        click.echo(f"  the server logged: {line[:1_000]}")
+
+
+def table(clients: Sequence[Client], verdicts: Sequence[Verdict]) -> str:
+    """Return the results as a table in Markdown."""
+    rows = ["| client | versions | passed | known failures | skipped | failed |", "|---|---|---|---|---|---|"]
+    for client, verdict in zip(clients, verdicts, strict=True):
+        failed = len(verdict.unexpected)
+        known = verdict.count("failed") - failed
+        counts = (verdict.count("passed"), known, verdict.count("skipped"), failed)
+        shown = "did not end" if not verdict.ended else " | ".join(map(str, counts))
+        rows.append(f"| {client.name} | {', '.join(client.packages)} | {shown} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What `clients.toml` and `known_failures.toml` say."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+HERE = Path(__file__).parent
+
+
+@attrs.frozen
+class Client:
+    """A client of the server.
+
+    Args:
+        file: Its tests, in `clients/`; several versions of a client share them.
+        packages: What they need besides pytest, each with its version.
+        known_failures: Why a test cannot pass, by its name.
+    """
+
+    name: str
+    file: str
+    packages: Sequence[str]
+    known_failures: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def read_clients(folder: Path = HERE) -> tuple[Client, ...]:
+    """Return all clients of the tables in a folder.
+
+    Raises:
+        ValueError: Failures are known of a client that does not exist.
+    """
+    clients = tomllib.loads((folder / "clients.toml").read_text())
+    failures = tomllib.loads((folder / "known_failures.toml").read_text())
+    if unknown := failures.keys() - clients.keys():
+        raise ValueError(f"known_failures.toml names no client: {sorted(unknown)}")
+    return tuple(
+        Client(name, row["file"], row["packages"], failures.get(name, {})) for name, row in clients.items()
+    )

@@ -1,0 +1,45 @@
+"""The server that clients are tried on: a process of its own with the built-in model."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from greenroom.tests.attack.free_port import free_port
+from greenroom.tests.support.server_processes import GREENROOM
+
+START_TIMEOUT = 60.0
+
+
+@contextmanager
+def served_model(log_path: Path, *options: str) -> Iterator[str]:
+    """Yield the address of a server, which logs to a file and ends with the block.
+
+    Raises:
+        TimeoutError: It does not answer.
+    """
+    port = free_port()
+    command = [*GREENROOM, "serve", "--port", str(port), "--log-format", "json", *options]
+    with log_path.open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            _wait_until_ready(address, process)
+            yield address
+        finally:
+            process.terminate()
+
+
+def _wait_until_ready(address: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx.get(f"{address}/readyz", timeout=20).status_code == 200:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.1)
+    raise TimeoutError("the server does not answer")
