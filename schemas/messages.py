@@ -50,6 +50,20 @@ class ToolCall:
 
 
 @attrs.frozen
+class TextInput:
+    """What a tool takes that is called with one text, in place of arguments.
+
+    Args:
+        syntax: `text` takes any; else what `definition` is written in: a regular expression, or a Lark
+            grammar in llguidance's dialect, which the whole text has to match.
+        definition: The expression or grammar.
+    """
+
+    syntax: Literal["text", "regex", "lark"] = "text"
+    definition: str = ""
+
+
+@attrs.frozen
 class Tool:
     """A function that the model may call.
 
@@ -58,7 +72,9 @@ class Tool:
         strict: The arguments must validate against `parameters`.
         described: The prompt begins with its description; False if the conversation itself holds one, so that
             a tool which joins later leaves the beginning of the prompt as it was.
-        param: What the client calls `parameters`, for errors.
+        input: It takes one text: the only argument, `greenroom.schemas.text_tools.ARGUMENT` (`text_tool`
+            makes such tools).
+        param: What the client calls `parameters`, or the definition of `input`, for errors.
     """
 
     name: str
@@ -66,6 +82,7 @@ class Tool:
     parameters: JsonObject = attrs.field(factory=dict)
     strict: bool = False
     described: bool = True
+    input: TextInput | None = None
     param: str | None = attrs.field(default=None, kw_only=True, eq=False)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.answering.text_input import text_of
 from greenroom.http.openai.chat_stream import ChatStream
 from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
 from greenroom.http.openai.legacy_functions import FunctionStream, function_call, speaks_of_functions
@@ -30,12 +31,14 @@ class ChatFormatter:
         answer_id: `chatcmpl-…`.
         choices: How many answers there are.
         created: Unix time in seconds.
+        custom: Names of the tools whose calls are custom ones.
     """
 
     wire: ChatRequest
     answer_id: str
     choices: int = 1
     created: int = attrs.field(factory=lambda: int(time.time()))
+    custom: frozenset[str] = attrs.field(default=frozenset(), kw_only=True)
 
     def stream(self, model: str) -> ChatStream:
         """Return what formats the answer as chunks."""
@@ -47,6 +50,7 @@ class ChatFormatter:
             choices=self.choices,
             include_usage=includes_usage(self.wire.stream_options),
             with_progress=bool(self.wire.return_progress),
+            custom=self.custom,
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
@@ -75,13 +79,15 @@ class ChatFormatter:
             message = attrs.evolve(message, function_call=function_call(calls))
             reason = "function_call" if reason == "tool_calls" else reason
         else:
-            message = attrs.evolve(message, tool_calls=tuple(map(_tool_call, calls)) or None)
+            message = attrs.evolve(message, tool_calls=tuple(map(self._tool_call, calls)) or None)
         return ChatChoice(index, message, reason, json.loads(chat_logprobs(choice.logprobs)))
 
-
-def _tool_call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
+    def _tool_call(self, call: ToolCall) -> dict[str, Any]:
+        if call.name in self.custom:
+            custom = {"name": call.name, "input": text_of(call.arguments)}
+            return {"id": call.id, "type": "custom", "custom": custom}
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"id": call.id, "type": "function", "function": function}
 
 
 def _is_sent(field: attrs.Attribute[Any], value: Any) -> bool:

@@ -8,13 +8,14 @@ from typing import Any
 
 from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
 from greenroom.http.guard.json_counter import JsonCounter
+from greenroom.http.openai.custom_tools import check_names, custom_call, parse_custom_tool
 from greenroom.http.openai.legacy_functions import with_tools
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.response_format import parse_response_format
 from greenroom.http.openai.tool_choice import parse_tool_choice
 from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
-from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolParam
+from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolCallParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
@@ -38,9 +39,11 @@ def parse_chat_request(
         raise invalid("`messages` must hold at least one message.", "messages")
     wire = with_tools(wire)
     _check_arguments(wire.messages)
+    tools = tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ()))
+    check_names(tools, (f"tools[{i}].{tool.type}.name" for i, tool in enumerate(wire.tools or ())))
     chat = ChatInput(
         messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages)),
-        tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())),
+        tools=tools,
         tool_choice=parse_tool_choice(wire.tool_choice),
         template_options=wire.chat_template_kwargs or {},
         continue_final_message=wire.continue_final_message or False,
@@ -137,13 +140,20 @@ def _texts(content: Content | None, field: str) -> tuple[TextPart, ...]:
 
 
 def _tool_calls(message: MessageParam, field: str) -> tuple[ToolCall, ...]:
-    for i, call in enumerate(message.tool_calls or ()):
-        if call.type != "function":
-            raise _only_functions(f"{field}.tool_calls[{i}].type")
-    return tuple(
-        ToolCall(call.id, call.function.name, call.function.arguments or "{}")
-        for call in message.tool_calls or ()
-    )
+    calls = message.tool_calls or ()
+    return tuple(_tool_call(call, f"{field}.tool_calls[{i}]") for i, call in enumerate(calls))
+
+
+def _tool_call(call: ToolCallParam, field: str) -> ToolCall:
+    if call.type == "custom":
+        if call.custom is None:
+            raise missing(f"{field}.custom")
+        return custom_call(call.id, call.custom.name, call.custom.input)
+    if call.type != "function":
+        raise _unknown_kind(f"{field}.type")
+    if call.function is None:
+        raise missing(f"{field}.function")
+    return ToolCall(call.id, call.function.name, call.function.arguments or "{}")
 
 
 def _check_arguments(messages: Sequence[MessageParam]) -> None:
@@ -152,6 +162,8 @@ def _check_arguments(messages: Sequence[MessageParam]) -> None:
     counter = JsonCounter(max_depth=math.inf)
     for i, message in enumerate(messages):
         for j, call in enumerate(message.tool_calls or ()):
+            if call.function is None:
+                continue
             counter.begin_document()
             try:
                 counter.feed(call.function.arguments.encode("utf-8", "surrogatepass"))
@@ -161,8 +173,10 @@ def _check_arguments(messages: Sequence[MessageParam]) -> None:
 
 
 def _tool(tool: ToolParam, field: str) -> Tool:
+    if tool.type == "custom":
+        return parse_custom_tool(tool.custom, f"{field}.custom")
     if tool.type != "function":
-        raise _only_functions(f"{field}.type")
+        raise _unknown_kind(f"{field}.type")
     if tool.function is None:
         raise missing(f"{field}.function")
     if not tool.function.name:
@@ -175,5 +189,5 @@ def _tool(tool: ToolParam, field: str) -> Tool:
     )
 
 
-def _only_functions(field: str) -> ProblemError:
-    return invalid(f"`{field}` must be 'function'.", field, "unsupported_parameter")
+def _unknown_kind(field: str) -> ProblemError:
+    return invalid(f"`{field}` must be 'function' or 'custom'.", field, "unsupported_parameter")

@@ -16,6 +16,7 @@ from greenroom.http.answering.current_request import (
 )
 from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat_request import parse_chat_request
+from greenroom.http.openai.custom_tools import custom_names_of
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
@@ -34,7 +35,7 @@ def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     async def chat_completions() -> Response:
         parse = partial(parse_chat_request, request_id=request_id(), client=request_client())
         wire, chat = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
-        formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices)
+        formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))
         stream = bool(wire.stream)
         return await answer_request(pool, [chat], formatter, stream=stream, status_timeout=status_timeout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from greenroom.http.answering.json_encoding import json_string
+from greenroom.http.answering.text_input import TextInputReader
 from greenroom.http.openai.chunk_stream import ChunkStream
 from greenroom.http.openai.logprobs import chat_logprobs
 from greenroom.schemas.events import (
@@ -28,6 +29,7 @@ class ChatStream(ChunkStream):
         choices: How many answers are streamed side by side.
         include_usage: The client asked for a usage chunk at the end.
         with_progress: The client wants to know how much of its prompt is computed; llama.cpp's fields.
+        custom: Names of the tools whose calls are custom ones.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class ChatStream(ChunkStream):
         choices: int = 1,
         include_usage: bool = False,
         with_progress: bool = False,
+        custom: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(
             "chat.completion.chunk",
@@ -50,6 +53,8 @@ class ChatStream(ChunkStream):
             include_usage=include_usage,
         )
         self._with_progress = with_progress
+        self._custom = custom
+        self._inputs: dict[tuple[int, int], TextInputReader] = {}
         self._choice_heads = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
         self._choice_tail = b',"logprobs":null,"finish_reason":null}]' + self._usage + b"}\n\n"
         self._tail_with_logprobs = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
@@ -76,7 +81,7 @@ class ChatStream(ChunkStream):
             case ReasoningDelta(text, index):
                 return self._chunk(_reasoning(json_string(text)), index)
             case ToolCallDelta():
-                return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _tool_call(event), event.index)
+                return self._call_chunk(event)
             case PromptProgress() if self._with_progress:
                 return self.heartbeat().removesuffix(b"}\n\n") + _progress(event)
             case _:
@@ -85,8 +90,25 @@ class ChatStream(ChunkStream):
     def _chunk(self, delta: bytes, index: int = 0) -> bytes:
         return self._choice_heads[index] + delta + self._choice_tail
 
+    def _call_chunk(self, event: ToolCallDelta) -> bytes:
+        place = event.index, event.call
+        if event.name in self._custom:
+            self._inputs[place] = TextInputReader()
+        if place in self._inputs:
+            return self._custom_chunk(event, self._inputs[place].feed(event.arguments))
+        return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _tool_call(event), event.index)
+
+    def _custom_chunk(self, event: ToolCallDelta, text: str) -> bytes:
+        if event.id is None and not text:
+            return b""
+        return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _custom_call(event, text), event.index)
+
     def _last_chunk(self, index: int, reason: bytes) -> bytes:
-        return self._choice_heads[index] + b"{}" + self._tail_with_reason % reason
+        rest = b""
+        for (choice, call), reader in self._inputs.items():
+            if choice == index:
+                rest += self._custom_chunk(ToolCallDelta(call, index=index), reader.finish())
+        return rest + self._choice_heads[index] + b"{}" + self._tail_with_reason % reason
 
 
 def _reasoning(text: bytes) -> bytes:
@@ -104,6 +126,17 @@ def _tool_call(event: ToolCallDelta) -> bytes:
         json_string(event.id),
         json_string(event.name or ""),
         arguments,
+    )
+
+
+def _custom_call(event: ToolCallDelta, text: str) -> bytes:
+    if event.id is None:
+        return b'{"index":%d,"custom":{"input":%b}}' % (event.call, json_string(text))
+    return b'{"index":%d,"id":%b,"type":"custom","custom":{"name":%b,"input":%b}}' % (
+        event.call,
+        json_string(event.id),
+        json_string(event.name or ""),
+        json_string(text),
     )
 
 

@@ -23,13 +23,13 @@ def parse_tool_choice(value: Any) -> ToolChoice:
             return ToolChoice("none")
         case "required":
             return ToolChoice("required")
-        case {"type": "function"}:
-            return ToolChoice("named", _function_name(value, FIELD))
+        case {"type": "function" | "custom"}:
+            return ToolChoice("named", _tool_name(value, FIELD))
         case {"type": "allowed_tools"}:
             return _allowed(value)
         case {"type": str(kind)}:
             field = f"{FIELD}.type"
-            detail = f"`{field}` is {kind[:40]!r}, but must be 'function' or 'allowed_tools'."
+            detail = f"`{field}` is {kind[:40]!r}, but must be 'function', 'custom' or 'allowed_tools'."
             raise invalid(detail, field, "unsupported_parameter")
         case _:
             raise invalid(f"`{FIELD}` must be 'none', 'auto', 'required', or an object with a type.", FIELD)
@@ -46,16 +46,17 @@ def _allowed(value: JsonObject) -> ToolChoice:
     tools = allowed.get("tools")
     if not isinstance(tools, list) or not tools:
         raise missing(f"{field}.tools")
-    names = tuple(_function_name(tool, f"{field}.tools[{i}]") for i, tool in enumerate(tools))
+    names = tuple(_tool_name(tool, f"{field}.tools[{i}]") for i, tool in enumerate(tools))
     return ToolChoice("required" if mode == "required" else "auto", allowed=names)
 
 
-def _function_name(value: Any, field: str) -> str:
-    function = value.get("function") if isinstance(value, dict) else None
+def _tool_name(value: Any, field: str) -> str:
+    kind = "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
+    wrapped = value.get(kind) if isinstance(value, dict) else None
     # The Responses API leaves the wrapping out, and its clients forget that this one does not.
-    name = function.get("name") if isinstance(function, dict) else None
+    name = wrapped.get("name") if isinstance(wrapped, dict) else None
     if name is None and isinstance(value, dict):
         name = value.get("name")
     if not isinstance(name, str) or not name:
-        raise missing(f"{field}.function.name")
+        raise missing(f"{field}.{kind}.name")
     return name

@@ -47,12 +47,21 @@ class FunctionCall:
 
 
 @attrs.frozen
+class CustomCall:
+    """The call of a custom tool."""
+
+    name: str
+    input: str
+
+
+@attrs.frozen
 class ToolCallParam:
-    """A tool call in the history."""
+    """A tool call in the history; `type` says which of its other members it has."""
 
     id: str
-    function: FunctionCall
+    function: FunctionCall | None = None
     type: str = "function"
+    custom: CustomCall | None = None
 
 
 @attrs.frozen
@@ -82,10 +91,11 @@ class FunctionParam:
 
 @attrs.frozen
 class ToolParam:
-    """A tool that is offered."""
+    """A tool that is offered; what a custom one is like reads `greenroom.http.openai.custom_tools`."""
 
     type: str
     function: FunctionParam | None = None
+    custom: Any = None
 
 
 @attrs.frozen

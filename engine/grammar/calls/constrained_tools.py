@@ -12,10 +12,12 @@ from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.cost.limits import parser_limits
 from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.engine.grammar.json_schema.references import rebased
+from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern, without_anchors
 from greenroom.engine.grammar.vocabulary.c_interface import is_grammar
 from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.text_tools import ARGUMENT
 
 ANY_OBJECT = {"type": "object"}
 
@@ -93,6 +95,10 @@ def constrained_tools(
 
 
 def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> ConstrainedTool:
+    if tool.input is not None and tool.input.syntax == "regex":
+        return _text_tool(tool, tool.input.definition, param, budget)
+    if tool.input is not None and tool.input.syntax == "lark":
+        raise invalid("A Lark grammar cannot be honoured here", param, "unsupported_grammar")
     parameters = dict(tool.parameters)
     if parameters.setdefault("type", "object") != "object":
         if tool.strict:
@@ -107,6 +113,18 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
     if tool.strict or _is_supported(checked):
         return ConstrainedTool(tool.name, param, checked, enforced=True, strict=tool.strict)
     return ConstrainedTool(tool.name, param)
+
+
+def _text_tool(tool: Tool, pattern: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
+    """Return a tool whose only argument has to match an expression."""
+    anchored_pattern(pattern, param)
+    schema = dict(tool.parameters)
+    schema["properties"] = {ARGUMENT: {"type": "string", "pattern": f"^(?:{without_anchors(pattern)})$"}}
+    try:
+        checked = check_schema(schema, param, budget)
+    except ProblemError as error:  # The client wrote no such schema.
+        raise ProblemError(attrs.evolve(error.problem, param=param)) from None
+    return ConstrainedTool(tool.name, param, checked, enforced=True, strict=True)
 
 
 def _is_supported(schema: Any) -> bool:

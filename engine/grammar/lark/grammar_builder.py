@@ -127,7 +127,12 @@ def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) 
 
 def anchored_pattern(pattern: str, param: str) -> str:
     """Return a pattern that matches a whole text; anchors at its ends are taken for granted."""
+    return f"(?:{portable_pattern(without_anchors(pattern), param)})"
+
+
+def without_anchors(pattern: str) -> str:
+    """Return a pattern without the anchors at its ends."""
     inner = pattern.removeprefix("^")
     if inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2:
         inner = inner[:-1]
-    return f"(?:{portable_pattern(inner, param)})"
+    return inner

@@ -191,7 +191,7 @@ def test_options_of_the_template_are_passed_on_as_they_are() -> None:
                 "messages": [
                     {
                         "role": "assistant",
-                        "tool_calls": [{"id": "a", "type": "custom", "function": {"name": "f"}}],
+                        "tool_calls": [{"id": "a", "type": "magic", "function": {"name": "f"}}],
                     }
                 ],
             },
@@ -200,7 +200,7 @@ def test_options_of_the_template_are_passed_on_as_they_are() -> None:
         ({"model": "m", "messages": [USER], "stream": "yes"}, "stream"),
         ({"model": "m", "messages": [USER], "stream_options": True}, "stream_options"),
         ({"model": "m", "messages": [USER], "tools": {}}, "tools"),
-        ({"model": "m", "messages": [USER], "tools": [{"type": "custom"}]}, "tools[0].type"),
+        ({"model": "m", "messages": [USER], "tools": [{"type": "magic"}]}, "tools[0].type"),
         ({"model": "m", "messages": [USER], "tools": [{"type": "function"}]}, "tools[0].function"),
         (
             {"model": "m", "messages": [USER], "tools": [{"type": "function", "function": {"name": ""}}]},

@@ -1,0 +1,108 @@
+"""OpenAI's custom tools, which take a text: what chat and Responses have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from greenroom.schemas.messages import TextInput, Tool, ToolCall
+from greenroom.schemas.problems import ProblemError, invalid, missing
+from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.text_tools import arguments_of, text_tool
+from greenroom.schemas.wire import json_type
+
+_SYNTAXES = ("lark", "regex")
+
+
+def parse_custom_tool(wire: Any, field: str) -> Tool:
+    """Return a custom tool.
+
+    Args:
+        wire: The object with its name, description and format; a grammar may stand in the format itself, as
+            in Responses, or in its member `grammar`, as in chat.
+        field: Where that object stands.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    if not isinstance(wire, dict):
+        raise missing(field) if wire is None else _wrong(field, "an object", wire)
+    name, description = wire.get("name"), wire.get("description")
+    if name is None:
+        raise missing(f"{field}.name")
+    if not isinstance(name, str) or not name:
+        raise invalid(f"`{field}.name` must be a string that is not empty.", f"{field}.name")
+    if description is not None and not isinstance(description, str):
+        raise _wrong(f"{field}.description", "a string", description)
+    takes, param = _text_input(wire.get("format"), f"{field}.format")
+    return text_tool(name, description or "", takes, param)
+
+
+def custom_call(call_id: str, name: str, text: str) -> ToolCall:
+    """Return a past call of a custom tool."""
+    return ToolCall(call_id, name, arguments_of(text))
+
+
+def custom_names_of(request: InferenceRequest) -> frozenset[str]:
+    """Return the names of the tools whose calls are custom ones."""
+    tools = request.input.tools if isinstance(request.input, ChatInput) else ()
+    return frozenset(tool.name for tool in tools if tool.input is not None)
+
+
+def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
+    """Refuse a custom tool with the name of another: calls could not be told apart.
+
+    Args:
+        fields: Where each tool stands.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    seen: dict[str, Tool] = {}
+    for tool, field in zip(tools, fields, strict=True):
+        other = seen.setdefault(tool.name, tool)
+        if other is not tool and (tool.input is not None or other.input is not None):
+            raise invalid(f"`{field}` has the name {tool.name[:80]!r}, as another tool has.", field)
+
+
+def _text_input(wire: Any, field: str) -> tuple[TextInput, str]:
+    """Return what a tool takes, and where the definition stands."""
+    if wire is None:
+        return TextInput(), field
+    if not isinstance(wire, dict):
+        raise _wrong(field, "an object", wire)
+    match wire.get("type"):
+        case "text":
+            return TextInput(), field
+        case "grammar":
+            pass
+        case _:
+            raise invalid(f"`{field}.type` must be 'text' or 'grammar'.", f"{field}.type")
+    grammar = wire
+    if wire.get("grammar") is not None:
+        grammar, field = wire["grammar"], f"{field}.grammar"
+        if not isinstance(grammar, dict):
+            raise _wrong(field, "an object", grammar)
+    syntax, definition = grammar.get("syntax"), grammar.get("definition")
+    if syntax not in _SYNTAXES:
+        raise invalid(f"`{field}.syntax` must be 'lark' or 'regex'.", f"{field}.syntax")
+    field = f"{field}.definition"
+    if definition is None:
+        raise missing(field)
+    if not isinstance(definition, str):
+        raise _wrong(field, "a string", definition)
+    if not definition.isascii() and not _is_text(definition):
+        raise invalid(f"`{field}` holds half of a surrogate pair, which no text can.", field)
+    return TextInput(syntax, definition), field
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _wrong(field: str, expected: str, value: Any) -> ProblemError:
+    return invalid(f"`{field}` must be {expected}, but is {json_type(value)}.", field)
