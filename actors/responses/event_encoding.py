@@ -1,0 +1,84 @@
+"""A run's events as JSON text, and back: what it is streamed from when the run, or its server, has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from greenroom.schemas.events import ReasoningDelta, TextDelta, Token, TokenLogprob, ToolCallDelta
+from greenroom.schemas.responses_protocol import Heartbeat, RunEvent, RunStarted
+
+_PIECE = 500
+"""Events that are encoded at once. The JSON encoder keeps the GIL, so that it must not take long."""
+
+
+def encode_events(events: Iterable[RunEvent]) -> str:
+    """Return events as a JSON array of short arrays, without what stands in the response itself."""
+    rows = [row for event in events if (row := _row(event)) is not None]
+    pieces = [
+        json.dumps(rows[start : start + _PIECE], ensure_ascii=False, separators=(",", ":"))[1:-1]
+        for start in range(0, len(rows), _PIECE)
+    ]
+    # Half a surrogate pair has no UTF-8; JSON's escape of it has.
+    return f"[{','.join(pieces)}]".encode("utf-8", "backslashreplace").decode()
+
+
+def decode_events(text: str) -> list[RunEvent]:
+    """Return the events that `encode_events` was given."""
+    return [_event(row) for row in json.loads(text)]
+
+
+def _row(event: RunEvent) -> list[Any] | None:
+    match event:
+        case TextDelta(text, _, logprobs):
+            return ["t", text, *([[_logprob_row(entry) for entry in logprobs]] if logprobs else [])]
+        case ReasoningDelta(text):
+            return ["r", text]
+        case ToolCallDelta(call, None, _, arguments):
+            return ["a", call, arguments]
+        case ToolCallDelta(call, ident, name, arguments):
+            return ["c", call, ident, name, arguments]
+        case RunStarted():
+            return ["s"]
+        case Heartbeat():
+            return ["h"]
+        case _:
+            return None
+
+
+def _event(row: list[Any]) -> RunEvent:
+    match row:
+        case ["t", text]:
+            return TextDelta(text)
+        case ["t", text, logprobs]:
+            return TextDelta(text, logprobs=tuple(map(_logprob, logprobs)))
+        case ["r", text]:
+            return ReasoningDelta(text)
+        case ["a", call, arguments]:
+            return ToolCallDelta(call, arguments=arguments)
+        case ["c", call, ident, name, arguments]:
+            return ToolCallDelta(call, ident, name, arguments)
+        case ["s"]:
+            return RunStarted()
+        case ["h"]:
+            return Heartbeat()
+    raise ValueError(f"no event: {row!r}")
+
+
+def _logprob_row(entry: TokenLogprob) -> list[Any]:
+    return [*_token_row(entry.token, entry.logprob), [_token_row(*other) for other in entry.top]]
+
+
+def _token_row(token: Token, logprob: float) -> list[Any]:
+    return [token.text, token.bytes.hex(), logprob]
+
+
+def _logprob(row: list[Any]) -> TokenLogprob:
+    *token, top = row
+    return TokenLogprob(*_token(token), tuple(map(_token, top)))
+
+
+def _token(row: list[Any]) -> tuple[Token, float]:
+    text, written, logprob = row
+    return Token(text, bytes.fromhex(written)), logprob

@@ -1,0 +1,233 @@
+"""The responses actor: owns what is generated to be stored, whether anybody reads it or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import structlog
+import trio
+
+from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.responses.handles import Subscribed, Subscription
+from greenroom.actors.responses.run import Run
+from greenroom.actors.responses.run_task import RunTask
+from greenroom.actors.responses.runs import Runs
+from greenroom.actors.responses.stored_answers import answer_from_store, not_in_background
+from greenroom.schemas.events import Failed
+from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
+from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
+from greenroom.schemas.responses_protocol import (
+    AboutOne,
+    CancelRun,
+    DeleteRun,
+    HoldConversation,
+    ResponsesMessage,
+    Retrieve,
+    RunEnded,
+    StartRun,
+    Subscribe,
+)
+from greenroom.schemas.store_protocol import StoreMessage
+
+_TICK = 1.0
+"""Seconds between two looks at runs that are silent."""
+
+
+@attrs.frozen(eq=False)
+class _Accepted:
+    run: Run
+    reply: Reply
+
+
+@attrs.frozen(eq=False)
+class _GivenUp:
+    run: Run
+
+
+@attrs.frozen(eq=False)
+class _Left:
+    run: Run
+
+
+@attrs.frozen(eq=False)
+class _Exited:
+    run: Run
+
+
+class Responses:
+    """Generates and stores responses; a request only subscribes.
+
+    Args:
+        pool: Where their models are.
+        store: Where they are kept.
+    """
+
+    def __init__(self, pool: Ref[PoolMessage], store: Ref[StoreMessage]) -> None:
+        self._inbox: Inbox[ResponsesMessage] = Inbox()
+        self.ref: Ref[ResponsesMessage] = self._inbox.ref
+        self._control: Control[Any] = Control()
+        self._pool = pool
+        self._store = store
+        self._log = structlog.get_logger().bind(actor="responses")
+        self._runs = Runs()
+        self._nursery: trio.Nursery
+        self._interrupted = draining()
+        self._draining = False
+        self._drain_replies: list[Reply] = []
+
+    async def run(self) -> None:
+        """Receive until cancelled; runs that are left then fail, and are stored."""
+        self._log.info("started")
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._inbox.forward, self._control)
+                while True:
+                    await self._live()
+        finally:
+            self._control.close(draining())
+            self._log.info("stopped")
+
+    async def _live(self) -> None:
+        """Receive until cancelled, or until this fails: then its runs end, and the next life begins anew."""
+        self._runs, self._interrupted = Runs(), draining()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._clock)
+                while True:
+                    report = await self._control.receive()
+                    try:
+                        self._receive(report)
+                    except Exception:
+                        self._interrupted = _crashed()
+                        raise
+        except Exception:
+            self._log.exception("actor crashed")
+            self._log.info("restarted")
+
+    def _receive(self, report: Any) -> None:
+        match report:
+            case Envelope(message, reply):
+                self._receive_message(message, reply or Reply())
+            case _Accepted(run, reply):
+                self._subscribe(run, reply)
+            case _GivenUp(run) if run.row is None:
+                run.cancel()
+            case _GivenUp():
+                pass
+            case _Left(run):
+                run.leave()
+            case _Exited(run):
+                self._runs.remove(run)
+            case _:
+                raise TypeError(f"no such report: {report!r}")
+        self._answer_drain()
+
+    def _receive_message(self, message: ResponsesMessage, reply: Reply) -> None:
+        self._log.debug("received", message=type(message).__name__)
+        try:
+            self._answer(message, reply)
+        except ProblemError as error:
+            reply.fail(error.problem)
+        except Exception:
+            # The asker is told, and the actor lives: one message must not end the runs of others.
+            self._log.exception("message failed", message=type(message).__name__)
+            reply.fail(internal_error())
+
+    def _answer(self, message: ResponsesMessage, reply: Reply) -> None:
+        match message:
+            case HoldConversation() | StartRun() if self._draining:
+                reply.fail(draining())
+            case HoldConversation(owner, conversation):
+                reply.send(self._runs.hold(owner, conversation))
+            case StartRun():
+                self._start(message, reply)
+            case Drain():
+                self._draining = True
+                self._drain_replies.append(reply)
+            case _:
+                self._answer_of_one(message, self._runs.find(message.owner, message.id), reply)
+
+    def _answer_of_one(self, message: AboutOne, run: Run | None, reply: Reply) -> None:
+        if run is None:
+            self._nursery.start_soon(self._answer_from_store, message, reply)
+            return
+        match message:
+            case Retrieve():
+                reply.send(run.snapshot())
+            case Subscribe() | CancelRun() if not run.asked.background:
+                reply.fail(not_in_background(message))
+            case Subscribe():
+                self._subscribe(run, reply)
+            case CancelRun():
+                run.when_ended(lambda event: _tell_end(event, reply))
+                run.cancel()
+            case DeleteRun():
+                run.when_ended(lambda _: self._nursery.start_soon(self._answer_from_store, message, reply))
+                run.cancel()
+
+    def _start(self, message: StartRun, reply: Reply) -> None:
+        run = Run(message)
+        try:
+            self._runs.add(run)
+        except ProblemError:
+            run.release()
+            raise
+        if message.background:
+            run.when_ended(lambda event: _tell_refusal(event, reply))
+            reply.watch(lambda: self._control.send(_GivenUp(run)))
+        else:
+            self._subscribe(run, reply)
+        self._nursery.start_soon(self._execute, run, reply)
+
+    async def _execute(self, run: Run, reply: Reply) -> None:
+        task = RunTask(run, self._pool, self._store, lambda: self._interrupted)
+        try:
+            await task.execute(lambda: self._control.send(_Accepted(run, reply)))
+        finally:
+            self._control.send(_Exited(run))
+
+    def _subscribe(self, run: Run, reply: Reply) -> None:
+        run.readers += 1
+        subscription = Subscription(run.log, lambda: self._control.send(_Left(run)))
+        reply.send(Subscribed(subscription, run.row))
+
+    async def _answer_from_store(self, message: AboutOne, reply: Reply) -> None:
+        try:
+            reply.send(await answer_from_store(self._store, message))
+        except ProblemError as error:
+            reply.fail(error.problem)
+        except Exception:
+            self._log.exception("message failed", message=type(message).__name__)
+            reply.fail(internal_error())
+
+    async def _clock(self) -> None:
+        while True:
+            await trio.sleep(_TICK)
+            for run in self._runs:
+                run.show_life()
+
+    def _answer_drain(self) -> None:
+        if self._draining and not self._runs:
+            replies, self._drain_replies = self._drain_replies, []
+            for reply in replies:
+                reply.send(Drained())
+                reply.end()
+
+
+def _tell_end(event: RunEnded | Failed, reply: Reply) -> None:
+    if isinstance(event, RunEnded):
+        reply.send(event.response)
+    else:
+        reply.fail(event.problem)
+
+
+def _tell_refusal(event: RunEnded | Failed, reply: Reply) -> None:
+    if isinstance(event, Failed):
+        reply.fail(event.problem)
+
+
+def _crashed() -> Problem:
+    detail = "What generates stored responses failed and has been restarted; send the request again."
+    return Problem(503, "responses_crashed", detail, retry_after=1)

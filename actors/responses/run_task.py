@@ -1,0 +1,144 @@
+"""What one run waits for: its model, and the store. A task of its own, so that nobody else waits with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import structlog
+import trio
+
+from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.generation import Generation
+from greenroom.actors.responses.event_encoding import encode_events
+from greenroom.actors.responses.run import Run
+from greenroom.schemas.events import Failed
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import Problem, draining, internal_error
+from greenroom.schemas.responses_protocol import RunEnded, RunOutcome
+from greenroom.schemas.store_protocol import BeginResponse, CommitResponse, Committed, StoreMessage
+from greenroom.schemas.stored import StoredResponse
+
+log = structlog.get_logger(actor="responses")
+
+STORING = 20.0
+"""Seconds in which a run that has ended must be stored, at shutdown too; the store gives up earlier."""
+
+_SHORT = 1_000
+"""Entries of a log that are written down on the event loop; more are on a thread."""
+
+
+class RunTask:
+    """Generate, store, end.
+
+    Args:
+        interrupted: Why a run fails whose task is cancelled from outside.
+    """
+
+    def __init__(
+        self, run: Run, pool: Ref[PoolMessage], store: Ref[StoreMessage], interrupted: Callable[[], Problem]
+    ) -> None:
+        self._run = run
+        self._pool = pool
+        self._store = store
+        self._interrupted = interrupted
+
+    async def execute(self, on_accepted: Callable[[], None]) -> None:
+        """Live the run's whole life. Whatever goes wrong fails this run only.
+
+        Args:
+            on_accepted: Is called when a run in the background can be found.
+        """
+        run = self._run
+        try:
+            with run.scope:
+                await self._generate(on_accepted)
+        except trio.Cancelled:
+            run.fail(self._interrupted())
+            raise
+        except Exception:
+            log.exception("run crashed", response=run.asked.id)
+            run.fail(internal_error())
+        finally:
+            with trio.move_on_after(STORING, shield=True):
+                await self._finish()
+            if not run.log.ended:
+                run.end(Failed(internal_error()))
+
+    async def _generate(self, on_accepted: Callable[[], None]) -> None:
+        run = self._run
+        with Generation(self._pool, run.asked.request) as generation:
+            if run.asked.background:
+                with trio.move_on_after(run.asked.patience):
+                    while not (run.accepted or run.answered):
+                        await self._pull(generation)
+                if run.refusal is not None and run.answered:
+                    return
+                await self._begin()
+                if run.answered:
+                    return
+                on_accepted()
+            while not run.answered:
+                await self._pull(generation)
+
+    async def _pull(self, generation: Generation) -> None:
+        run = self._run
+        try:
+            event = await generation.receive()
+        except trio.EndOfChannel:
+            event = Failed(internal_error())
+        run.log.model = generation.key.model
+        run.take(event)
+        for event in generation.receive_ready():
+            run.take(event)
+
+    async def _begin(self) -> None:
+        run = self._run
+        # What may be stored already must not be taken back: whoever cancels waits for the answer.
+        with trio.move_on_after(STORING, shield=True):
+            row = run.snapshot()
+            answer = await self._ask(BeginResponse(row))
+            if isinstance(answer, Failed):
+                run.fail(answer.problem)
+            else:
+                run.row = row
+
+    async def _finish(self) -> None:
+        run = self._run
+        try:
+            refusal = run.refusal
+            run.end(await self._stored() if refusal is None else Failed(refusal))
+        except Exception:
+            log.exception("run crashed", response=run.asked.id)
+            run.end(Failed(internal_error()))
+
+    async def _stored(self) -> RunEnded:
+        run = self._run
+        outcome = run.decide()
+        response = await self._write_down(outcome)
+        answer = await self._ask(CommitResponse(response, begun=run.row is not None))
+        if not isinstance(answer, Failed):
+            return RunEnded(response, outcome.problem)
+        log.error("response not stored", response=run.asked.id, problem=answer.problem.code)
+        response = attrs.evolve(
+            await self._write_down(run.fail_storing(answer.problem)), conversation=None, parent=None
+        )
+        if run.row is not None:
+            await self._ask(CommitResponse(response, begun=True))
+        return RunEnded(response, answer.problem)
+
+    async def _write_down(self, outcome: RunOutcome) -> StoredResponse:
+        run = self._run
+        entries = run.log.entries()
+
+        def write_down() -> StoredResponse:
+            response = run.asked.record(outcome)
+            return attrs.evolve(response, events=encode_events(entries)) if run.asked.background else response
+
+        return write_down() if len(entries) <= _SHORT else await trio.to_thread.run_sync(write_down)
+
+    async def _ask(self, message: StoreMessage) -> Committed | Failed:
+        try:
+            return await self._store.ask(message, Committed)
+        except ActorStopped:
+            return Failed(draining())

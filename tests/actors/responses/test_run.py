@@ -1,0 +1,183 @@
+"""What becomes of a run, decided without its model and without a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from greenroom.actors.responses.run import HEARTBEAT, Run
+from greenroom.actors.responses.run_lifecycle import TRANSITIONS, ImpossibleTransition, check_step
+from greenroom.schemas.events import (
+    Admitted,
+    Failed,
+    Finished,
+    FinishReason,
+    InferenceEvent,
+    PromptProgress,
+    QueueStatus,
+    TextDelta,
+    Usage,
+)
+from greenroom.schemas.problems import draining, internal_error
+from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunOutcome, RunStarted, StartRun
+from greenroom.schemas.stored import ResponseStatus, StoredResponse
+from greenroom.tests.support.actor_systems import chat
+
+WAITING = QueueStatus("queued", 3, "qwen3")
+BEGUN = (Admitted(9), PromptProgress(1, 9))
+TEXT = TextDelta("The sea")
+
+
+def record(outcome: RunOutcome) -> StoredResponse:
+    return StoredResponse("resp_1", "", outcome.model or "", outcome.status, 1.0, "{}", outcome.ended)
+
+
+def new_run(*events: InferenceEvent, background: bool = False) -> Run:
+    run = Run(StartRun(chat("qwen3"), "resp_1", "", record, background=background))
+    for event in events:
+        run.take(event)
+    return run
+
+
+def finished(reason: FinishReason) -> Finished:
+    return Finished(reason, Usage(9, 1))
+
+
+@pytest.mark.parametrize(
+    ("events", "status"),
+    [
+        ((*BEGUN, TEXT, finished("stop")), "completed"),
+        ((*BEGUN, TEXT, finished("tool_calls")), "completed"),
+        ((*BEGUN, finished("stop")), "completed"),
+        ((*BEGUN, TEXT, finished("length")), "incomplete"),
+        ((*BEGUN, TEXT, Failed(internal_error())), "failed"),
+        ((*BEGUN, TEXT), "cancelled"),
+        ((Admitted(9), WAITING), "cancelled"),
+    ],
+)
+async def test_a_run_ends_by_the_last_that_is_known_of_it(
+    events: tuple[InferenceEvent, ...], status: str
+) -> None:
+    run = new_run(*events)
+    assert run.refusal is None
+    outcome = run.decide()
+    assert outcome.status == status
+    assert outcome.ended is not None
+    assert [event for event in outcome.events if isinstance(event, TextDelta)] == [
+        event for event in events if isinstance(event, TextDelta)
+    ]
+
+
+@pytest.mark.parametrize("events", [(), (Admitted(9),), (WAITING, Admitted(9))])
+async def test_a_request_that_is_refused_is_not_stored(events: tuple[InferenceEvent, ...]) -> None:
+    assert new_run(*events, Failed(draining())).refusal == draining()
+
+
+async def test_a_request_that_is_given_up_before_it_is_known_to_fit_is_not_stored() -> None:
+    refusal = new_run(WAITING).refusal
+    assert refusal is not None
+    assert refusal.code == "response_cancelled"
+
+
+async def test_what_is_stored_already_is_stored_again_when_it_fails() -> None:
+    run = new_run(WAITING, background=True)
+    run.row = run.snapshot()
+    run.take(Failed(draining()))
+    assert run.refusal is None
+    assert run.decide().status == "failed"
+
+
+async def test_what_is_complete_is_not_cancelled_any_more() -> None:
+    run = new_run(*BEGUN, TEXT, finished("stop"))
+    run.cancel()
+    run.fail(draining())
+    assert run.decide().status == "completed"
+
+
+async def test_it_waits_until_its_prompt_is_computed() -> None:
+    run = new_run(WAITING, Admitted(9))
+    assert run.snapshot().status == "queued"
+    run.take(PromptProgress(1, 9))
+    assert run.snapshot().status == "in_progress"
+    assert run.log.entries() == [RunStarted()]
+    run.take(finished("stop"))
+    run.decide()
+    assert run.snapshot().status == "in_progress", "until it is stored"
+
+
+async def test_what_cannot_be_stored_has_failed() -> None:
+    for reason in ("stop", "length", "cancelled"):
+        run = new_run(*BEGUN, TEXT, finished(reason))
+        run.decide()
+        outcome = run.fail_storing(internal_error())
+        assert (outcome.status, outcome.problem) == ("failed", internal_error())
+        assert TEXT in outcome.events
+
+
+async def test_only_the_last_reader_of_a_run_in_the_foreground_ends_it() -> None:
+    foreground, background = new_run(*BEGUN), new_run(*BEGUN, background=True)
+    for run in (foreground, background):
+        run.readers = 2
+        run.leave()
+        assert not run.scope.cancel_called
+        run.leave()
+    assert foreground.scope.cancel_called
+    assert not background.scope.cancel_called
+
+
+async def test_silence_is_shown_in_the_log_for_all_alike(mock_clock: MockClock) -> None:
+    run = new_run(*BEGUN)
+    run.show_life()
+    mock_clock.jump(HEARTBEAT)
+    run.show_life()
+    run.show_life()
+    run.take(TEXT)
+    mock_clock.jump(HEARTBEAT)
+    run.take(finished("stop"))
+    run.show_life()
+    assert run.log.entries() == [RunStarted(), Heartbeat(), TEXT], "and none while it is stored"
+
+
+async def test_its_end_is_told_once_to_all_who_wait_and_frees_its_conversation() -> None:
+    released = trio.Event()
+
+    class Held:
+        def take(self) -> Held:
+            return self
+
+        def close(self) -> None:
+            released.set()
+
+    run = Run(StartRun(chat("qwen3"), "resp_1", "", record, hold=Held()))
+    told: list[object] = []
+    run.when_ended(told.append)
+    end = RunEnded(record(RunOutcome("completed")))
+    run.end(end)
+    assert told == [end]
+    assert released.is_set()
+    assert run.log.ended
+
+
+def test_states_follow_the_table_only() -> None:
+    status: ResponseStatus = "queued"
+    for step in ("in_progress", "completed", "failed"):
+        status = check_step(status, step)
+    with pytest.raises(ImpossibleTransition, match="failed to in_progress"):
+        check_step(status, "in_progress")
+    with pytest.raises(ImpossibleTransition, match="queued to completed"):
+        check_step("queued", "completed")
+
+
+def test_the_page_for_operators_shows_the_same_table() -> None:
+    page = (Path(__file__).parents[3] / "notes" / "actors.md").read_text(encoding="utf-8")
+    section = page.partition("## The life of a response\n")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line.startswith("| `")
+    ]
+    shown = {row[0].strip("`"): {name.strip(" `") for name in row[2].split(",")} - {""} for row in rows}
+    assert shown == TRANSITIONS

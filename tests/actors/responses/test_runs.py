@@ -1,0 +1,66 @@
+"""Which runs there are, and which conversations are busy."""
+
+from __future__ import annotations
+
+import pytest
+
+from greenroom.actors.responses.run import Run
+from greenroom.actors.responses.runs import MAX_BACKGROUND_RUNS, Runs
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.responses_protocol import StartRun
+from greenroom.tests.actors.responses.test_run import record
+from greenroom.tests.support.actor_systems import chat
+
+
+def run(response: str, owner: str = "", background: bool = False) -> Run:
+    return Run(StartRun(chat("qwen3"), response, owner, record, background=background))
+
+
+async def test_a_run_is_found_by_its_owner_alone() -> None:
+    runs = Runs()
+    mine = run("resp_1", "me")
+    runs.add(mine)
+    assert runs.find("me", "resp_1") is mine
+    assert runs.find("you", "resp_1") is None
+    runs.remove(mine)
+    assert runs.find("me", "resp_1") is None
+
+
+async def test_too_many_in_the_background_are_refused_by_name_and_others_are_not() -> None:
+    runs = Runs()
+    first = run("resp_first", background=True)
+    runs.add(first)
+    for number in range(MAX_BACKGROUND_RUNS - 1):
+        runs.add(run(f"resp_{number}", background=True))
+    with pytest.raises(ProblemError) as refused:
+        runs.add(run("resp_more", background=True))
+    assert (refused.value.problem.status, refused.value.problem.param) == (503, "background")
+    runs.add(run("resp_more"))
+    runs.remove(first)
+    runs.add(run("resp_again", background=True))
+
+
+async def test_a_conversation_has_one_turn_at_a_time() -> None:
+    runs = Runs()
+    held = runs.hold("me", "conv_1")
+    with pytest.raises(ProblemError) as refused:
+        runs.hold("me", "conv_1")
+    assert (refused.value.problem.status, refused.value.problem.code) == (409, "conversation_in_use")
+    runs.hold("you", "conv_1")
+    runs.hold("me", "conv_2")
+    held.close()
+    runs.hold("me", "conv_1")
+    held.close()
+    with pytest.raises(ProblemError):
+        runs.hold("me", "conv_1")
+
+
+async def test_a_run_keeps_the_conversation_that_its_request_claimed() -> None:
+    runs = Runs()
+    with_request = runs.hold("me", "conv_1")
+    turn = Run(StartRun(chat("qwen3"), "resp_1", "me", record, hold=with_request))
+    with_request.close()
+    with pytest.raises(ProblemError):
+        runs.hold("me", "conv_1")
+    turn.release()
+    runs.hold("me", "conv_1")
