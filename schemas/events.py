@@ -41,9 +41,11 @@ class Admitted:
 
     Args:
         prompt_tokens: Length of the prompt in tokens.
+        dropped_messages: How many of the oldest messages were left out of it.
     """
 
     prompt_tokens: int
+    dropped_messages: int = 0
 
 
 @attrs.frozen

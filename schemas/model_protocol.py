@@ -35,9 +35,11 @@ class Prepared:
 
     Args:
         prompt_tokens: How many tokens its prompt has.
+        dropped_messages: How many of the oldest messages were left out of it.
     """
 
     prompt_tokens: int
+    dropped_messages: int = 0
 
 
 @attrs.frozen
@@ -56,12 +58,14 @@ class PromptContents:
         texts: What each of them writes; a part of a character is a replacement character.
         text: All of it, control tokens included.
         context: Tokens that the model takes, prompt and answer together.
+        dropped_messages: How many of the oldest messages were left out of it.
     """
 
     tokens: tuple[int, ...]
     texts: tuple[str, ...]
     text: str
     context: int
+    dropped_messages: int = 0
 
 
 @attrs.frozen

@@ -32,6 +32,7 @@ class PreparedInput:
             likely to share what is before one of them.
         matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matching.matcher.Matcher`); it
             belongs to whoever generates, one thread at a time.
+        dropped_messages: How many of the oldest messages were left out of the prompt.
     """
 
     tokens: tuple[int, ...]
@@ -46,6 +47,7 @@ class PreparedInput:
     parse: bool = True
     checkpoints: tuple[int, ...] = ()
     matcher: Any = attrs.field(default=None, eq=False, repr=False)
+    dropped_messages: int = 0
 
     @property
     def prompt_tokens(self) -> int:

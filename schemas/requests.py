@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import attrs
 
 from greenroom.schemas.generation import Overrides
@@ -52,6 +54,10 @@ RequestInput = ChatInput | RawInput
 """What a model is asked about; a kind of model that takes something else adds a class here."""
 
 
+Overflow = Literal["refuse", "drop_oldest"]
+"""What becomes of a conversation that does not fit: it is refused, or loses its oldest whole turns."""
+
+
 @attrs.frozen
 class InferenceRequest:
     """One request on its way to a model.
@@ -61,6 +67,7 @@ class InferenceRequest:
         overrides: Parameters that the client set, already checked.
         response_format: What the visible answer must look like.
         client: Who asks, for fairness: an address, and behind a `#` a key, if there is one; empty if unknown.
+        overflow: What becomes of a conversation that is too long; other input is always refused.
     """
 
     id: str
@@ -68,6 +75,7 @@ class InferenceRequest:
     input: RequestInput
     overrides: Overrides = attrs.field(factory=dict)
     response_format: ResponseFormat | None = attrs.field(default=None, kw_only=True)
+    overflow: Overflow = attrs.field(default="refuse", kw_only=True)
     client: str = ""
 
     @property

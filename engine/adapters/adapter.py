@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,10 +14,9 @@ from greenroom.engine.adapters.prompts.cache_checkpoints import system_checkpoin
 from greenroom.engine.adapters.prompts.context_limits import (
     DEFAULT_RAW_MAX_TOKENS,
     check_logit_bias,
-    check_text_length,
-    collect_tokens,
     remaining_context,
 )
+from greenroom.engine.adapters.prompts.conversation_prompts import ConversationPrompts
 from greenroom.engine.adapters.prompts.prompt_contents import contents_of
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
@@ -91,7 +90,8 @@ class Adapter:
             tokenizer, stop_token_ids, choice.tool_parser, choice.thinking_parser
         )
         self._raw_prompts = RawPrompts(tokenizer, self.context_length)
-        self._renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection)
+        renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection)
+        self._conversations = ConversationPrompts(tokenizer, renderer, self.context_length)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         """Tokenize a request, resolve its parameters, and check both against the model.
@@ -115,15 +115,19 @@ class Adapter:
             ProblemError: 400 for whatever the request or the model's template cannot do.
         """
         text: str | None = None
+        dropped = 0
         if isinstance(request.input, RawInput):
             tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
             text = request.input.prompt if isinstance(request.input.prompt, str) else None
         else:
             parameters = resolve(request.overrides, self._configured, self.default_overrides)
             thinking = self._choose_thinking(request.id, request.input, parameters)
-            text = self._renderer.render(request.input, thinking.means).text
-            tokens = self._collect(text, self.tokenizer.encode_rendered(text))
-        return contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
+            encoded = self._conversations.encode(
+                request.input, thinking.means, request.overflow, parameters.max_tokens
+            )
+            text, tokens, dropped = encoded.prompt.text, encoded.tokens, encoded.dropped_messages
+        contents = contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
+        return attrs.evolve(contents, dropped_messages=dropped)
 
     def new_stream_processor(
         self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
@@ -151,17 +155,22 @@ class Adapter:
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
     ) -> PreparedInput:
-        characters = sum(len(part.text) for message in chat.messages for part in message.content)
-        check_text_length(characters, self.tokenizer, self.context_length)
         thinking = self._choose_thinking(request.id, chat, parameters)
-        prompt = self._renderer.render(chat, thinking.means)
-        tokens = self._collect(prompt.text, self.tokenizer.encode_rendered(prompt.text))
+        encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
+        prompt, tokens = encoded.prompt, encoded.tokens
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
         prepared = self._prepare_tokens(tokens, parameters, self.context_length // 2, parse=True)
         tools = chat.tool_choice.callable(prompt.tools)
-        prepared = attrs.evolve(prepared, starts_in_thinking=prompt.opens_thought, tools=tools)
-        if system_end := system_checkpoint(self.tokenizer, self.stop_token_ids, chat, prompt.text, tokens):
+        prepared = attrs.evolve(
+            prepared,
+            starts_in_thinking=prompt.opens_thought,
+            tools=tools,
+            dropped_messages=encoded.dropped_messages,
+        )
+        if system_end := system_checkpoint(
+            self.tokenizer, self.stop_token_ids, encoded.chat, prompt.text, tokens
+        ):
             prepared = attrs.evolve(prepared, checkpoints=tuple(sorted({system_end, *prepared.checkpoints})))
         matcher = self._constraints.new_matcher(
             request, parameters, opens_thought=prompt.opens_thought, thinks=thinking.thinks
@@ -187,10 +196,6 @@ class Adapter:
             asked = attrs.asdict(chat.thinking)
             log.info("thinking not switched", request_id=request_id, **asked)
         return chosen
-
-    def _collect(self, text: str, pieces: Iterable[list[int]]) -> list[int]:
-        check_text_length(len(text), self.tokenizer, self.context_length)
-        return collect_tokens(pieces, len(text), self.context_length)
 
     def _prepare_tokens(
         self, tokens: list[int], parameters: GenerationParameters, default_length: int, *, parse: bool

@@ -9,6 +9,7 @@ import trio
 
 from greenroom.http.answering.event_stream import Events
 from greenroom.schemas.events import (
+    Admitted,
     Failed,
     Finished,
     InferenceEvent,
@@ -38,11 +39,13 @@ class CollectedChoice:
     Args:
         parts: In the order in which the model wrote them; no two texts and no two thoughts are neighbors.
         logprobs: Of the tokens of its text, if they were asked for.
+        dropped_messages: How many of the oldest messages were left out of the prompt.
     """
 
     parts: tuple[AnswerPart, ...]
     logprobs: tuple[TokenLogprob, ...]
     finished: Finished
+    dropped_messages: int = 0
 
     @property
     def text(self) -> str:
@@ -89,6 +92,9 @@ def _dispatch(event: InferenceEvent, collectors: list[ChoiceCollector]) -> None:
     match event:
         case Failed(problem):
             raise ProblemError(problem)
+        case Admitted(dropped_messages=dropped):
+            for collector in collectors:
+                collector.dropped_messages = dropped
         case TextDelta() | ReasoningDelta() | ToolCallDelta() | Finished():
             collectors[event.index].add(event)
 
@@ -100,6 +106,7 @@ class ChoiceCollector:
         self._parts: list[_Part] = []
         self._logprobs: list[TokenLogprob] = []
         self.finished: Finished | None = None
+        self.dropped_messages = 0
 
     def add(self, event: InferenceEvent) -> None:
         """Add what an event of this choice brings."""
@@ -121,7 +128,7 @@ class ChoiceCollector:
         if self.finished is None:
             return None
         parts = tuple(part.whole() for part in self._parts)
-        return CollectedChoice(parts, tuple(self._logprobs), self.finished)
+        return CollectedChoice(parts, tuple(self._logprobs), self.finished, self.dropped_messages)
 
     def _part(self, empty: TextPart | Thought) -> _Part:
         """Return the last part if it is of that kind, else a new one."""

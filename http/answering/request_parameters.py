@@ -9,6 +9,7 @@ from greenroom.schemas.generation import check
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.requests import Overflow
 from greenroom.schemas.wire import json_type
 
 ParameterTable = Mapping[str, str]
@@ -33,6 +34,21 @@ def parse_model_key(model: str) -> ModelKey:
     if not model.strip():
         raise invalid("`model` is empty: name a model, or 'default' for the first.", "model")
     return ModelKey(model)
+
+
+def parse_truncation(value: Any, field: str = "truncation") -> Overflow:
+    """Return what becomes of a conversation that is too long, in OpenAI's words: null is `disabled`.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    match value:
+        case None | "disabled":
+            return "refuse"
+        case "auto":
+            return "drop_oldest"
+        case _:
+            raise invalid(f"`{field}` must be 'auto' or 'disabled'.", field)
 
 
 def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:

@@ -51,10 +51,15 @@ def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | N
     return body | {"done": ending is not None} | (ending or {})
 
 
-def ending_of(finished: Finished) -> dict[str, Any]:
-    """Return why an answer has ended and what it took; durations are in nanoseconds."""
+def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
+    """Return why an answer has ended and what it took; durations are in nanoseconds.
+
+    Args:
+        dropped_messages: How many of the oldest messages were left out of the prompt; shown if any were.
+    """
     reason = "length" if finished.reason == "length" else "stop"
-    return {"done_reason": reason, **_durations(finished.timing), **_counts(finished.usage)}
+    dropped = {"dropped_messages": dropped_messages} if dropped_messages else {}
+    return {"done_reason": reason, **_durations(finished.timing), **_counts(finished.usage), **dropped}
 
 
 def loaded() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.answering.json_encoding import json_bytes
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, ending_of
 from greenroom.schemas.events import (
+    Admitted,
     Failed,
     Finished,
     InferenceEvent,
@@ -43,7 +44,7 @@ class AnswerFormatter:
         """Return the answer as one object."""
         [choice] = choices
         piece = Piece(choice.text, choice.thought, choice.tool_calls, choice.logprobs)
-        return answer_body(self.kind, self.name, piece, ending_of(choice.finished))
+        return answer_body(self.kind, self.name, piece, ending_of(choice.finished, choice.dropped_messages))
 
 
 class AnswerStream:
@@ -61,6 +62,7 @@ class AnswerStream:
         self._name = name
         self._call: ToolCall | None = None
         self._calls = 0
+        self._dropped_messages = 0
 
     def opening(self) -> bytes:
         """Return nothing: the first line comes with the first text."""
@@ -81,7 +83,10 @@ class AnswerStream:
                 return self._add_to_call(event)
             case Finished():
                 self.finished = True
-                return self._complete_call() + self._line(Piece(), ending_of(event))
+                return self._complete_call() + self._line(Piece(), ending_of(event, self._dropped_messages))
+            case Admitted(dropped_messages=dropped):
+                self._dropped_messages = dropped
+                return b""
             case Failed(problem):
                 return self.failure(problem)
             case _:

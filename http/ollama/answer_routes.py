@@ -15,7 +15,7 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, loaded
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
-from greenroom.http.ollama.options import UNSUPPORTED
+from greenroom.http.ollama.options import UNSUPPORTED, UNSUPPORTED_IN_GENERATE
 from greenroom.http.ollama.request import parse_chat, parse_generate
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
@@ -54,7 +54,7 @@ def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     @routes.post("/api/generate")
     async def generate() -> Response:
         parse = partial(parse_generate, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(GenerateRequest, OLLAMA, UNSUPPORTED, parse)
+        wire, asked = await read_request(GenerateRequest, OLLAMA, UNSUPPORTED_IN_GENERATE, parse)
         return await respond("generate", wire, asked)
 
     return routes

@@ -39,8 +39,12 @@ PARAMETERS: ParameterTable = {
 UNSUPPORTED: NeutralValues = {
     "template": ("",),
     "context": ([],),
+    "shift": (False,),
 }
-"""Of the bodies."""
+"""Of the bodies. Contexts are not shifted while an answer is generated: it ends with `length`."""
+
+UNSUPPORTED_IN_GENERATE: NeutralValues = {**UNSUPPORTED, "truncate": (False,)}
+"""Of a single prompt nothing can be left out."""
 
 UNSUPPORTED_OPTIONS: NeutralValues = {
     "options.typical_p": (1, 0),

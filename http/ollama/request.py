@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
+
 from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.http.ollama.options import parse_options
 from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
 from greenroom.schemas.problems import Problem, ProblemError, invalid
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput, RequestInput
+from greenroom.schemas.requests import ChatInput, InferenceRequest, Overflow, RawInput, RequestInput
 from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
 from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
 
@@ -36,7 +38,9 @@ def parse_chat(
         tools=tuple(_tool(tool, f"tools[{i}].function") for i, tool in enumerate(wire.tools or ())),
         thinking=_thinking(wire.think),
     )
-    return _request(wire, body, chat, request_id, client)
+    # Ollama's own default; a conversation of one message has nothing to lose.
+    overflow: Overflow = "refuse" if wire.truncate is False else "drop_oldest"
+    return attrs.evolve(_request(wire, body, chat, request_id, client), overflow=overflow)
 
 
 def parse_generate(

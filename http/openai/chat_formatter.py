@@ -64,6 +64,7 @@ class ChatFormatter:
             usage_body(finished, self.choices),
             timings(finished, self.choices),
             system_fingerprint(),
+            dropped_messages=choices[0].dropped_messages or None,
         )
         return attrs.asdict(answer, filter=_is_sent)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters, parse_truncation
 from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.openai.custom_tools import check_names, custom_call, parse_custom_tool
 from greenroom.http.openai.legacy_functions import with_tools
@@ -52,7 +52,15 @@ def parse_chat_request(
     )
     parameters, key = _parameters(body), parse_model_key(wire.model)
     response_format = parse_response_format(body)
-    return InferenceRequest(request_id, key, chat, parameters, client, response_format=response_format)
+    return InferenceRequest(
+        request_id,
+        key,
+        chat,
+        parameters,
+        client,
+        response_format=response_format,
+        overflow=parse_truncation(wire.truncation),
+    )
 
 
 def _parameters(body: JsonObject) -> dict[str, Any]:

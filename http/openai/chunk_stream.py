@@ -12,7 +12,7 @@ from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.http.openai.errors import error_object
 from greenroom.http.openai.timings import timings
 from greenroom.http.openai.usage import usage_body
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.openai.chat import StreamOptions
 from greenroom.schemas.problems import Problem
 
@@ -50,6 +50,7 @@ class ChunkStream(ABC):
         self._include_usage = include_usage
         self._usage = b',"usage":null' if include_usage else b""
         self._finished_choices: list[Finished] = []
+        self._dropped_messages = 0
         self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,"system_fingerprint":%b,' % (
             json_string(answer_id),
             json_string(kind),
@@ -61,6 +62,9 @@ class ChunkStream(ABC):
     def event(self, event: InferenceEvent) -> bytes:
         """Return the chunks for an event that ends a choice or all of them; nothing for any other."""
         match event:
+            case Admitted(dropped_messages=dropped):
+                self._dropped_messages = dropped
+                return b""
             case Finished():
                 return self._finish_choice(event)
             case Failed(problem):
@@ -87,7 +91,8 @@ class ChunkStream(ABC):
             usage = json_ascii(attrs.asdict(usage_body(self._finished_choices, self._choices_per_prompt)))
             ending += self._head + b'"choices":[],"usage":%b}\n\n' % usage
         speed = json_ascii(attrs.asdict(timings(self._finished_choices, self._choices_per_prompt)))
-        return ending.removesuffix(b"}\n\n") + b',"timings":%b}\n\n' % speed + DONE
+        dropped = b',"dropped_messages":%d' % self._dropped_messages if self._dropped_messages else b""
+        return ending.removesuffix(b"}\n\n") + b',"timings":%b%b}\n\n' % (speed, dropped) + DONE
 
 
 @cache

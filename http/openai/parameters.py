@@ -56,4 +56,5 @@ UNSUPPORTED_IN_CHAT: NeutralValues = {
 
 UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {
     "best_of": (1,),
+    "truncation": ("disabled",),
 }

@@ -78,6 +78,7 @@ class ChatRequest:
     tools: Annotated[tuple[ToolParam, ...], AtMost(MAX_TOOLS)] | None = None
     options: dict[str, Any] | None = None
     keep_alive: Any = None
+    truncate: bool | None = None
 
 
 @attrs.frozen

@@ -69,7 +69,11 @@ class ChatChoice:
 
 @attrs.frozen
 class ChatCompletion:
-    """The whole answer of `POST /v1/chat/completions`."""
+    """The whole answer of `POST /v1/chat/completions`.
+
+    Args:
+        dropped_messages: How many of the oldest messages were left out, if any were.
+    """
 
     id: str
     object: Literal["chat.completion"] = attrs.field(default="chat.completion", kw_only=True)
@@ -79,6 +83,7 @@ class ChatCompletion:
     usage: UsageBody
     timings: Timings
     system_fingerprint: str
+    dropped_messages: int | None = _left_out_if_none()
 
 
 @attrs.frozen

@@ -128,6 +128,7 @@ class ChatRequest:
     reasoning: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
+    truncation: Any = None
 
 
 _Parts = Annotated[tuple[PartParam, ...], AtMost(MAX_PARTS)]

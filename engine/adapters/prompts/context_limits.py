@@ -14,15 +14,19 @@ _ALWAYS_COUNTED = 1_000_000
 """Characters up to which a prompt is always counted exactly; takes about a quarter of a second."""
 
 
+def is_too_long(characters: int, tokenizer: ChatTokenizer, context: int) -> bool:
+    """Return whether the length of a text alone shows that it cannot fit."""
+    return characters > _ALWAYS_COUNTED and characters // tokenizer.longest_token >= context
+
+
 def check_text_length(characters: int, tokenizer: ChatTokenizer, context: int) -> None:
     """Refuse a text whose length alone shows that it cannot fit.
 
     Raises:
         ProblemError: 400 `context_length_exceeded`, with a lower bound of the tokens.
     """
-    least = characters // tokenizer.longest_token
-    if characters > _ALWAYS_COUNTED and least >= context:
-        raise ProblemError(context_length_exceeded(least, context))
+    if is_too_long(characters, tokenizer, context):
+        raise ProblemError(context_length_exceeded(characters // tokenizer.longest_token, context))
 
 
 def collect_tokens(pieces: Iterable[list[int]], characters: int, context: int) -> list[int]:

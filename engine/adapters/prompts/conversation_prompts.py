@@ -1,0 +1,147 @@
+"""Conversations as tokens: whole or, if too long and the client allows it, without their oldest turns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import attrs
+
+from greenroom.engine.adapters.conversation.message_normalization import add_tool_names
+from greenroom.engine.adapters.prompts.context_limits import check_text_length, collect_tokens, is_too_long
+from greenroom.engine.adapters.prompts.oldest_turns import (
+    first_fitting,
+    starts_on_grid,
+    turn_starts,
+    without_oldest,
+)
+from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer, RenderedPrompt
+from greenroom.engine.adapters.thinking.switches import ThinkingMeans
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.messages import Message
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import ChatInput, Overflow
+
+_STEP = 4
+"""Conversations that are too long lose this part of the context at once, so that their cut stays a while."""
+
+_SAMPLE = """\
+The quick brown fox jumps over the lazy dog, and then it does the same again.
+    for index, line in enumerate(lines):
+        if line.startswith("def "):
+            print(f"{index:4d} {line}")
+"""
+
+
+@attrs.frozen
+class EncodedConversation:
+    """A conversation as the model reads it.
+
+    Args:
+        chat: What of it was rendered.
+        dropped_messages: How many of its oldest messages were not.
+    """
+
+    chat: ChatInput
+    prompt: RenderedPrompt
+    tokens: list[int]
+    dropped_messages: int = 0
+
+
+class ConversationPrompts:
+    """The conversations of one model, as tokens.
+
+    Args:
+        context_length: Tokens of prompt and answer together.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, renderer: PromptRenderer, context_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._renderer = renderer
+        self._context_length = context_length
+
+    def encode(
+        self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
+    ) -> EncodedConversation:
+        """Return a conversation as tokens that fit.
+
+        Args:
+            thinking: What makes the model think as much as the request asks for.
+            max_tokens: Of the answer. With `drop_oldest` as many are left for it if that is possible, but no
+                more than a quarter of the context.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the template cannot do.
+        """
+        if overflow == "refuse":
+            return self._encode(chat, thinking)
+        length = self._context_length
+        room = length - max(1, min(max_tokens or length, length // 4))
+        fitting = None if self._is_too_long(chat.messages) else self._encode_within(chat, thinking, room)
+        return fitting or self._encode_rest(chat, thinking, room)
+
+    def _encode_rest(self, chat: ChatInput, thinking: ThinkingMeans, room: int) -> EncodedConversation:
+        messages = chat.messages
+        # What is wrong with a conversation is told by the place where the client wrote it.
+        add_tool_names(messages)
+        starts = turn_starts(messages)
+
+        def attempt(start: int) -> EncodedConversation | None:
+            kept = without_oldest(messages, start)
+            if self._is_too_long(kept):
+                return None
+            encoded = self._encode_within(attrs.evolve(chat, messages=kept), thinking, room)
+            return encoded and attrs.evolve(encoded, dropped_messages=len(messages) - len(kept))
+
+        coarse = starts_on_grid(messages, starts, self._step)
+        fine = [start for start in starts if not coarse or start > coarse[-1]]
+        fitting = first_fitting(coarse, attempt) or first_fitting(fine, attempt)
+        return fitting or self._encode_last_turn(chat, thinking, starts)
+
+    def _encode_last_turn(
+        self, chat: ChatInput, thinking: ThinkingMeans, starts: list[int]
+    ) -> EncodedConversation:
+        """Return the last turn, even if it leaves less for the answer than it should."""
+        kept = without_oldest(chat.messages, starts[-1] if starts else 0)
+        dropped = len(chat.messages) - len(kept)
+        try:
+            encoded = self._encode(attrs.evolve(chat, messages=kept), thinking)
+        except ProblemError as refused:
+            if not dropped or refused.problem.code != "context_length_exceeded":
+                raise
+            detail = f"{refused.problem.detail} That is without the {dropped} messages of all earlier turns."
+            raise ProblemError(attrs.evolve(refused.problem, detail=detail)) from None
+        return attrs.evolve(encoded, dropped_messages=dropped)
+
+    def _encode(self, chat: ChatInput, thinking: ThinkingMeans) -> EncodedConversation:
+        check_text_length(_characters(chat.messages), self._tokenizer, self._context_length)
+        prompt = self._renderer.render(chat, thinking)
+        check_text_length(len(prompt.text), self._tokenizer, self._context_length)
+        pieces = self._tokenizer.encode_rendered(prompt.text)
+        tokens = collect_tokens(pieces, len(prompt.text), self._context_length)
+        return EncodedConversation(chat, prompt, tokens)
+
+    def _encode_within(
+        self, chat: ChatInput, thinking: ThinkingMeans, room: int
+    ) -> EncodedConversation | None:
+        """Return a conversation as tokens; None if they are more than `room`."""
+        prompt = self._renderer.render(chat, thinking)
+        tokens: list[int] = []
+        for piece in self._tokenizer.encode_rendered(prompt.text):
+            tokens += piece
+            if len(tokens) > room:
+                return None
+        return EncodedConversation(chat, prompt, tokens)
+
+    def _is_too_long(self, messages: Iterable[Message]) -> bool:
+        return is_too_long(_characters(messages), self._tokenizer, self._context_length)
+
+    @functools.cached_property
+    def _step(self) -> int:
+        """Bytes of text that are about a quarter of the context, as this tokenizer counts."""
+        tokens = sum(map(len, self._tokenizer.encode_rendered(_SAMPLE)))
+        return max(1, self._context_length * len(_SAMPLE) // tokens // _STEP)
+
+
+def _characters(messages: Iterable[Message]) -> int:
+    return sum(len(part.text) for message in messages for part in message.content)
