@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import attrs
-import pytest
 
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.anthropic_clients import COUNT, MESSAGES, accumulated, events_of
@@ -66,9 +65,9 @@ def result(call_id: str, *content: Any) -> dict[str, Any]:
     return user({"type": "tool_result", "tool_use_id": call_id, "content": list(content), **EPHEMERAL})
 
 
-async def send(server: Server, turn: int, messages: list[Any], words: int) -> Any:
+async def send(server: Server, turn: int, messages: list[Any]) -> Any:
     """Send one turn; return its message, whose length must be the one that is counted."""
-    tools = [*(tool(name, words) for name in NAMES), SERVER_TOOL, *DEFERRED]
+    tools = [*(tool(name, 1) for name in NAMES), SERVER_TOOL, *DEFERRED]
     asked = {**OPTIONS, "system": system(turn), "messages": messages, "tools": tools}
     async with connected(server, seconds=300.0) as client:
         body = json.dumps({**asked, "max_tokens": 8}).encode()
@@ -84,36 +83,30 @@ async def send(server: Server, turn: int, messages: list[Any], words: int) -> An
     return message
 
 
-@pytest.mark.parametrize(
-    ("words", "tokens", "share"),
-    [(1, 1_200, 0.9), pytest.param(90, 4_000, 0.95, marks=pytest.mark.soak)],
-)
-async def test_an_agents_turns_are_answered_and_found_in_the_cache(
-    settings: Settings, words: int, tokens: int, share: float
-) -> None:
+async def test_an_agents_turns_are_answered_and_found_in_the_cache(settings: Settings) -> None:
     messages = [
         user(text("<system-reminder>Today.</system-reminder>"), text("Fix the test", **EPHEMERAL)),
         {"role": "system", "content": "Deferred tools: WebFetch"},
     ]
     async with serving(attrs.evolve(settings, max_context=16_384)) as served:
-        first = await send(served.server, 1, messages, words)
+        first = await send(served.server, 1, messages)
         assert first.usage.cache_read_input_tokens == 0
-        assert first.usage.input_tokens > tokens
+        assert first.usage.input_tokens > 1_200
         messages += [
             {"role": "assistant", "content": [use("ToolSearch", "toolu_a", query="fetch")]},
             result("toolu_a", {"type": "tool_reference", "tool_name": "WebFetch"}),
         ]
-        second = await send(served.server, 2, messages, words)
+        second = await send(served.server, 2, messages)
         messages += [
             {"role": "assistant", "content": [text("I look."), use("WebFetch", "toolu_b", url="https://a")]},
             result("toolu_b", text("The page says so.")),
             {"role": "system", "content": [text("The user watches.")]},
         ]
-        third = await send(served.server, 3, messages, words)
+        third = await send(served.server, 3, messages)
     # Whatever was read for one turn is known in the next.
     for before, after in pairwise((first, second, third)):
         assert after.usage.cache_read_input_tokens >= length(before) - 1
-        assert after.usage.cache_read_input_tokens >= share * length(after)
+        assert after.usage.cache_read_input_tokens >= 0.9 * length(after)
 
 
 def length(message: Any) -> int:

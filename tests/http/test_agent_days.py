@@ -1,0 +1,91 @@
+"""The first two requests of coding agents, as recorded: valid streams, and a second prompt that is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from openai import omit
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
+
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.agents.agent_day import AgentDay
+from greenroom.tests.support.agents.claude_code import claude_code
+from greenroom.tests.support.agents.cline import cline
+from greenroom.tests.support.agents.opencode import opencode_chat, opencode_messages
+from greenroom.tests.support.agents.tools import TOOL_TOKENS
+from greenroom.tests.support.anthropic_clients import accumulated, events_of
+from greenroom.tests.support.http_servers import Served, connected, serving
+from greenroom.tests.support.tiny_kinds import VOCABULARY
+
+KNOWN = 0.95
+"""Share of the second prompt that need not be computed."""
+
+Prompt = tuple[int, int]
+"""Its tokens, and those of them that were cached."""
+
+
+@pytest.fixture
+async def served(tiny_model: Callable[..., Path], tmp_path: Path) -> AsyncIterator[Served]:
+    """A server whose model ends its answers soon: agents allow more tokens than there is room for."""
+    folder = tmp_path / "short"
+    shutil.copytree(tiny_model("qwen3", num_hidden_layers=1), folder)
+    ends = list(range(2, VOCABULARY, 8))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    async with serving(Settings(models=(str(folder),), max_context=16_384)) as served:
+        yield served
+
+
+def read_chat(sent: bytes) -> Prompt:
+    """Check a stream of chunks with the client's own helper; return what its usage says of the prompt."""
+    *chunks, done, end = sent.decode().split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    state: Any = ChatCompletionStreamState(input_tools=omit, response_format=omit)
+    for chunk in chunks:
+        state.handle_chunk(ChatCompletionChunk.model_validate_json(chunk.removeprefix("data: ")))
+    completion = state.get_final_completion()
+    assert completion.choices[0].finish_reason in ("stop", "length", "tool_calls")
+    return completion.usage.prompt_tokens, completion.usage.prompt_tokens_details.cached_tokens
+
+
+def read_messages(sent: bytes) -> Prompt:
+    """Check a stream of events with the client's own helper."""
+    events = events_of(sent)
+    assert (events[0]["type"], events[-1]["type"]) == ("message_start", "message_stop")
+    message = accumulated(events)
+    assert message.content
+    assert message.stop_reason
+    cached = message.usage.cache_read_input_tokens or 0
+    return message.usage.input_tokens + cached, cached
+
+
+READERS = {"/v1/chat/completions": read_chat, "/v1/messages": read_messages}
+
+
+async def send(served: Served, day: AgentDay, body: Mapping[str, Any]) -> Prompt:
+    async with connected(served.server, seconds=300) as client:
+        await client.request("POST", day.path, json.dumps(body).encode(), **day.headers)
+        answer = await client.receive_response()
+    assert answer.status == 200, answer.body
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    return READERS[day.path.partition("?")[0]](answer.body)
+
+
+@pytest.mark.parametrize("make_day", [claude_code, opencode_chat, opencode_messages, cline])
+async def test_an_agent_is_answered_and_what_it_said_is_known(
+    make_day: Callable[[], AgentDay], served: Served
+) -> None:
+    day = make_day()
+    async with trio.open_nursery() as nursery:
+        if day.beside is not None:
+            nursery.start_soon(send, served, day, day.beside)
+        before, _ = await send(served, day, day.first)
+    prompt, cached = await send(served, day, day.second)
+    assert TOOL_TOKENS < before < prompt
+    assert cached >= KNOWN * prompt
