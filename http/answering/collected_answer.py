@@ -63,6 +63,23 @@ class CollectedChoice:
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
+def worded_parts(parts: Iterable[AnswerPart]) -> list[AnswerPart]:
+    """Return the parts that have words or call something; thoughts that only white space parted are one.
+
+    Clients send the parts of an answer back, and some protocols take none without text.
+    """
+    worded: list[AnswerPart] = []
+    for part in parts:
+        if isinstance(part, TextPart) and not part.text.strip():
+            continue
+        last = worded[-1] if worded else None
+        if isinstance(part, Thought) and isinstance(last, Thought):
+            worded[-1] = Thought(last.text + part.text)
+        else:
+            worded.append(part)
+    return worded
+
+
 async def collect_choices(
     events: Events, choices: int = 1, received: Iterable[InferenceEvent] = ()
 ) -> list[CollectedChoice]:

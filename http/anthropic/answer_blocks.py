@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from greenroom.http.answering.collected_answer import AnswerPart, Thought
-from greenroom.http.anthropic.thought_signature import sign
+from greenroom.http.answering.collected_answer import AnswerPart, Thought, worded_parts
+from greenroom.http.answering.thought_signature import sign
 from greenroom.schemas.messages import TextPart, ToolCall
 
 
@@ -20,7 +20,7 @@ def answer_blocks(parts: Iterable[AnswerPart], *, hides_thoughts: bool) -> tuple
     Args:
         hides_thoughts: Thoughts are sent without their text.
     """
-    blocks = [_block(part, hides_thoughts) for part in _merged(parts)]
+    blocks = [_block(part, hides_thoughts) for part in worded_parts(parts)]
     return tuple(blocks) or (text_block(""),)
 
 
@@ -32,19 +32,6 @@ def text_block(text: str) -> dict[str, Any]:
 def tool_use_id(call_id: str) -> str:
     """Return the id of a call as Anthropic's clients know it."""
     return f"toolu_{call_id.removeprefix('call_')}"
-
-
-def _merged(parts: Iterable[AnswerPart]) -> list[AnswerPart]:
-    merged: list[AnswerPart] = []
-    for part in parts:
-        if isinstance(part, TextPart) and not part.text.strip():
-            continue
-        last = merged[-1] if merged else None
-        if isinstance(part, Thought) and isinstance(last, Thought):
-            merged[-1] = Thought(last.text + part.text)
-        else:
-            merged.append(part)
-    return merged
 
 
 def _block(part: AnswerPart, hides_thoughts: bool) -> dict[str, Any]:

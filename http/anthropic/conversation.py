@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from greenroom.http.answering.thought_signature import signed_thought
 from greenroom.http.anthropic.content_text import (
     block_text,
     blocks_of,
@@ -13,7 +14,6 @@ from greenroom.http.anthropic.content_text import (
     tool_definition,
 )
 from greenroom.http.anthropic.system_prompt import without_billing_header
-from greenroom.http.anthropic.thought_signature import signed_thought
 from greenroom.http.anthropic.tool_changes import apply_tool_change
 from greenroom.http.anthropic.tools import ToolShelf
 from greenroom.schemas.anthropic.messages import BlockParam, Content, MessageParam

@@ -8,10 +8,10 @@ import attrs
 
 from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.answering.json_encoding import json_ascii, json_string
+from greenroom.http.answering.thought_signature import ThoughtSigner
 from greenroom.http.anthropic.answer_blocks import text_block, tool_use_id
 from greenroom.http.anthropic.errors import error_members
 from greenroom.http.anthropic.stop_reason import stop_reason
-from greenroom.http.anthropic.thought_signature import ThoughtSigner
 from greenroom.http.anthropic.usage import usage_body
 from greenroom.schemas.anthropic.answers import MessageBody
 from greenroom.schemas.events import (

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
-from greenroom.http.answering.json_encoding import LOWEST, finite_logprob, json_ascii, json_string
-from greenroom.schemas.events import Token, TokenLogprob
+from greenroom.http.answering.json_encoding import finite_logprob
+from greenroom.http.answering.token_logprobs import token_logprobs
+from greenroom.schemas.events import TokenLogprob
 
 
 def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
     """Return the `logprobs` object of a chat's choice; null if there are none."""
     if not logprobs:
         return b"null"
-    return b'{"content":[%b],"refusal":null}' % b",".join(map(_token_logprob, logprobs))
-
-
-def _token_logprob(entry: TokenLogprob) -> bytes:
-    top = b",".join(
-        [b'{%b,"logprob":%.6f}' % (_token_members(token), max(value, LOWEST)) for token, value in entry.top]
-    )
-    members = (_token_members(entry.token), max(entry.logprob, LOWEST), top)
-    return b'{%b,"logprob":%.6f,"top_logprobs":[%b]}' % members
-
-
-@lru_cache(maxsize=65536)
-def _token_members(token: Token) -> bytes:
-    """Return the members that are the same whenever the token comes up."""
-    return b'"token":%b,"bytes":%b' % (json_string(token.text), json_ascii(list(token.bytes)))
+    return b'{"content":%b,"refusal":null}' % token_logprobs(logprobs)
 
 
 class CompletionLogprobs:

@@ -11,7 +11,7 @@ from greenroom.http.answering.collected_answer import ChoiceCollector, Collected
 from greenroom.http.anthropic.message_formatter import MessageFormatter
 from greenroom.http.anthropic.message_stream import PING, MessageStream
 from greenroom.http.anthropic.model_formatter import AnthropicModelFormatter
-from greenroom.http.anthropic.thought_signature import signed_thought
+from greenroom.http.answering.thought_signature import signed_thought
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest
 from greenroom.schemas.events import (

@@ -1,0 +1,260 @@
+"""The items of which the input of a response is made (OpenAI's API reference, Open Responses)."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, NewType
+
+import attrs
+
+from greenroom.schemas.messages import MAX_MESSAGES, MAX_PARTS, JsonObject
+from greenroom.schemas.responses.converter import RESPONSES
+from greenroom.schemas.responses.tools import ToolParams
+from greenroom.schemas.wire import AtMost, WireError, one_of, structure, wrong_type
+
+Role = NewType("Role", str)
+Arguments = NewType("Arguments", str)
+"""JSON text."""
+
+ROLES = ("user", "assistant", "system", "developer")
+MAX_ITEMS = MAX_MESSAGES
+
+
+@attrs.frozen
+class PartParam:
+    """A piece of an item's content; its type says which of the members it has."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+@attrs.frozen
+class Content:
+    """The content of an item: a string on the wire is one part."""
+
+    parts: tuple[PartParam, ...]
+
+
+@attrs.frozen
+class MessageItem:
+    """A message, with or without `type`."""
+
+    role: Role
+    content: Content
+
+
+@attrs.frozen
+class ReasoningItem:
+    """A thought of the assistant.
+
+    Args:
+        summary: What is shown of it.
+        content: The thought itself, where it may be shown.
+        encrypted_content: The thought as a server has sealed it.
+    """
+
+    summary: Content | None = None
+    content: Content | None = None
+    encrypted_content: str | None = None
+
+
+@attrs.frozen
+class FunctionCallItem:
+    """The call of a function that the assistant made."""
+
+    call_id: str
+    name: str
+    arguments: Arguments = Arguments("")
+
+
+@attrs.frozen
+class CustomCallItem:
+    """The call of a custom tool that the assistant made; its input is text."""
+
+    call_id: str
+    name: str
+    input: str
+
+
+@attrs.frozen
+class CallOutputItem:
+    """What the call of a function or of a custom tool has brought."""
+
+    call_id: str
+    output: Content
+
+
+@attrs.frozen
+class CompactionItem:
+    """What an earlier conversation was made into."""
+
+    encrypted_content: str
+
+
+@attrs.frozen
+class ReferenceItem:
+    """An item that the server keeps."""
+
+    id: str
+
+
+@attrs.frozen
+class ToolsItem:
+    """Tools that join in the middle of a conversation."""
+
+    tools: ToolParams
+
+
+@attrs.frozen
+class HostedItem:
+    """An item of a tool that only OpenAI's server knows; what it holds depends on its type."""
+
+    type: str
+
+
+ItemParam = (
+    MessageItem
+    | ReasoningItem
+    | FunctionCallItem
+    | CustomCallItem
+    | CallOutputItem
+    | CompactionItem
+    | ReferenceItem
+    | ToolsItem
+    | HostedItem
+)
+
+
+@attrs.frozen
+class Item:
+    """One item.
+
+    Args:
+        raw: As it came.
+    """
+
+    param: ItemParam
+    raw: JsonObject = attrs.field(eq=False, repr=False)
+
+
+@attrs.frozen
+class Items:
+    """What a response is asked about: a string on the wire is one message of the user."""
+
+    items: tuple[Item, ...]
+
+
+@attrs.frozen
+class _KeptItems:
+    items: Items
+
+
+def kept_items(items: list[JsonObject]) -> tuple[Item, ...]:
+    """Return items that were kept as JSON.
+
+    Raises:
+        ProblemError: 400 that names what is wrong (`items[3].role`).
+    """
+    return structure({"items": items}, _KeptItems, RESPONSES).items.items
+
+
+ITEM_TYPES: dict[str, type[ItemParam]] = {
+    "message": MessageItem,
+    "reasoning": ReasoningItem,
+    "function_call": FunctionCallItem,
+    "function_call_output": CallOutputItem,
+    "custom_tool_call": CustomCallItem,
+    "custom_tool_call_output": CallOutputItem,
+    "compaction": CompactionItem,
+    "compaction_summary": CompactionItem,
+    "item_reference": ReferenceItem,
+    "additional_tools": ToolsItem,
+    "tool_search_output": ToolsItem,
+}
+
+HOSTED_ITEMS = (
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "code_interpreter_call",
+    "compaction_trigger",
+    "computer_call",
+    "computer_call_output",
+    "configuration_update",
+    "file_search_call",
+    "image_generation_call",
+    "local_shell_call",
+    "local_shell_call_output",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "mcp_list_tools",
+    "program",
+    "program_output",
+    "shell_call",
+    "shell_call_output",
+    "tool_search_call",
+    "web_search_call",
+)
+
+_Parts = Annotated[tuple[PartParam, ...], AtMost(MAX_PARTS)]
+_Items = Annotated[tuple[Item, ...], AtMost(MAX_ITEMS)]
+
+
+def _item(value: Any, _: Any) -> Item:
+    if not isinstance(value, dict):
+        raise wrong_type("an object", value)
+    kind = value.get("type")
+    if kind is None:
+        kind = "message" if "role" in value else "item_reference" if "id" in value else None
+    if kind in HOSTED_ITEMS:
+        return Item(HostedItem(kind), value)
+    if not isinstance(kind, str) or kind not in ITEM_TYPES:
+        raise WireError("has no `type` that is known here, and no `role`")
+    param: ItemParam = RESPONSES.structure(value, ITEM_TYPES[kind])
+    return Item(param, value)
+
+
+def _items(value: Any, _: Any) -> Items | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": value}]}
+        return Items((_item(message, Item),))
+    if not isinstance(value, list):
+        raise wrong_type("a string or an array of items", value)
+    return Items(RESPONSES.structure(value, _Items))
+
+
+def _content(value: Any, _: Any) -> Content | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Content((PartParam("text", value),))
+    if not isinstance(value, list):
+        raise wrong_type("a string or an array of parts", value)
+    return Content(RESPONSES.structure(value, _Parts))
+
+
+def _given(value: Any, hook: Any) -> Any:
+    if value is None:
+        raise WireError("must not be null")
+    return hook(value, None)
+
+
+def _arguments(value: Any, _: Any) -> Arguments:
+    if isinstance(value, dict):
+        # Some clients send back the object that they have decoded.
+        return Arguments(json.dumps(value, ensure_ascii=False))
+    if not isinstance(value, str):
+        raise WireError("must be a string that holds JSON")
+    return Arguments(value)
+
+
+RESPONSES.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
+RESPONSES.register_structure_hook(Arguments, _arguments)
+RESPONSES.register_structure_hook(Content, lambda value, _: _given(value, _content))
+RESPONSES.register_structure_hook(Content | None, _content)
+RESPONSES.register_structure_hook(Item, _item)
+RESPONSES.register_structure_hook(Items, lambda value, _: _given(value, _items))
+RESPONSES.register_structure_hook(Items | None, _items)
