@@ -47,6 +47,11 @@ def sign(thought: str, *, hidden: bool = False) -> str:
     return signer.signature()
 
 
+def is_signature(text: str) -> bool:
+    """Return whether a text looks like a signature of ours, valid or not."""
+    return text.startswith(f"{_VERSION}.")
+
+
 def signed_thought(shown: str, signature: str) -> str | None:
     """Return the thought that a signature belongs to, None if it is not that of the one shown.
 

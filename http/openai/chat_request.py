@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from greenroom.http.answering.call_arguments import ArgumentCheck
 from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters, parse_truncation
-from greenroom.http.guard.json_counter import JsonCounter
 from greenroom.http.openai.custom_tools import check_names, custom_call, parse_custom_tool
 from greenroom.http.openai.legacy_functions import with_tools
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
@@ -165,19 +164,12 @@ def _tool_call(call: ToolCallParam, field: str) -> ToolCall:
 
 
 def _check_arguments(messages: Sequence[MessageParam]) -> None:
-    """Refuse calls with more in their arguments than a body may hold: templates get them decoded."""
-    # What is too deep to decode stays text, as does other nonsense that a model has written.
-    counter = JsonCounter(max_depth=math.inf)
+    arguments = ArgumentCheck()
     for i, message in enumerate(messages):
         for j, call in enumerate(message.tool_calls or ()):
-            if call.function is None:
-                continue
-            counter.begin_document()
-            try:
-                counter.feed(call.function.arguments.encode("utf-8", "surrogatepass"))
-            except ProblemError as error:
+            if call.function is not None:
                 field = f"messages[{i}].tool_calls[{j}].function.arguments"
-                raise invalid(f"`{field}` is too much: {error.problem.detail}", field) from None
+                arguments.check(call.function.arguments, field)
 
 
 def _tool(tool: ToolParam, field: str) -> Tool:

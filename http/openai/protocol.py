@@ -5,10 +5,10 @@ from __future__ import annotations
 from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.http.answering.openai_errors import error_members
 from greenroom.http.answering.wire_protocol import WireProtocol
 from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
-from greenroom.http.openai.errors import error_members
 from greenroom.http.openai.model_formatter import OpenAIModelFormatter
 from greenroom.http.openai.token_routes import token_routes
 

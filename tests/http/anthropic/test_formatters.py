@@ -8,10 +8,10 @@ import pytest
 from anthropic.types import Message, ModelInfo
 
 from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice
+from greenroom.http.answering.thought_signature import signed_thought
 from greenroom.http.anthropic.message_formatter import MessageFormatter
 from greenroom.http.anthropic.message_stream import PING, MessageStream
 from greenroom.http.anthropic.model_formatter import AnthropicModelFormatter
-from greenroom.http.answering.thought_signature import signed_thought
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest
 from greenroom.schemas.events import (

@@ -1,0 +1,202 @@
+"""Items as neutral messages: which of them make one turn, and which results answer which calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.http.answering.call_arguments import ArgumentCheck
+from greenroom.http.answering.thought_signature import is_signature, signed_thought
+from greenroom.http.responses.hosted_items import HostedCall, HostedResult, hosted_parts
+from greenroom.http.responses.tools import definitions, parse_tools
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
+from greenroom.schemas.responses.items import (
+    CallOutputItem,
+    CompactionItem,
+    Content,
+    CustomCallItem,
+    FunctionCallItem,
+    HostedItem,
+    Item,
+    MessageItem,
+    PartParam,
+    ReasoningItem,
+    ReferenceItem,
+    ToolsItem,
+)
+
+TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+
+
+class Conversation:
+    """Reads the items of a conversation, from its first to its last.
+
+    Attributes:
+        tools: That the items have brought.
+    """
+
+    def __init__(self) -> None:
+        self.tools: list[Tool] = []
+        self._messages: list[Message] = []
+        self._turn: _Turn | None = None
+        self._called: set[str] = set()
+        self._arguments = ArgumentCheck()
+
+    def read(self, items: Sequence[Item], field: str) -> None:
+        """Read what comes next.
+
+        Args:
+            field: What errors call the items.
+
+        Raises:
+            ProblemError: 400 that names the field, 404 for an item that is not kept here.
+        """
+        for index, item in enumerate(items):
+            self._read(item, f"{field}[{index}]")
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the conversation so far."""
+        self._end_turn()
+        return tuple(self._messages)
+
+    def _read(self, item: Item, field: str) -> None:
+        match item.param:
+            case MessageItem(role, content):
+                texts = _texts(content, f"{field}.content")
+                if role == "assistant":
+                    self._assistant().add_text("".join(texts))
+                else:
+                    self._say("user" if role == "user" else "system", texts)
+            case ReasoningItem():
+                self._assistant().thoughts.append(_thought(item.param, field))
+            case FunctionCallItem(call_id, name, arguments):
+                self._call(ToolCall(call_id, name, arguments or "{}"), field)
+            case CustomCallItem(call_id, name, text):
+                self._call(ToolCall(call_id, name, text), field)
+            case CallOutputItem(call_id, output):
+                self._result(call_id, "".join(_texts(output, f"{field}.output")), field)
+            case ToolsItem(tools):
+                self._load(parse_tools(tools, f"{field}.tools"))
+            case HostedItem():
+                self._hosted(item, field)
+            case ReferenceItem(ident):
+                raise ProblemError(item_not_found(ident, field))
+            case CompactionItem():
+                raise _not_ours(f"{field}.encrypted_content")
+
+    def _say(self, role: str, texts: Sequence[str]) -> None:
+        self._end_turn()
+        parts = tuple(map(TextPart, texts))
+        self._messages.append(Message("user" if role == "user" else "system", parts))
+
+    def _assistant(self) -> _Turn:
+        if self._turn is None:
+            self._turn = _Turn()
+        return self._turn
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._messages.append(self._turn.message())
+            self._turn = None
+
+    def _call(self, call: ToolCall, field: str) -> None:
+        for name, value in (("call_id", call.id), ("name", call.name)):
+            if not value:
+                raise missing(f"{field}.{name}")
+        self._arguments.check(call.arguments, f"{field}.arguments")
+        self._called.add(call.id)
+        self._assistant().calls.append(call)
+
+    def _result(self, call_id: str, text: str, field: str) -> None:
+        if call_id not in self._called:
+            name = f"{field}.call_id"
+            raise invalid(f"`{name}` is {call_id[:80]!r}, but no earlier call has that id.", name)
+        self._end_turn()
+        self._messages.append(Message("tool", (TextPart(text),), tool_call_id=call_id))
+
+    def _load(self, tools: Sequence[Tool]) -> None:
+        known = {tool.name for tool in self.tools}
+        new = [tool for tool in tools if tool.name not in known]
+        if new:
+            self.tools += new
+            self._say("system", (definitions(new),))
+
+    def _hosted(self, item: Item, field: str) -> None:
+        for part in hosted_parts(item.raw, field):
+            match part:
+                case HostedCall(call):
+                    self._call(call, field)
+                case HostedResult(call_id, text):
+                    self._result(call_id, text, field)
+
+
+class _Turn:
+    """What the assistant said between two messages of others."""
+
+    def __init__(self) -> None:
+        self.thoughts: list[str] = []
+        self.texts: list[str] = []
+        self.calls: list[ToolCall] = []
+
+    def add_text(self, text: str) -> None:
+        """Add a message; an empty line is between two that no white space parts."""
+        if self.texts and text and not (self.texts[-1][-1].isspace() or text[0].isspace()):
+            self.texts.append("\n\n")
+        if text:
+            self.texts.append(text)
+
+    def message(self) -> Message:
+        """Return the turn."""
+        text = "".join(self.texts)
+        return Message(
+            "assistant",
+            (TextPart(text),) if text else (),
+            reasoning="\n\n".join(filter(None, self.thoughts)) or None,
+            tool_calls=tuple(self.calls),
+        )
+
+
+def item_not_found(ident: str, field: str) -> Problem:
+    """Return the problem of an item that is referred to, and is not kept here."""
+    detail = f"`{field}.id`: no item {ident[:80]!r} is stored here; send the item itself."
+    return Problem(404, "item_not_found", detail, f"{field}.id")
+
+
+def _thought(item: ReasoningItem, field: str) -> str:
+    """Return a thought as this server has sealed it, else what is shown of it."""
+    sealed = item.encrypted_content
+    if sealed is not None and is_signature(sealed):
+        thought = signed_thought("", sealed)
+        if thought is None:
+            raise _not_ours(f"{field}.encrypted_content")
+        return thought
+    if item.content is not None and item.content.parts:
+        return "\n\n".join(_texts(item.content, f"{field}.content"))
+    # What another server has sealed only that one can read.
+    return "\n\n".join(_texts(item.summary, f"{field}.summary")) if item.summary else ""
+
+
+def _not_ours(field: str) -> ProblemError:
+    detail = f"`{field}` is not what this server has sealed: send it as it came."
+    return invalid(detail, field, "invalid_encrypted_content")
+
+
+def _texts(content: Content, field: str) -> list[str]:
+    return [_text(part, f"{field}[{index}]") for index, part in enumerate(content.parts)]
+
+
+def _text(part: PartParam, field: str) -> str:
+    if part.type == "refusal":
+        if part.refusal is None:
+            raise missing(f"{field}.refusal")
+        return part.refusal
+    if part.type not in TEXT_PARTS:
+        kind = part.type.removeprefix("input_").replace("_", " ")[:40]
+        detail = (
+            f"`{field}` is {kind!r}, but no model that is served here reads anything but "
+            "text (no vision model)."
+        )
+        raise invalid(detail, field, "unsupported_content")
+    if part.text is None:
+        raise missing(f"{field}.text")
+    return part.text

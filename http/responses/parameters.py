@@ -1,0 +1,67 @@
+"""The parameters of responses, by their names on the wire.
+
+A parameter stands in one of these tables, or in the wire type if it is none of generation. Parameters that
+change nothing about the answer (`client_metadata`) stand nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenroom.http.answering.request_parameters import NeutralValues, ParameterTable, parse_parameters
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.responses.requests import LOGPROBS, PromptRequest, ResponseRequest
+
+_EXTENSIONS = (
+    "top_k",
+    "min_p",
+    "stop",
+    "stop_token_ids",
+    "min_tokens",
+    "ignore_eos",
+    "seed",
+    "repetition_penalty",
+    "logit_bias",
+    "xtc_probability",
+    "xtc_threshold",
+    "thinking_budget",
+)
+"""Those that chats have here, and OpenAI's responses have not."""
+
+RESPONSE_PARAMETERS: ParameterTable = {
+    **{name: name for name in _EXTENSIONS},
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "max_output_tokens": "max_tokens",
+    "top_logprobs": "top_logprobs",
+    "reasoning.max_tokens": "thinking_budget",
+}
+"""Of `POST /v1/responses`."""
+
+UNSUPPORTED: NeutralValues = {
+    "access_programs.cyber": ("standard",),
+    "background": (False,),
+    "context_management": ([],),
+    "image.context_compression": ("auto", "disabled"),
+    "moderation": (),
+    "n": (1,),
+    "prompt": (),
+    "reasoning.mode": ("standard",),
+    "service_tier": ("auto", "default"),
+    "text.verbosity": ("medium",),
+}
+
+
+def parse_response_parameters(wire: PromptRequest, body: JsonObject) -> dict[str, Any]:
+    """Return the generation parameters that a client has set.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    parameters = parse_parameters(body, RESPONSE_PARAMETERS)
+    included = isinstance(wire, ResponseRequest) and LOGPROBS in (wire.include or ())
+    if included or parameters.get("top_logprobs"):
+        parameters["logprobs"] = True
+    return parameters

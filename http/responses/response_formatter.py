@@ -1,0 +1,37 @@
+"""From events to the wire: the answer of `POST /v1/responses`, as a stream or complete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.responses.response_object import ResponseEcho, ResponseHead, answered_response
+from greenroom.http.responses.response_stream import ResponseStream
+
+
+@attrs.frozen
+class ResponseFormatter:
+    """Formats the response to one request.
+
+    Args:
+        answer_id: `resp_…`.
+        created: Unix time in seconds.
+    """
+
+    echo: ResponseEcho
+    answer_id: str
+    created: int = attrs.field(factory=lambda: int(time.time()))
+
+    def stream(self, model: str) -> ResponseStream:
+        """Return what formats the response as events."""
+        return ResponseStream(self.echo, ResponseHead(self.answer_id, model, self.created))
+
+    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
+        """Return the complete response."""
+        [choice] = choices
+        head = ResponseHead(self.answer_id, model, self.created)
+        return answered_response(self.echo, head, choice, int(time.time()))

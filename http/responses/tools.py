@@ -1,0 +1,81 @@
+"""The tools of a request: those that the model may call, and those that it is not told of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from greenroom.schemas.messages import JsonObject, Tool
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTool, ToolParam
+
+
+def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool, ...]:
+    """Return the tools that the model may call.
+
+    Those that only OpenAI's server can run, or that are to be searched for there, are left out: agents offer
+    them always.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    parsed: dict[str, Tool] = {}
+    for index, wire in enumerate(tools):
+        name = f"{field}[{index}]"
+        tool = _tool(wire, name)
+        if tool is None:
+            continue
+        if tool.name in parsed:
+            raise invalid(f"`{name}.name` is {tool.name[:80]!r}, as that of another tool.", f"{name}.name")
+        parsed[tool.name] = tool
+    return tuple(parsed.values())
+
+
+def _tool(wire: ToolParam, field: str) -> Tool | None:
+    match wire.param:
+        case HostedTool("mcp"):
+            detail = f"`{field}` is 'mcp', but this server connects to no others: offer its functions."
+            raise invalid(detail, f"{field}.type", "unsupported_parameter")
+        case HostedTool():
+            return None
+        case CustomTool():
+            detail = f"`{field}` is 'custom', but must be 'function' here."
+            raise invalid(detail, f"{field}.type", "unsupported_parameter")
+        case FunctionTool(name=""):
+            raise invalid(f"`{field}.name` is empty.", f"{field}.name")
+        case FunctionTool(name, description, parameters, strict, deferred):
+            if deferred:
+                return None
+            param = f"{field}.parameters"
+            return Tool(name, description or "", parameters or {}, strict or False, param=param)
+
+
+def tool_echoes(tools: Sequence[ToolParam]) -> list[JsonObject]:
+    """Return the tools as a response repeats them: with all members that a function has."""
+    return [_echo(tool) for tool in tools]
+
+
+def _echo(tool: ToolParam) -> JsonObject:
+    match tool.param:
+        case FunctionTool(name, description, parameters, strict):
+            own: dict[str, Any] = {
+                "type": "function",
+                "name": name,
+                "description": description,
+                "parameters": parameters,
+                "strict": strict or False,
+            }
+            return {**tool.raw, **own}
+        case _:
+            return tool.raw
+
+
+def definitions(tools: Sequence[Tool]) -> str:
+    """Return what a model has to know of tools that join in the middle of a conversation."""
+    described = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+        for tool in tools
+    ]
+    lines = [json.dumps(tool, ensure_ascii=False) for tool in described]
+    return "\n".join(("These tools can be called from now on:", *lines))

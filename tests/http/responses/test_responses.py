@@ -1,0 +1,93 @@
+"""Responses on a real socket, driven by the official OpenAI client, with real tiny models."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+import trio
+
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.openai_clients import ask
+
+
+def body(**changed: Any) -> dict[str, Any]:
+    return {"model": "qwen3", "input": "one two three", "max_output_tokens": 12, "temperature": 0, **changed}
+
+
+async def test_a_streamed_response_is_the_whole_response(settings: Settings) -> None:
+    async with serving(settings) as served:
+        whole = await ask(served, lambda client: client.responses.create(**body()))
+        assert (whole.object, whole.status, whole.model) == ("response", "incomplete", "qwen3")
+        assert whole.usage
+        assert whole.usage.output_tokens == 12
+        assert whole.output_text
+
+        def streamed(client: openai.OpenAI) -> Any:
+            with client.responses.stream(**body(store=False)) as stream:
+                return [event.to_dict() for event in stream]
+
+        events = await ask(served, streamed)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        last = events[-1]
+        assert last["type"] == "response.incomplete"
+        deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+        assert "".join(deltas) == whole.output_text
+        assert last["response"]["usage"]["output_tokens"] == 12
+        assert last["response"]["store"] is False
+
+
+async def test_the_asynchronous_client_streams_too(settings: Settings) -> None:
+    async with serving(settings) as served:
+
+        async def several() -> list[str]:
+            async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any") as client:
+
+                async def one() -> str:
+                    async with client.responses.stream(**body()) as stream:
+                        events: list[Any] = [event async for event in stream]
+                    return "".join(event.delta for event in events if event.type.endswith("text.delta"))
+
+                return list(await asyncio.gather(*(one() for _ in range(6))))
+
+        with trio.fail_after(300):
+            texts = await trio.to_thread.run_sync(asyncio.run, several())
+        assert len(set(texts)) == 1
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {"input": [{"role": "user", "content": "one two three"}]},
+        {
+            "input": [
+                {
+                    "type": "message",
+                    "role": "user",
+                    "content": [{"type": "input_text", "text": "one two three"}],
+                }
+            ]
+        },
+        {"input": None, "messages": [{"role": "user", "content": "one two three"}]},
+    ],
+)
+async def test_counted_tokens_are_those_of_the_usage(settings: Settings, same: dict[str, Any]) -> None:
+    async with serving(settings) as served:
+        plain = await ask(served, lambda client: client.responses.create(**body()))
+        other: Any = await ask(
+            served, lambda client: client.post("/responses", body=body(**same), cast_to=object)
+        )
+        assert plain.usage
+        assert other["usage"]["input_tokens"] == plain.usage.input_tokens
+        counted = await ask(served, lambda client: client.responses.input_tokens.count(input="one two three"))
+        assert counted.input_tokens == plain.usage.input_tokens
+
+
+async def test_a_prompt_that_does_not_fit_is_refused_by_name(settings: Settings) -> None:
+    async with serving(settings) as served:
+        with pytest.raises(openai.BadRequestError, match="maximum context length") as caught:
+            await ask(served, lambda client: client.responses.create(**body(input="one two " * 20_000)))
+        assert caught.value.code == "context_length_exceeded"
