@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Legal in JSON, but clients that split a stream with `str.splitlines` would cut an event there."""
 
 LOWEST = -9999.0
@@ -18,7 +18,7 @@ def json_string(text: str) -> bytes:
     if encoded.isascii():
         return encoded.encode("ascii")
     # A lone surrogate becomes `\udXXX`, which is its JSON escape too.
-    return encoded.translate(_LINE_BREAKS).encode("utf-8", "backslashreplace")
+    return encoded.translate(LINE_BREAKS).encode("utf-8", "backslashreplace")
 
 
 def json_bytes(value: object) -> bytes:

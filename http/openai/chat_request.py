@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenroom.http.answering.call_arguments import ArgumentCheck
+from greenroom.http.answering.custom_tools import check_names, custom_call, parse_custom_tool
 from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters, parse_truncation
-from greenroom.http.openai.custom_tools import check_names, custom_call, parse_custom_tool
 from greenroom.http.openai.legacy_functions import with_tools
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.response_format import parse_response_format

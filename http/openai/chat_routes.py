@@ -14,9 +14,9 @@ from greenroom.http.answering.current_request import (
     request_client,
     request_id,
 )
+from greenroom.http.answering.custom_tools import custom_names_of
 from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat_request import parse_chat_request
-from greenroom.http.openai.custom_tools import custom_names_of
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenroom.http.answering.call_arguments import ArgumentCheck
+from greenroom.http.answering.custom_tools import custom_call
 from greenroom.http.answering.thought_signature import is_signature, signed_thought
 from greenroom.http.responses.hosted_items import HostedCall, HostedResult, hosted_parts
 from greenroom.http.responses.tools import definitions, parse_tools
@@ -72,7 +73,7 @@ class Conversation:
             case FunctionCallItem(call_id, name, arguments):
                 self._call(ToolCall(call_id, name, arguments or "{}"), field)
             case CustomCallItem(call_id, name, text):
-                self._call(ToolCall(call_id, name, text), field)
+                self._call(custom_call(call_id, name, text), field)
             case CallOutputItem(call_id, output):
                 self._result(call_id, "".join(_texts(output, f"{field}.output")), field)
             case ToolsItem(tools):

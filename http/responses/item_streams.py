@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from greenroom.http.answering.text_input import TextInputReader
 from greenroom.http.answering.thought_signature import ThoughtSigner
 from greenroom.http.responses.output_items import (
     CallKinds,
@@ -54,6 +55,14 @@ class ItemStream(ABC):
     @abstractmethod
     def piece_place(self) -> dict[str, Any]:
         """Members that say which part of the item a piece belongs to."""
+
+    def accept(self, piece: str) -> str:
+        """Take what the model has written, and return what the client gets of it."""
+        return piece
+
+    def rest(self) -> str:
+        """Return what was held back when the item ends."""
+        return ""
 
     @abstractmethod
     def item(self, status: ItemStatus) -> dict[str, Any]:
@@ -143,7 +152,8 @@ class CallStream(ItemStream):
 
     def __init__(self, call: ToolCall, response_id: str, index: int, calls: CallKinds) -> None:
         prefix, self._kind, self._argument = "fc", "response.function_call_arguments", "arguments"
-        if call.name in calls.custom:
+        self._reader = TextInputReader() if call.name in calls.custom else None
+        if self._reader is not None:
             prefix, self._kind, self._argument = "ctc", "response.custom_tool_call_input", "input"
         super().__init__(item_id(prefix, response_id, index), index)
         self.delta_type = f"{self._kind}.delta"
@@ -155,6 +165,14 @@ class CallStream(ItemStream):
     def piece_place(self) -> dict[str, Any]:
         """Members that say which part of the item a piece belongs to."""
         return self.place
+
+    def accept(self, piece: str) -> str:
+        """Take what the model has written, and return what the client gets of it."""
+        return piece if self._reader is None else self._reader.feed(piece)
+
+    def rest(self) -> str:
+        """Return what was held back when the item ends."""
+        return "" if self._reader is None else self._reader.finish()
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
         """Return the item as it stands."""
@@ -171,7 +189,7 @@ class CallStream(ItemStream):
         yield f"{self._kind}.done", {**self.place, **name, self._argument: self.text}
 
 
-def ended(stream: ItemStream, status: ItemStatus) -> Sequence[Event]:
+def item_end(stream: ItemStream, status: ItemStatus) -> Sequence[Event]:
     """Return all events with which an item ends; the last one has the whole of it."""
     done = {"output_index": stream.index, "item": stream.item(status)}
     return *stream.end(status), ("response.output_item.done", done)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import attrs
 
 from greenroom.http.answering.collected_answer import AnswerPart, CollectedChoice, Thought, worded_parts
+from greenroom.http.answering.text_input import text_of
 from greenroom.http.answering.thought_signature import sign
 from greenroom.http.answering.token_logprobs import token_logprobs
 from greenroom.schemas.events import TokenLogprob
@@ -56,7 +57,9 @@ def output_items(
             case Thought(text):
                 sealed = sign(text, hidden=True) if seals_thoughts else None
                 items.append(reasoning_item(item_id("rs", response_id, index), text, status, sealed))
-            case ToolCall():
+            case ToolCall(name=name, arguments=arguments):
+                if name in calls.custom:
+                    part = attrs.evolve(part, arguments=text_of(arguments))
                 items.append(call_item(part, response_id, index, status, calls))
     return items
 
@@ -105,7 +108,7 @@ def summary_text(thought: str) -> dict[str, str]:
 def call_item(
     call: ToolCall, response_id: str, index: int, status: ItemStatus, calls: CallKinds
 ) -> dict[str, Any]:
-    """Return the call of a function, or of a custom tool."""
+    """Return the call of a function, or of a custom tool, whose arguments are the text that it is given."""
     common = {"status": status, "call_id": call.id, "name": call.name}
     if call.name in calls.custom:
         ident = item_id("ctc", response_id, index)

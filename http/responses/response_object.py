@@ -105,6 +105,7 @@ def response_members(
     usage: Usage | None = None,
     problem: Problem | None = None,
     incomplete: str | None = None,
+    dropped_messages: int = 0,
 ) -> dict[str, Any]:
     """Return the members of a response that are no echo.
 
@@ -114,8 +115,9 @@ def response_members(
         output: Its items.
         problem: Why it failed.
         incomplete: Why it is incomplete.
+        dropped_messages: How many of the oldest messages were left out of the prompt.
     """
-    return {
+    members = {
         "id": head.id,
         "object": "response",
         "created_at": head.created,
@@ -127,6 +129,7 @@ def response_members(
         "error": None if problem is None else response_error(problem),
         "usage": None if usage is None else usage_object(usage),
     }
+    return {**members, "dropped_messages": dropped_messages} if dropped_messages else members
 
 
 def answered_response(
@@ -146,6 +149,7 @@ def answered_response(
         output=output_items(choice, head.id, echo.calls, seals_thoughts=echo.seals_thoughts),
         usage=choice.finished.usage,
         incomplete=incomplete,
+        dropped_messages=choice.dropped_messages,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.request_parameters import parse_model_key, parse_truncation
 from greenroom.http.responses.conversation import Conversation
 from greenroom.http.responses.parameters import parse_response_parameters
 from greenroom.http.responses.text_format import parse_text_format
@@ -29,12 +29,14 @@ class AskedResponse:
 
     Args:
         items: What it brings itself.
+        field: Where it holds them.
         previous: The response that it goes on from.
         conversation: The conversation that it belongs to.
         text_format: What the response repeats of the answer's form.
     """
 
     items: tuple[Item, ...]
+    field: str
     previous: str | None
     conversation: str | None
     text_format: JsonObject
@@ -52,9 +54,7 @@ class AskedResponse:
         """The generation parameters that were set."""
         return dict(self._template.overrides)
 
-    def request(
-        self, history: Sequence[Item] = (), items: Sequence[Item] | None = None, field: str = "input"
-    ) -> InferenceRequest:
+    def request(self, history: Sequence[Item] = (), items: Sequence[Item] | None = None) -> InferenceRequest:
         """Return the request in neutral words.
 
         Args:
@@ -66,7 +66,7 @@ class AskedResponse:
         """
         conversation = Conversation()
         conversation.read(history, "previous_response_id" if self.previous else "conversation")
-        conversation.read(self.items if items is None else items, field)
+        conversation.read(self.items if items is None else items, self.field)
         system = (Message("system", (TextPart(self._instructions),)),) if self._instructions else ()
         messages = (*system, *conversation.messages())
         known = {tool.name for tool in self._chat.tools}
@@ -99,10 +99,14 @@ def parse_response_request(
         thinking=_thinking(wire.reasoning or ReasoningParam()),
     )
     key = parse_model_key("default" if wire.model is None else wire.model)
-    template = InferenceRequest(request_id, key, chat, parameters, client, response_format=response_format)
     previous, conversation = _kept(wire)
-    items = _items(wire, needed=previous is None and conversation is None)
-    return AskedResponse(items, previous, conversation, text_format, wire.instructions, template, chat)
+    overflow = parse_truncation(wire.truncation)
+    template = InferenceRequest(
+        request_id, key, chat, parameters, client, response_format=response_format, overflow=overflow
+    )
+    field = "input" if wire.messages is None else "messages"
+    items = _items(wire, field, needed=previous is None and conversation is None)
+    return AskedResponse(items, field, previous, conversation, text_format, wire.instructions, template, chat)
 
 
 def _kept(wire: PromptRequest) -> tuple[str | None, str | None]:
@@ -117,7 +121,7 @@ def _kept(wire: PromptRequest) -> tuple[str | None, str | None]:
     return wire.previous_response_id, conversation
 
 
-def _items(wire: PromptRequest, *, needed: bool) -> tuple[Item, ...]:
+def _items(wire: PromptRequest, field: str, *, needed: bool) -> tuple[Item, ...]:
     if wire.input is not None and wire.messages is not None:
         raise invalid("`input` and `messages` are two names for one thing.", "messages")
     given = wire.messages if wire.input is None else wire.input
@@ -125,7 +129,6 @@ def _items(wire: PromptRequest, *, needed: bool) -> tuple[Item, ...]:
         raise missing("input")
     items = given.items if given is not None else ()
     if not items and needed:
-        field = "input" if wire.messages is None else "messages"
         raise invalid(f"`{field}` must hold at least one item.", field)
     return items
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
-from greenroom.http.answering.json_encoding import json_ascii, json_string
+from greenroom.http.answering.json_encoding import LINE_BREAKS, json_ascii, json_string
 from greenroom.http.answering.token_logprobs import token_logprobs
 from greenroom.http.responses.item_streams import (
     CallStream,
@@ -16,14 +16,14 @@ from greenroom.http.responses.item_streams import (
     ItemStream,
     MessageStream,
     ReasoningStream,
-    ended,
+    item_end,
 )
 from greenroom.http.responses.output_items import ItemStatus, item_id
 from greenroom.http.responses.response_object import ResponseEcho, ResponseHead, ending, response_members
 from greenroom.schemas.events import (
+    Admitted,
     Failed,
     Finished,
-    InferenceEvent,
     ReasoningDelta,
     TextDelta,
     TokenLogprob,
@@ -32,6 +32,7 @@ from greenroom.schemas.events import (
 )
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 
 DONE = b"data: [DONE]\n\n"
 PADDING = 16
@@ -68,16 +69,15 @@ class ResponseStream:
         self._number = 0
         self._open: ItemStream | None = None
         self._delta_head = self._delta_tail = b""
+        self._dropped_messages = 0
         self._items: list[dict[str, Any]] = []
         self._white_space: list[TextDelta] = []
 
     def opening(self) -> bytes:
         """Return the events that say that there is a response."""
         if self._echo.members["background"]:
-            begun = self._life("created", "queued") + self._life("queued", "queued")
-        else:
-            begun = self._life("created", "in_progress")
-        return begun + self._life("in_progress", "in_progress")
+            return self._life("created", "queued") + self._life("queued", "queued")
+        return self._life("created", "in_progress") + self._life("in_progress", "in_progress")
 
     def heartbeat(self) -> bytes:
         """Return an event that says that the response is still in progress: clients count no comments."""
@@ -90,8 +90,8 @@ class ResponseStream:
             self._items.append(self._open.item("incomplete"))
         return self._life("failed", "failed", usage=usage, problem=problem) + DONE
 
-    def event(self, event: InferenceEvent) -> bytes:
-        """Return the events of the wire for an event of the answer."""
+    def event(self, event: RunEvent) -> bytes:
+        """Return the events of the wire for an event of the answer, or an entry of a run's log."""
         match event:
             case TextDelta():
                 return self._text(event)
@@ -103,6 +103,15 @@ class ResponseStream:
                 return self._finish(event)
             case Failed(problem, usage):
                 return self.failure(problem, usage)
+            case Admitted(dropped_messages=dropped):
+                self._dropped_messages = dropped
+                return b""
+            case RunStarted():
+                return self.heartbeat() if self._echo.members["background"] else b""
+            case Heartbeat():
+                return self.heartbeat()
+            case RunEnded(response):
+                return self._end(response.status, response.body)
             case _:
                 return b""
 
@@ -130,7 +139,7 @@ class ResponseStream:
         if event.id is not None:
             call = ToolCall(event.id, event.name or "", "")
             begun = self._begin(lambda index: CallStream(call, self._head.id, index, self._echo.calls))
-        return begun + self._delta(event.arguments) if event.arguments else begun
+        return begun + self._piece(event.arguments)
 
     def _begin(self, make: Callable[[int], ItemStream]) -> bytes:
         """Begin an item; make what is the same in each of its pieces."""
@@ -159,31 +168,58 @@ class ResponseStream:
             tail = b',"obfuscation":"%b"%b' % (_padding(text), tail)
         return b"%b%b%b%d}\n\n" % (self._delta_head, json_string(text), tail, number)
 
+    def _piece(self, arguments: str) -> bytes:
+        text = self._open.accept(arguments) if arguments and self._open is not None else ""
+        return self._delta(text) if text else b""
+
     def _end_item(self, status: ItemStatus) -> bytes:
         if self._open is None:
             return b""
-        events = ended(self._open, status)
+        rest = self._open.rest()
+        last = self._delta(rest) if rest else b""
+        events = item_end(self._open, status)
         self._items.append(events[-1][1]["item"])
         self._open = None
-        return b"".join(map(self._event, events))
+        return last + b"".join(map(self._event, events))
 
     def _finish(self, event: Finished) -> bytes:
-        self.finished = True
         status, incomplete = ending(event)
+        closed = self._close(status)
+        kind = _last_event(status)
+        return closed + self._life(kind, status, usage=event.usage, incomplete=incomplete) + DONE
+
+    def _end(self, status: str, response: str) -> bytes:
+        """Return the end of a response that was stored.
+
+        Args:
+            response: All of it, as JSON.
+        """
+        if status == "failed":
+            self.finished, closed = True, b""
+        else:
+            closed = self._close(status)
+        safe = response.translate(LINE_BREAKS).encode("utf-8", "backslashreplace")
+        return closed + self._sent(f"response.{_last_event(status)}", b'"response":' + safe) + DONE
+
+    def _close(self, status: str) -> bytes:
+        """Return the end of the last item."""
+        self.finished = True
         begun = b""
         if not self._items and self._open is None:
             # Without any item, some clients take the answer for one that was lost.
             begun = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
-        closed = begun + self._end_item("completed" if status == "completed" else "incomplete")
-        # No event is called after a response that was cancelled.
-        kind = "incomplete" if status == "cancelled" else status
-        return closed + self._life(kind, status, usage=event.usage, incomplete=incomplete) + DONE
+        return begun + self._end_item("completed" if status == "completed" else "incomplete")
 
     def _life(self, kind: str, status: str, **members: Any) -> bytes:
         """Return an event of the response's life, which holds all of the response as it stands."""
         completed = int(self._clock()) if status == "completed" else None
         own = response_members(
-            self._head, status, output=self._items if self.finished else (), completed=completed, **members
+            self._head,
+            status,
+            output=self._items if self.finished else (),
+            completed=completed,
+            dropped_messages=self._dropped_messages,
+            **members,
         )
         response = json_ascii(own)[:-1] + b"," + self._echo.encoded + b"}"
         return self._sent(f"response.{kind}", b'"response":' + response)
@@ -199,6 +235,11 @@ class ResponseStream:
             return b""
         name = kind.encode()
         return b'event: %b\ndata: {"type":"%b",%b,"sequence_number":%d}\n\n' % (name, name, members, number)
+
+
+def _last_event(status: str) -> str:
+    # None is called after responses that were cancelled.
+    return "incomplete" if status == "cancelled" else status
 
 
 def _padding(text: str) -> bytes:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from greenroom.http.answering.custom_tools import parse_custom_tool
 from greenroom.schemas.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTool, ToolParam
@@ -39,9 +40,8 @@ def _tool(wire: ToolParam, field: str) -> Tool | None:
             raise invalid(detail, f"{field}.type", "unsupported_parameter")
         case HostedTool():
             return None
-        case CustomTool():
-            detail = f"`{field}` is 'custom', but must be 'function' here."
-            raise invalid(detail, f"{field}.type", "unsupported_parameter")
+        case CustomTool(defer_loading=deferred):
+            return None if deferred else parse_custom_tool(wire.raw, field)
         case FunctionTool(name=""):
             raise invalid(f"`{field}.name` is empty.", f"{field}.name")
         case FunctionTool(name, description, parameters, strict, deferred):

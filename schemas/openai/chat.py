@@ -91,7 +91,7 @@ class FunctionParam:
 
 @attrs.frozen
 class ToolParam:
-    """A tool that is offered; what a custom one is like reads `greenroom.http.openai.custom_tools`."""
+    """A tool that is offered; what a custom one is like reads `greenroom.http.answering.custom_tools`."""
 
     type: str
     function: FunctionParam | None = None

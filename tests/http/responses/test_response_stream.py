@@ -33,6 +33,8 @@ from greenroom.schemas.events import (
     Usage,
 )
 from greenroom.schemas.problems import Problem, context_length_exceeded, internal_error
+from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
+from greenroom.schemas.stored import StoredResponse
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 HEAD = ResponseHead("resp_ab", "tiny", 1_000)
@@ -61,7 +63,7 @@ def stream(**options: Any) -> ResponseStream:
     return ResponseStream(options.pop("echo", echo()), HEAD, clock=lambda: 1_005.5, **options)
 
 
-def sent(formatter: ResponseStream, events: Sequence[InferenceEvent]) -> bytes:
+def sent(formatter: ResponseStream, events: Sequence[RunEvent]) -> bytes:
     return formatter.opening() + b"".join(map(formatter.event, events))
 
 
@@ -83,6 +85,16 @@ def kinds(events: Sequence[dict[str, Any]]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events]
 
 
+def whole_of(events: Sequence[InferenceEvent], repeated: ResponseEcho) -> dict[str, Any]:
+    """Return the complete response of the same answer."""
+    collector = ChoiceCollector()
+    for event in events:
+        collector.add(event)
+    choice = collector.collected()
+    assert choice is not None
+    return answered_response(repeated, HEAD, choice, 1_005)
+
+
 ANSWER: list[InferenceEvent] = [
     Admitted(10),
     ReasoningDelta("I should"),
@@ -94,7 +106,7 @@ ANSWER: list[InferenceEvent] = [
     ToolCallDelta(0, "call_1", "look", '{"at":'),
     ToolCallDelta(0, arguments="1}"),
     TextDelta("\n"),
-    ToolCallDelta(1, "call_2", "shell", "ls"),
+    ToolCallDelta(1, "call_2", "shell", '{"input":"ls"}'),
     Finished("tool_calls", USAGE),
 ]
 
@@ -125,12 +137,7 @@ def test_the_events_come_in_the_order_of_the_specification() -> None:
 
 
 def test_a_stream_ends_with_the_whole_answer() -> None:
-    collector = ChoiceCollector()
-    for event in ANSWER:
-        collector.add(event)
-    choice = collector.collected()
-    assert choice is not None
-    whole = answered_response(echo(seals_thoughts=True), HEAD, choice, 1_005)
+    whole = whole_of(ANSWER, echo(seals_thoughts=True))
     events = read(sent(stream(echo=echo(seals_thoughts=True)), ANSWER))
     assert events[-1]["response"] == whole
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
@@ -198,7 +205,7 @@ def test_a_heartbeat_is_an_event_that_counts() -> None:
 
 def test_a_background_response_is_queued_first() -> None:
     members = {**echo().members, "background": True}
-    events = read(sent(stream(echo=ResponseEcho(members)), [STOP]))
+    events = read(sent(stream(echo=ResponseEcho(members)), [RunStarted(), STOP]))
     assert kinds(events)[:3] == ["created", "queued", "in_progress"]
     statuses = [event["response"]["status"] for event in events[:3]]
     assert statuses == ["queued", "queued", "in_progress"]
@@ -231,9 +238,41 @@ def test_pieces_are_padded_where_a_client_asks_for_it() -> None:
 
 def test_an_echo_survives_the_store() -> None:
     made = echo(seals_thoughts=True)
-    collector = ChoiceCollector()
-    collector.add(STOP)
-    choice = collector.collected()
-    assert choice is not None
-    kept = json.loads(json.dumps(answered_response(made, HEAD, choice, 5)))
+    kept = json.loads(json.dumps(whole_of([STOP], made)))
     assert attrs.asdict(ResponseEcho.of(kept, seals_thoughts=True)) == attrs.asdict(made)
+
+
+def test_a_custom_tool_gets_the_text_out_of_its_arguments() -> None:
+    fragments = ['{"inp', 'ut":"ls ', "-l\\u00", 'e9"', "}"]
+    begun = ToolCallDelta(0, "call_1", "shell", fragments[0])
+    calls: list[InferenceEvent] = [begun, *(ToolCallDelta(0, arguments=text) for text in fragments[1:])]
+    answer = [*calls, Finished("tool_calls", USAGE)]
+    events = read(sent(stream(), answer))
+    deltas = [event["delta"] for event in events if event["type"].endswith("input.delta")]
+    assert len(deltas) > 1
+    assert "".join(deltas) == events[-3]["input"] == "ls -lé"
+    assert events[-1]["response"]["output"] == whole_of(answer, echo())["output"]
+
+
+def test_a_stored_response_ends_its_stream() -> None:
+    body = json.dumps({"id": "resp_ab", "text": "a\u2028b"}, ensure_ascii=False)
+    stored = StoredResponse("resp_ab", "", "tiny", "completed", 1_000, body)
+    events = read(sent(stream(), [RunStarted(), TextDelta("One"), Heartbeat(), RunEnded(stored)]))
+    assert kinds(events)[:2] == ["created", "in_progress"]
+    assert kinds(events)[-3:] == ["content_part.done", "output_item.done", "completed"]
+    assert events[-1]["response"] == json.loads(body)
+
+
+@pytest.mark.parametrize(
+    ("status", "last"), [("failed", "failed"), ("cancelled", "incomplete"), ("incomplete", "incomplete")]
+)
+def test_a_stored_response_ends_its_stream_as_it_ended(status: Any, last: str) -> None:
+    stored = StoredResponse("resp_ab", "", "tiny", status, 1_000, "{}")
+    assert kinds(read(sent(stream(), [TextDelta("One"), RunEnded(stored)])))[-1] == last
+
+
+def test_what_was_left_out_of_the_prompt_is_told() -> None:
+    events = read(sent(stream(), [Admitted(10, 3), STOP]))
+    responses = [event["response"] for event in events if "response" in event]
+    assert responses[-1]["dropped_messages"] == 3
+    assert "dropped_messages" not in responses[0]
