@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.core.ref import ActorStopped, Inbox, Ref
+from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
 from greenroom.actors.engines import Engines
 from greenroom.actors.pool.pool import Pool
+from greenroom.actors.store.store import Store
 from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import StoreMessage
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 log = structlog.get_logger()
 
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that computes gives the GIL to one that waits: a model's worker needs it
 often and briefly."""
+
+STORE_SHARE = 0.5
+"""Fraction of the time that is left at the end in which the store may write what it was asked to."""
 
 
 class System:
@@ -37,16 +44,11 @@ class System:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        pool: Pool,
-        store: Ref[StoreMessage],
-        children: trio.Nursery,
-        workers: Workers,
+        self, settings: Settings, pool: Pool, store: Store, children: trio.Nursery, workers: Workers
     ) -> None:
         self.settings = settings
         self.pool: Ref[PoolMessage] = pool.ref
-        self.refs = ActorRefs(pool.ref, store)
+        self.refs = ActorRefs(pool.ref, store.ref)
         self.hung = False
         self._actor = pool
         self._children = children
@@ -87,34 +89,49 @@ class System:
 
 @asynccontextmanager
 async def open_system(
-    settings: Settings, *, engines: Engines | None = None, hang_timeout: float = HANG_TIMEOUT
+    settings: Settings,
+    *,
+    database: Database | sqlite3.Connection | None = None,
+    engines: Engines | None = None,
+    hang_timeout: float = HANG_TIMEOUT,
 ) -> AsyncIterator[System]:
     """Run the actors in a nursery of one's own, with or without a server.
 
-    On leaving, children are cancelled first, then the pool and its models; threads are joined within what is
-    left of `settings.shutdown_timeout`, whatever hangs. An exception of the body comes out in exception
-    groups, as from any nursery.
+    On leaving, children are cancelled first, then the pool and its models; then the store ends, once it has
+    stored what they asked; threads are joined within what is left of `settings.shutdown_timeout`, whatever
+    hangs. An exception of the body comes out in exception groups, as from any nursery.
 
     Args:
+        database: Where responses are stored instead of the settings' `db`: an open database (made with
+            `check_same_thread=False`) that nothing else uses meanwhile; it stays open. With neither they are
+            kept in memory: only a command writes into the user's data folder.
         engines: How models are found and loaded; other than the default only in tests of failures.
         hang_timeout: Seconds without a sign of life after which a working thread counts as hung.
     """
     workers = Workers(hang_timeout)
     pool = Pool(settings, workers, engines or Engines(settings))
-    store: Inbox[StoreMessage] = Inbox()
+    store = Store(settings, workers, database)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")
     system: System | None = None
     try:
-        async with trio.open_nursery() as actors:
-            actors.start_soon(workers.watch)
-            actors.start_soon(pool.run)
-            async with trio.open_nursery() as children:
-                system = System(settings, pool, store.ref, children, workers)
-                yield system
-                children.cancel_scope.cancel("the system closes")
-            actors.cancel_scope.cancel("the system closes")
+        async with trio.open_nursery() as outermost:
+            outermost.start_soon(workers.watch)
+            outermost.start_soon(store.run)
+            try:
+                async with trio.open_nursery() as actors:
+                    actors.start_soon(pool.run)
+                    async with trio.open_nursery() as children:
+                        system = System(settings, pool, store, children, workers)
+                        yield system
+                        children.cancel_scope.cancel("the system closes")
+                    actors.cancel_scope.cancel("the system closes")
+            finally:
+                # Last of all: what ended before it may have had something to store.
+                left = system.remaining() if system is not None else settings.shutdown_timeout
+                await store.stop(max(left * STORE_SHARE, 0.5))
+            outermost.cancel_scope.cancel("the system closes")
     finally:
         remaining = system.remaining() if system is not None else settings.shutdown_timeout
         ended = await workers.close(max(remaining, 0.5))

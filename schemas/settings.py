@@ -166,6 +166,17 @@ class Settings:
         "like it (default: what reads back the model's own template).",
     )
     thinking_parsers: Aliases = _setting((), "Likewise parsers of thoughts: `MODEL=PARSER`.")
+    db: str | None = _setting(
+        None,
+        "File in which responses and conversations are kept, or `:memory:` (default: `greenroom.db` in the "
+        "user's data folder).",
+    )
+    store_responses: bool = _setting(
+        True, "Keep the responses, conversations and completions that clients ask to be stored."
+    )
+    store_retention_days: float = _setting(
+        30.0, "Days after which what is kept and was not used is deleted; inf keeps it.", above=0
+    )
     trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
     shutdown_timeout: float = _setting(
         30.0, "Seconds that a shutdown may take, whatever hangs.", low=0, high=86400

@@ -27,7 +27,7 @@ from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
 log = structlog.get_logger()
 
 T = TypeVar("T")
-Purpose = Literal["gpu", "tokenizer"]
+Purpose = Literal["gpu", "tokenizer", "store"]
 """Threads are reused for the same purpose only, so that no tokenizer thread comes to hold MLX streams."""
 
 
@@ -71,9 +71,10 @@ class _Loan:
     report: Callable[[WorkerSilent], None]
 
 
-_CLOSE_SECONDS: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0}
+_CLOSE_SECONDS: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0, "store": 2.0}
 """Seconds for which the close waits at most for a job. Work on the GPU ends with its step. A tokenizer
-thread that takes longer is downloading or importing, and cannot be told to stop."""
+thread that takes longer is downloading or importing, and cannot be told to stop. The store's has had its time
+before (`Store.stop`)."""
 
 STACK_BYTES = 32 << 20
 """Stack of a worker. llguidance recurses natively where grammars nest, and macOS gives a thread 512 kB

@@ -85,10 +85,22 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as problem:
         raise BadSettingError(f"{path}: {getattr(problem, 'strerror', None) or problem}") from problem
-    values = {name.replace("-", "_"): value for name, value in table.items()}
+    values = _without_groups({name.replace("-", "_"): value for name, value in table.items()})
     if unknown := [name for name in values if name not in FIELDS]:
         raise BadSettingError(f"{path}: {'; '.join(map(_describe_unknown, unknown))}")
     return {name: _checked(f"{path}: {name}", name, value) for name, value in values.items()}
+
+
+def _without_groups(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table in which `[store] responses` has become `store_responses`."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        grouped = isinstance(value, dict) and name not in FIELDS
+        if grouped and any(field.startswith(f"{name}_") for field in FIELDS):
+            values |= {f"{name}_{inner.replace('-', '_')}": entry for inner, entry in value.items()}
+        else:
+            values[name] = value
+    return values
 
 
 def _from_environment() -> dict[str, Any]:

@@ -74,6 +74,14 @@ def test_variables_are_converted(name: str, text: str, value: object) -> None:
     assert getattr(load(**{name: text}), name) == value
 
 
+def test_a_group_in_the_file_is_a_way_to_write_names_that_begin_alike(tmp_path: Path) -> None:
+    settings = load("--config", file(tmp_path, "[store]\nresponses = false\nretention-days = 3"))
+    assert (settings.store_responses, settings.store_retention_days) == (False, 3.0)
+    assert load("--config", file(tmp_path, "store.retention_days = 5")).store_retention_days == 5.0
+    with pytest.raises(BadSettingError, match="there is no setting 'store_day'"):
+        load("--config", file(tmp_path, "[store]\nday = 3"))
+
+
 def test_lists_in_the_file_and_repeated_flags(tmp_path: Path) -> None:
     config = file(tmp_path, 'models = ["a", "b"]\nallowed_hosts = ["x"]')
     settings = load("--config", config, "--allowed-hosts", "y", "--allowed-hosts", "z")

@@ -1,0 +1,184 @@
+"""What the database answers to each message."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from greenroom.actors.store.completions_table import CompletionsTable
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.conversations_table import ConversationsTable
+from greenroom.actors.store.history import Histories
+from greenroom.actors.store.items_table import ItemsTable
+from greenroom.actors.store.problems import storing_disabled
+from greenroom.actors.store.responses_table import ResponsesTable
+from greenroom.actors.store.retention import Retention
+from greenroom.actors.store.secrets_table import SecretsTable
+from greenroom.schemas.completion_store_protocol import (
+    CompletionPage,
+    DeleteCompletion,
+    FindCompletion,
+    ListCompletions,
+    SaveCompletion,
+    UpdateCompletion,
+)
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.store_protocol import (
+    AddItems,
+    BeginResponse,
+    CommitResponse,
+    Committed,
+    CreateConversation,
+    DeleteConversation,
+    Deleted,
+    DeleteItem,
+    DeleteResponse,
+    FindConversation,
+    FindItem,
+    FindResponse,
+    FindSecret,
+    History,
+    ItemPage,
+    ListInput,
+    ListItems,
+    Secret,
+    StoreMessage,
+    Turns,
+    UpdateConversation,
+)
+from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredItem, StoredResponse
+
+DAY = 86_400.0
+
+Answer = (
+    Committed
+    | Deleted
+    | StoredResponse
+    | StoredConversation
+    | StoredCompletion
+    | StoredItem
+    | ItemPage
+    | CompletionPage
+    | Turns
+    | Secret
+)
+Writing = (
+    BeginResponse
+    | CommitResponse
+    | DeleteResponse
+    | CreateConversation
+    | UpdateConversation
+    | DeleteConversation
+    | AddItems
+    | DeleteItem
+    | SaveCompletion
+    | UpdateCompletion
+    | DeleteCompletion
+    | FindSecret
+)
+"""What changes the database, each in a transaction of its own."""
+
+
+class Answers:
+    """The tables of one connection.
+
+    Args:
+        boot: Name of this server.
+        storing: Whether anything may be added.
+        retention_days: Days after which what was not used is deleted; inf keeps all.
+    """
+
+    def __init__(
+        self, connection: Connection, boot: str, *, storing: bool = True, retention_days: float = math.inf
+    ) -> None:
+        self._connection = connection
+        self._storing = storing
+        self._retention_days = retention_days
+        self._items = ItemsTable(connection)
+        self._conversations = ConversationsTable(connection, self._items)
+        self._responses = ResponsesTable(connection, self._items, self._conversations, boot)
+        self._histories = Histories(connection, self._items, self._conversations)
+        self._completions = CompletionsTable(connection)
+        self._secrets = SecretsTable(connection)
+
+    def answer(self, message: StoreMessage) -> Answer:
+        """Do what is asked.
+
+        Raises:
+            ProblemError: Why it cannot be done; nothing has been changed.
+            sqlite3.Error: The database fails; likewise.
+        """
+        if isinstance(message, Writing):
+            return self._write(message)
+        with self._connection.snapshot():
+            return self._read(message)
+
+    def retention(self) -> Retention:
+        """Return a pass over what has not been used for too long."""
+        cutoff = time.time() - self._retention_days * DAY
+        return Retention(self._connection, self._responses, self._conversations, cutoff)
+
+    def _read(self, message: StoreMessage) -> Answer:
+        match message:
+            case FindResponse(name, owner):
+                return self._responses.find(name, owner)
+            case ListInput(name, owner, after, limit, order):
+                return self._responses.list_input(name, owner, after, limit, order)
+            case History(owner, conversation=str(conversation)):
+                return self._histories.of_conversation(conversation, owner)
+            case History(owner, response=str(response)):
+                return self._histories.of_response(response, owner)
+            case FindConversation(name, owner):
+                return self._conversations.find(name, owner)
+            case ListItems(name, owner, after, limit, order):
+                return self._conversations.list_items(name, owner, after, limit, order)
+            case FindItem(name, owner, item):
+                return self._conversations.find_item(name, owner, item)
+            case FindCompletion(name, owner):
+                return self._completions.find(name, owner)
+            case ListCompletions():
+                return self._completions.list(message)
+        raise TypeError(f"the store knows no {message}")
+
+    def _write(self, message: Writing) -> Answer:
+        match message:
+            case UpdateConversation(name, owner, metadata):
+                return self._conversations.update(name, owner, metadata)
+            case DeleteItem(name, owner, item):
+                return self._conversations.remove_item(name, owner, item)
+            case UpdateCompletion(name, owner, metadata):
+                return self._completions.update(name, owner, metadata)
+            case FindSecret(name):
+                return Secret(self._secrets.find(name))
+            case DeleteResponse() | DeleteConversation() | DeleteCompletion():
+                self._delete(message)
+                return Deleted()
+            case _:
+                if not self._storing:
+                    raise ProblemError(storing_disabled())
+                self._add(message)
+                return Committed()
+
+    def _delete(self, message: DeleteResponse | DeleteConversation | DeleteCompletion) -> None:
+        match message:
+            case DeleteResponse(name, owner):
+                self._responses.delete(name, owner)
+            case DeleteConversation(name, owner):
+                self._conversations.delete(name, owner)
+            case DeleteCompletion(name, owner):
+                self._completions.delete(name, owner)
+
+    def _add(
+        self, message: BeginResponse | CommitResponse | CreateConversation | AddItems | SaveCompletion
+    ) -> None:
+        match message:
+            case BeginResponse(response):
+                self._responses.begin(response)
+            case CommitResponse(response, begun):
+                self._responses.commit(response, begun)
+            case CreateConversation(conversation, items):
+                self._conversations.create(conversation, items)
+            case AddItems(name, owner, items):
+                self._conversations.add_items(name, owner, items)
+            case SaveCompletion(completion):
+                self._completions.save(completion)

@@ -1,0 +1,68 @@
+"""The servers that use a database, and what becomes of the responses of those that have died."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.server_locks import is_alive, remove_lock
+from greenroom.schemas.stored import UNFINISHED
+
+_ERROR = json.dumps(
+    {"code": "server_error", "message": "The server stopped before the response was finished."}
+)
+
+
+class ServersTable:
+    """This server among others.
+
+    Args:
+        boot: Its name.
+    """
+
+    def __init__(self, connection: Connection, boot: str) -> None:
+        self._connection = connection
+        self._boot = boot
+        self._path: Path | None = connection.path
+
+    def enter(self) -> None:
+        """Let other servers know this one, which holds its lock by now."""
+        with self._connection.transaction():
+            self._connection.write(
+                "insert or ignore into greenroom_servers (boot, started) values (?, ?)",
+                (self._boot, time.time()),
+            )
+
+    def leave(self) -> None:
+        """Forget this server, and fail what it leaves unfinished."""
+        with self._connection.transaction():
+            self._bury(self._boot)
+
+    def fail_unfinished(self) -> int:
+        """Fail the responses of servers that have died; return how many there were."""
+        boots = [row["boot"] for row in self._connection.read("select boot from greenroom_servers")]
+        dead = [boot for boot in boots if boot != self._boot and not self._is_alive(boot)]
+        if not dead:
+            return 0
+        with self._connection.transaction():
+            failed = sum(map(self._bury, dead))
+        for boot in dead:
+            if self._path is not None:
+                remove_lock(self._path, boot)
+        return failed
+
+    def _is_alive(self, boot: str) -> bool:
+        return self._path is not None and is_alive(self._path, boot)
+
+    def _bury(self, boot: str) -> int:
+        # The one thing that is ever changed in an answer: otherwise it would look as if it were still coming.
+        failed = self._connection.write(
+            "update greenroom_responses set status = 'failed', completed = ?, boot = null,"
+            " body = json_set(body, '$.status', 'failed', '$.error', json(?))"
+            f" where boot = ? and status in ({', '.join('?' * len(UNFINISHED))})",
+            (time.time(), _ERROR, boot, *UNFINISHED),
+        )
+        self._connection.write("delete from greenroom_servers where boot = ?", (boot,))
+        return failed

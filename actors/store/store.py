@@ -1,0 +1,133 @@
+"""The store actor: keeps what outlives its request in SQLite, on a worker of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import structlog
+import trio
+
+from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.core.worker import Workers
+from greenroom.actors.store.database_file import MEMORY
+from greenroom.actors.store.open_database import DatabaseOpener
+from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
+from greenroom.actors.store.store_worker import StoreOutcome, StoreWorker
+from greenroom.schemas.problems import Problem, draining
+from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import DescribeStore, Prune, StoreMessage, StoreStatus
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+FIRST_PRUNE = 5.0
+"""Seconds after the start at which a database in a file is opened if nobody has asked for it by then."""
+PRUNE_INTERVAL = 3600.0
+"""Seconds between two looks for what has been kept long enough, and for servers that have died."""
+
+
+@attrs.frozen
+class _Stop:
+    """End after what has been asked."""
+
+
+class Store:
+    """Answers `StoreMessage`s in their order; the database is opened with the first of them.
+
+    Args:
+        database: What is used instead of the settings' file: an open database, which stays open.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        workers: Workers,
+        database: Database | sqlite3.Connection | None = None,
+    ) -> None:
+        self._inbox: Inbox[StoreMessage] = Inbox()
+        self.ref: Ref[StoreMessage] = self._inbox.ref
+        self._control: Control[Any] = Control()
+        self._log = structlog.get_logger().bind(actor="store")
+        self._problem: Problem | None = None
+        self._ended = trio.Event()
+        self._stopping = False
+        self._scope = trio.CancelScope(shield=True)
+        kept = settings.db if settings.store_responses else None
+        path = MEMORY if kept is None or kept == MEMORY else str(Path(kept).expanduser())
+        passed = database if settings.store_responses else None
+        self._outlives = passed is not None or path != MEMORY
+        opener = DatabaseOpener(
+            path if passed is None else passed,
+            storing=settings.store_responses,
+            retention_days=settings.store_retention_days,
+        )
+        self._worker = StoreWorker(opener, workers, self._control)
+
+    async def run(self) -> None:
+        """Receive until stopped: cancelling is not enough, since others may still have something to store."""
+        self._log.info("started")
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._inbox.forward, self._control)
+                    nursery.start_soon(self._prune_now_and_then)
+                    await self._receive()
+                    nursery.cancel_scope.cancel("the store stops")
+        finally:
+            self._worker.end()
+            self._control.close(draining())
+            self._ended.set()
+            self._log.info("stopped")
+
+    async def stop(self, seconds: float) -> None:
+        """Answer what has been asked, and end; give up after a time."""
+        self._control.send(_Stop())
+        with trio.move_on_after(seconds, shield=True):
+            await self._ended.wait()
+        self._scope.cancel("the store takes too long to stop")
+
+    async def _receive(self) -> None:
+        while not (self._stopping and not self._worker.active):
+            match await self._control.receive():
+                case Envelope(message, reply):
+                    self._receive_message(message, reply or Reply())
+                case Answered(job, answer):
+                    self._worker.record_answered(job)
+                    _send(job.reply, answer)
+                case DatabaseChanged(problem):
+                    self._problem = problem
+                case StoreOutcome() as outcome:
+                    self._worker.record(outcome)
+                case _Stop():
+                    self._stopping = True
+                    self._worker.end()
+
+    def _receive_message(self, message: StoreMessage, reply: Reply) -> None:
+        self._log.debug("received", message=type(message).__name__)
+        if isinstance(message, DescribeStore):
+            problem = self._worker.problem or self._problem
+            _send(reply, StoreStatus(problem.detail if problem else None, self._worker.hung))
+        elif self._stopping:
+            reply.fail(draining())
+        else:
+            self._worker.put(Job(message, reply))
+
+    async def _prune_now_and_then(self) -> None:
+        await trio.sleep(FIRST_PRUNE)
+        while True:
+            if self._outlives or self._worker.active:
+                self._control.send(Envelope(Prune()))
+            await trio.sleep(PRUNE_INTERVAL)
+
+
+def _send(reply: Reply, answer: object) -> None:
+    if isinstance(answer, Problem):
+        reply.fail(answer)
+    else:
+        if answer is not None:
+            reply.send(answer)
+        reply.end()

@@ -1,0 +1,189 @@
+"""What the store's worker does: one job, with a connection that no other thread uses."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+
+import attrs
+import structlog
+
+from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.store.answers import Answer, Writing
+from greenroom.actors.store.connection import TransactionAbandoned
+from greenroom.actors.store.database_file import UnusableDatabase
+from greenroom.actors.store.open_database import DatabaseOpener, OpenStore
+from greenroom.actors.store.problems import find_problem, unwritable_text
+from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
+from greenroom.schemas.store_protocol import Prune, Pruned, StoreMessage
+
+log = structlog.get_logger()
+
+
+@attrs.define(eq=False)
+class Job:
+    """A message, and what of it is still to be done if it takes several turns."""
+
+    message: StoreMessage
+    reply: Reply
+    steps: Iterator[Pruned | None] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it must be done: what changes something is, even if nobody waits for it any more."""
+        return isinstance(self.message, Writing) or not self.reply.closed
+
+
+@attrs.frozen(eq=False)
+class Answered:
+    """What became of a job; None if nobody waited for it any more."""
+
+    job: Job
+    answer: Answer | Pruned | Problem | None
+
+
+@attrs.frozen
+class DatabaseChanged:
+    """The database has been opened, or cannot be used for a reason."""
+
+    problem: Problem | None
+
+
+@attrs.frozen
+class StoreLoopEnded:
+    """The connection is closed."""
+
+
+StoreReport = Answered | DatabaseChanged
+
+
+class StoreLoop:
+    """Answers messages until told to end.
+
+    Everything public may be used from any thread.
+
+    Args:
+        opener: Opens the database, when the first job comes, and anew after an error.
+        report: Takes reports from this thread; must not block.
+
+    Attributes:
+        in_hand: What it does just now.
+    """
+
+    def __init__(self, opener: DatabaseOpener, report: Callable[[StoreReport], None]) -> None:
+        self.in_hand: Job | None = None
+        self._opener = opener
+        self._report = report
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._abandoned = False
+        self._open: OpenStore | None = None
+
+    def put(self, job: Job) -> None:
+        """Do a job in its turn."""
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        """Close the database after the jobs that wait."""
+        self._jobs.put(None)
+
+    def abandon(self) -> list[Job]:
+        """Let the job in hand change nothing if it ever ends; return those that have not been begun."""
+        self._abandoned = True
+        waiting = self._take_all()
+        self.end()
+        return waiting
+
+    def run(self, pulse: Pulse) -> StoreLoopEnded:
+        """Do the jobs, giving signs of life. What is no Exception ends it.
+
+        Raises:
+            BaseException: A library has panicked; the connection must not be used any more.
+        """
+        try:
+            while (job := self._next(pulse)) is not None:
+                self.in_hand = job
+                answer = self._do(job) if job.wanted else None
+                self.in_hand = None
+                if answer is None and job.steps is not None and job.wanted:
+                    self._jobs.put(job)
+                else:
+                    self._report(Answered(job, answer))
+                del job, answer
+            for job in self._take_all():
+                self._report(Answered(job, draining()))
+            if not self._abandoned:
+                self._opener.close(self._open)
+                self._open = None
+        finally:
+            self._close()
+        return StoreLoopEnded()
+
+    def _next(self, pulse: Pulse) -> Job | None:
+        pulse.rest()
+        job = self._jobs.get()
+        pulse.beat()
+        return job
+
+    def _do(self, job: Job) -> Answer | Pruned | Problem | None:
+        try:
+            return self._answer(self._opened(), job)
+        except ProblemError as error:
+            return error.problem
+        except UnicodeEncodeError:
+            return unwritable_text()
+        except TransactionAbandoned:
+            return None
+        except (sqlite3.Error, UnusableDatabase, OSError) as error:
+            return self._fail(error)
+        except Exception:
+            log.exception("message failed", actor="store", message=type(job.message).__name__)
+            return internal_error()
+
+    def _answer(self, store: OpenStore, job: Job) -> Answer | Pruned | None:
+        if not isinstance(job.message, Prune):
+            return store.answers.answer(job.message)
+        if job.steps is None:
+            job.steps = store.prune()
+        done = next(job.steps)
+        if done is not None:
+            job.steps = None
+        return done
+
+    def _opened(self) -> OpenStore:
+        if self._open is not None and self._open.connection.moved:
+            log.warning("database replaced", actor="store")
+            self._close()
+        if self._open is None:
+            self._open = self._opener.open(lambda: self._abandoned)
+            self._report(DatabaseChanged(None))
+        return self._open
+
+    def _fail(self, error: sqlite3.Error | UnusableDatabase | OSError) -> Problem:
+        problem = find_problem(error)
+        if problem.code == "store_unavailable":
+            # What is wrong may be mended from outside: the next job opens it anew.
+            log.error("database failed", actor="store", reason=str(error))
+            self._close()
+            self._report(DatabaseChanged(problem))
+        elif problem.status >= 500:
+            log.warning("database failed", actor="store", reason=str(error))
+        return problem
+
+    def _close(self) -> None:
+        store, self._open = self._open, None
+        if store is not None:
+            with contextlib.suppress(sqlite3.Error):
+                store.connection.close()
+
+    def _take_all(self) -> list[Job]:
+        taken: list[Job] = []
+        try:
+            while True:
+                job = self._jobs.get_nowait()
+                if job is not None:
+                    taken.append(job)
+        except Empty:
+            return taken

@@ -1,0 +1,116 @@
+"""The thread that has the database, and the one that takes over when it hangs or panics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import structlog
+
+from greenroom.actors.core.ref import Control
+from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
+from greenroom.actors.store.open_database import DatabaseOpener
+from greenroom.actors.store.problems import store_given_up, store_hung, store_overloaded
+from greenroom.actors.store.store_loop import Job, StoreLoop, StoreLoopEnded
+from greenroom.schemas.problems import Problem, internal_error
+
+log = structlog.get_logger()
+
+MAX_HUNG = 3
+"""Threads that may hang over the database before none is started any more."""
+MAX_WAITING = 1024
+"""Messages that may wait; they hold what they bring in memory."""
+
+
+@attrs.frozen(eq=False)
+class StoreOutcome:
+    """What became of a thread that was borrowed: for `StoreWorker.record`, in the actor's own task."""
+
+    loop: StoreLoop
+    outcome: StoreLoopEnded | JobCrashed | WorkerSilent
+
+
+class StoreWorker:
+    """At most one thread that takes messages, borrowed when the first one comes.
+
+    The message over which a thread was lost fails; those behind it are answered by the next, which opens the
+    database for itself.
+
+    Args:
+        control: Is told what the threads do.
+    """
+
+    def __init__(self, opener: DatabaseOpener, workers: Workers, control: Control[Any]) -> None:
+        self._opener = opener
+        self._workers = workers
+        self._control = control
+        self._loop: StoreLoop | None = None
+        self._jobs: set[Job] = set()
+
+    @property
+    def hung(self) -> int:
+        """Threads that fell silent and have not ended."""
+        return self._workers.hung("store").total()
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why no thread is started any more, if so."""
+        return store_given_up(self.hung) if self.hung >= MAX_HUNG else None
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a thread."""
+        return self._loop is not None
+
+    def put(self, job: Job) -> None:
+        """Have a message answered when those before it are."""
+        if len(self._jobs) >= MAX_WAITING:
+            job.reply.fail(store_overloaded(len(self._jobs)))
+            return
+        if self._loop is None:
+            self._start()
+        if self._loop is None:
+            job.reply.fail(self.problem or internal_error())
+            return
+        self._jobs.add(job)
+        self._loop.put(job)
+
+    def record_answered(self, job: Job) -> None:
+        """Let a message wait no more."""
+        self._jobs.discard(job)
+
+    def end(self) -> None:
+        """End the thread after the messages that wait."""
+        if self._loop is not None:
+            self._loop.end()
+
+    def record(self, ended: StoreOutcome) -> None:
+        """Have another thread take over from one that was lost."""
+        loop = ended.loop
+        if loop is not self._loop:  # it had been given up
+            return
+        self._loop = None
+        match ended.outcome:
+            case JobCrashed():
+                self._replace(loop, internal_error())
+            case WorkerSilent(seconds):
+                self._replace(loop, store_hung(seconds))
+
+    def _start(self) -> None:
+        if self.problem is not None:
+            return
+        loop = self._loop = StoreLoop(self._opener, self._control.send_from_thread)
+
+        def report(outcome: StoreLoopEnded | JobCrashed | WorkerSilent) -> None:
+            self._control.send(StoreOutcome(loop, outcome))
+
+        self._workers.lend("store", loop.run, report)
+
+    def _replace(self, lost: StoreLoop, problem: Problem) -> None:
+        waiting = lost.abandon()
+        self._jobs.clear()
+        if lost.in_hand is not None:
+            lost.in_hand.reply.fail(problem)
+        for job in waiting:
+            job.steps = None
+            self.put(job)

@@ -1,0 +1,153 @@
+"""What is stored is found again: by the same system, by the next, by nobody who does not own it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import attrs
+import pytest
+import sqlite_utils
+
+from greenroom.actors.system import open_system
+from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion
+from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import (
+    BeginResponse,
+    CommitResponse,
+    Committed,
+    CreateConversation,
+    DeleteResponse,
+    DescribeStore,
+    FindConversation,
+    FindResponse,
+    FindSecret,
+    Prune,
+    Pruned,
+    Secret,
+    StoreStatus,
+)
+from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredResponse
+from greenroom.tests.support.stored_records import (
+    ask,
+    completion,
+    conversation,
+    refusal,
+    response,
+    storing,
+)
+
+
+async def test_what_is_stored_is_found_by_the_next_system_and_the_files_are_its_users(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "kept.db"
+    kept = response("r", background=True, events='[{"type": "x"}]', raw="✓ raw")
+    metadata = {"topic": "ü", "": "x"}
+    async with storing(path) as system:
+        await ask(system.refs.store, CommitResponse(kept), Committed)
+        await ask(system.refs.store, CreateConversation(conversation("c", metadata=metadata)), Committed)
+        await ask(system.refs.store, SaveCompletion(completion("k", metadata=metadata)), Committed)
+        secret = await ask(system.refs.store, FindSecret("s"), Secret)
+        made = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert len(made) == 4  # with the log, its index, and the sign of life
+    assert set(made.values()) == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [file.name for file in path.parent.iterdir()] == ["kept.db"]
+    async with storing(path) as system:
+        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == kept
+        found = await ask(system.refs.store, FindConversation("c", ""), StoredConversation)
+        assert found == conversation("c", metadata=metadata)
+        assert await ask(system.refs.store, FindCompletion("k", ""), StoredCompletion) == completion(
+            "k", metadata=metadata
+        )
+        assert await ask(system.refs.store, FindSecret("s"), Secret) == secret
+        assert await ask(system.refs.store, FindSecret("t"), Secret) != secret
+    assert len(secret.value) == 32
+
+
+async def test_a_system_that_names_no_file_keeps_in_memory_until_it_closes() -> None:
+    async with storing() as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == response("r")
+    async with storing() as system:
+        assert (await refusal(system.refs.store, FindResponse("r", ""))).code == "response_not_found"
+
+
+async def test_what_belongs_to_another_owner_is_unknown() -> None:
+    async with storing() as system:
+        await ask(system.refs.store, CommitResponse(response("r", owner="a")), Committed)
+        await ask(system.refs.store, CreateConversation(conversation("c", owner="a")), Committed)
+        for message in (
+            FindResponse("r", "b"),
+            DeleteResponse("r", "b"),
+            FindConversation("c", "b"),
+            CommitResponse(response("s", parent="r", owner="b")),
+            CommitResponse(response("s", conversation="c", owner="b")),
+        ):
+            assert (await refusal(system.refs.store, message)).status == 404
+        await ask(system.refs.store, FindResponse("r", "a"), StoredResponse)
+
+
+async def test_a_response_is_replaced_when_it_ends_unless_it_was_deleted() -> None:
+    begun = response("r", status="in_progress", output=(), completed=None)
+    async with storing() as system:
+        await ask(system.refs.store, BeginResponse(begun), Committed)
+        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == begun
+        await ask(system.refs.store, CommitResponse(response("r"), begun=True), Committed)
+        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == response("r")
+        await system.refs.store.ask(DeleteResponse("r", ""), object)
+        assert (await refusal(system.refs.store, CommitResponse(response("r"), begun=True))).status == 404
+
+
+async def test_with_store_responses_off_nothing_is_kept(tmp_path: Path) -> None:
+    async with storing(tmp_path / "db", store_responses=False) as system:
+        for message in (
+            CommitResponse(response("r")),
+            CreateConversation(conversation("c")),
+            SaveCompletion(completion("k")),
+        ):
+            problem = await refusal(system.refs.store, message)
+            assert (problem.status, problem.param) == (400, "store")
+        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
+    assert not os.listdir(tmp_path)
+
+
+async def test_what_was_not_used_for_store_retention_days_is_deleted(tmp_path: Path) -> None:
+    async with storing(tmp_path / "db") as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        assert await ask(system.refs.store, Prune(), Pruned) == Pruned()
+    async with storing(tmp_path / "db", store_retention_days=1e-9) as system:
+        assert await ask(system.refs.store, Prune(), Pruned) == Pruned(responses=1)
+        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+async def test_an_embedder_passes_an_open_database_and_keeps_it(wrapped: bool) -> None:
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.execute("create table mine (x)")
+    database = sqlite_utils.Database(connection) if wrapped else connection
+    async with open_system(Settings(), database=database) as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+    tables = sqlite_utils.Database(connection).table_names()
+    assert sorted(name for name in tables if not name.startswith(("greenroom_", "sqlite_"))) == [
+        "_sqlite_migrations",
+        "mine",
+    ]
+    assert connection.execute("select id from greenroom_responses").fetchall() == [("r",)]
+
+
+async def test_a_database_of_another_thread_alone_is_refused_in_words() -> None:
+    connection = sqlite3.connect(":memory:")
+    async with open_system(Settings(), database=connection) as system:
+        problem = await refusal(system.refs.store, FindResponse("r", ""))
+        assert problem.code == "store_unavailable"
+        assert "check_same_thread=False" in problem.detail
+        assert (await ask(system.refs.store, DescribeStore(), StoreStatus)).problem == problem.detail
+
+
+async def test_text_that_no_file_can_hold_is_a_400_and_the_store_goes_on() -> None:
+    async with storing() as system:
+        broken = attrs.evolve(response("r"), raw="\ud800")
+        assert (await refusal(system.refs.store, CommitResponse(broken))).status == 400
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)

@@ -1,0 +1,90 @@
+"""Records for stores under test, and what asks a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.system import System, open_system
+from greenroom.schemas.events import Failed
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import History, StoreMessage, Turns
+from greenroom.schemas.stored import (
+    EVERYBODY,
+    StoredCompletion,
+    StoredConversation,
+    StoredItem,
+    StoredResponse,
+)
+
+R = TypeVar("R")
+
+
+def item(name: str, text: str = "") -> StoredItem:
+    """Return a message."""
+    return StoredItem(name, json.dumps({"id": name, "text": text}))
+
+
+def response(name: str, parent: str | None = None, conversation: str | None = None, **other: Any) -> Any:
+    """Return a completed response with one item on either side, unless `other` says otherwise."""
+    status = other.pop("status", "completed")
+    fields: dict[str, Any] = {
+        "owner": EVERYBODY,
+        "model": "m",
+        "created": 1.5,
+        "body": json.dumps({"id": name, "status": status}),
+        "completed": 2.5,
+        "input": (item(f"{name}-in"),),
+        "output": (item(f"{name}-out"),),
+        "raw": f"raw {name}",
+    }
+    made = {**fields, **other}
+    return StoredResponse(id=name, status=status, parent=parent, conversation=conversation, **made)
+
+
+def conversation(name: str, **other: Any) -> StoredConversation:
+    """Return a conversation."""
+    return StoredConversation(**{"id": name, "owner": EVERYBODY, "created": 1.5, **other})
+
+
+def completion(name: str, **other: Any) -> StoredCompletion:
+    """Return a chat completion."""
+    fields = {"owner": EVERYBODY, "created": 1.5, "model": "m", "messages": "[]", "body": "{}"}
+    return StoredCompletion(**{"id": name, **fields, **other})
+
+
+@asynccontextmanager
+async def storing(db: object = None, **other: Any) -> AsyncIterator[System]:
+    """Open a system with a store and no models, keeping in a file if it is named."""
+    settings = Settings(db=None if db is None else str(db), shutdown_timeout=20.0, **other)
+    async with open_system(settings) as system:
+        yield system
+
+
+async def ask(ref: Ref[StoreMessage], message: StoreMessage, answer: type[R]) -> R:
+    """Return the answer, which must not be a failure."""
+    answered = await ref.ask(message, answer)
+    assert isinstance(answered, answer), answered
+    return answered
+
+
+async def refusal(ref: Ref[StoreMessage], message: StoreMessage) -> Problem:
+    """Return why a message is refused, which it must be."""
+    answered = await ref.ask(message, Failed)
+    assert isinstance(answered, Failed)
+    return answered.problem
+
+
+async def names_before(ref: Ref[StoreMessage], **of: str) -> list[str]:
+    """Return the ids of all items of a history, in order."""
+    turns = (await ask(ref, History(EVERYBODY, **of), Turns)).turns
+    return [one.id for turn in turns for one in (*turn.input, *turn.output)]
+
+
+def names_of(*responses: str) -> Sequence[str]:
+    """Return the ids of all items of these responses, in order."""
+    return [f"{name}-{side}" for name in responses for side in ("in", "out")]
