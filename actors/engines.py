@@ -165,7 +165,9 @@ class Engines:
         """
         from greenroom.engine.catalog.detection import detect
         from greenroom.engine.catalog.operator_parsers import with_operators_parsers
+        from greenroom.engine.catalog.system_prompts import system_prompt_of
 
+        system_prompt = system_prompt_of(files.id, self._settings)
         folder, trust = files.folder, self._settings.trust_remote_code
         record = with_operators_parsers(detect(folder, trust, files.id), self._settings, files.id)
 
@@ -176,7 +178,8 @@ class Engines:
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
         tokenizer = load_tokenizer(folder, trust, files.id)
-        return OpenedModel(folder, record, make_adapter(record, tokenizer, self._settings))
+        adapter = make_adapter(record, tokenizer, self._settings, system_prompt)
+        return OpenedModel(folder, record, adapter)
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]

@@ -75,6 +75,12 @@ class EngineModels:
         catalog = Catalog(settings.models, trust_remote_code=settings.trust_remote_code)
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
+    def find_bad_system_prompt(self, settings: Settings) -> str | None:
+        """Return what is wrong with a file that holds a system prompt, if one cannot be used."""
+        from greenroom.engine.catalog.system_prompts import find_bad_system_prompt
+
+        return find_bad_system_prompt(settings)
+
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""
         from greenroom.engine.catalog.catalog import Catalog

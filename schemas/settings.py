@@ -177,6 +177,13 @@ class Settings:
     store_retention_days: float = _setting(
         30.0, "Days after which what is kept and was not used is deleted; inf keeps it.", above=0
     )
+    system_prompt: str | None = _setting(
+        None, "File whose text is the system message of conversations that come with none, in any protocol."
+    )
+    system_prompts: Aliases = _setting(
+        (),
+        "The same for single models, as a table `[system_prompts]` or `MODEL=FILE`; goes before the other.",
+    )
     trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
     shutdown_timeout: float = _setting(
         30.0, "Seconds that a shutdown may take, whatever hangs.", low=0, high=86400

@@ -58,6 +58,7 @@ class Adapter:
         choice: Formats of the model's calls and thoughts, and what its template does.
         stop_token_ids: Tokens that end a turn.
         known_switches: How its family's models are told whether to think, if no template shows it.
+        system_prompt: Of conversations that come with none.
 
     Attributes:
         context_length: Tokens of prompt and answer together.
@@ -74,6 +75,7 @@ class Adapter:
         choice: ParserChoice,
         stop_token_ids: frozenset[int],
         known_switches: ThinkingSwitches | None = None,
+        system_prompt: str = "",
     ) -> None:
         self.record = record
         self.tokenizer = tokenizer
@@ -91,7 +93,7 @@ class Adapter:
         )
         self._raw_prompts = RawPrompts(tokenizer, self.context_length)
         renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection)
-        self._conversations = ConversationPrompts(tokenizer, renderer, self.context_length)
+        self._conversations = ConversationPrompts(tokenizer, renderer, self.context_length, system_prompt)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         """Tokenize a request, resolve its parameters, and check both against the model.

@@ -14,8 +14,13 @@ from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 
-def make_adapter(record: CapabilityRecord, tokenizer: ChatTokenizer, settings: Settings) -> Adapter:
+def make_adapter(
+    record: CapabilityRecord, tokenizer: ChatTokenizer, settings: Settings, system_prompt: str = ""
+) -> Adapter:
     """Return the adapter of a model; one for each thread, around that thread's tokenizer.
+
+    Args:
+        system_prompt: Of conversations that come with none.
 
     Raises:
         ProblemError: 503 `load_failed` if the record names a parser that does not exist.
@@ -29,7 +34,8 @@ def make_adapter(record: CapabilityRecord, tokenizer: ChatTokenizer, settings: S
     except LookupError as error:
         detail = f"its capability record names an unknown parser ({error})"
         raise ProblemError(load_failed(tokenizer.folder.name, detail)) from error
-    return Adapter(record, tokenizer, settings, choice, stop_token_ids, _known_switches(family))
+    switches = _known_switches(family)
+    return Adapter(record, tokenizer, settings, choice, stop_token_ids, switches, system_prompt)
 
 
 def _known_switches(family: FamilyTraits) -> ThinkingSwitches | None:

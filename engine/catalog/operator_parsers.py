@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.catalog.name_patterns import name_pattern
+from greenroom.engine.catalog.name_patterns import first_match
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Aliases, Settings
+from greenroom.schemas.settings import Settings
 
 
 def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: str) -> CapabilityRecord:
@@ -17,11 +17,6 @@ def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: 
     """
     return attrs.evolve(
         record,
-        tool_parser=_set_for(model, settings.tool_parsers) or record.tool_parser,
-        thinking_parser=_set_for(model, settings.thinking_parsers) or record.thinking_parser,
+        tool_parser=first_match(model, settings.tool_parsers) or record.tool_parser,
+        thinking_parser=first_match(model, settings.thinking_parsers) or record.thinking_parser,
     )
-
-
-def _set_for(model: str, parsers: Aliases) -> str | None:
-    """Return the parser under the first name or pattern that is the model's."""
-    return next((parser for name, parser in parsers if name_pattern(name).fullmatch(model)), None)

@@ -20,5 +20,8 @@ class LocalModels(Protocol):
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return those of the names that no model has which a server with these settings would serve now."""
 
+    def find_bad_system_prompt(self, settings: Settings) -> str | None:
+        """Return what is wrong with a file that holds a system prompt, if one cannot be used."""
+
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""

@@ -24,6 +24,9 @@ class KnownModels(Protocol):
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return those of the names under which requests find no model; it looks at the disk."""
 
+    def find_bad_system_prompt(self, settings: Settings) -> str | None:
+        """Return what is wrong with a file that holds a system prompt, if one cannot be used."""
+
 
 def check_at_start(settings: Settings, local: KnownModels) -> None:
     """Refuse settings that this machine cannot serve with; make the folder of the prefix cache.
@@ -36,6 +39,8 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     _check_listen(settings)
     if settings.device == "gpu" and not local.has_gpu():
         raise BadSettingError("device = 'gpu': MLX finds no GPU on this machine")
+    if (complaint := local.find_bad_system_prompt(settings)) is not None:
+        raise BadSettingError(complaint)
     _check_prefix_cache_dir(settings)
     _check_speculation(settings, local.is_missing)
 

@@ -39,6 +39,8 @@ SHOWN_BY = {
     "store_responses": "test_with_store_responses_off_nothing_is_kept",
     "store_retention_days": "test_what_was_not_used_for_store_retention_days_is_deleted",
     "tool_injection": "test_without_injection_tools_are_refused",
+    "system_prompt": "test_conversations_without_a_system_message_get_the_operators",
+    "system_prompts": "test_a_models_own_system_prompt_goes_before_everybodys",
     "trust_remote_code": "test_code_of_a_folder_runs_only_with_trust_remote_code",
     "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",
     "log_format": "test_a_server_from_start_to_signal",

@@ -18,7 +18,7 @@ from greenroom.engine.adapters.prompts.oldest_turns import (
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer, RenderedPrompt
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.messages import Message
+from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, Overflow
 
@@ -53,12 +53,20 @@ class ConversationPrompts:
 
     Args:
         context_length: Tokens of prompt and answer together.
+        system_prompt: Of conversations that come with none.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, renderer: PromptRenderer, context_length: int) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        renderer: PromptRenderer,
+        context_length: int,
+        system_prompt: str = "",
+    ) -> None:
         self._tokenizer = tokenizer
         self._renderer = renderer
         self._context_length = context_length
+        self._default = (Message("system", (TextPart(system_prompt),)),) if system_prompt else ()
 
     def encode(
         self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
@@ -73,6 +81,8 @@ class ConversationPrompts:
         Raises:
             ProblemError: 400 for whatever the request or the template cannot do.
         """
+        if self._default and all(message.role != "system" for message in chat.messages):
+            chat = attrs.evolve(chat, messages=(*self._default, *chat.messages))
         if overflow == "refuse":
             return self._encode(chat, thinking)
         length = self._context_length

@@ -1,0 +1,42 @@
+"""System prompts of the operator: which model has which, and files that cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from greenroom.engine.catalog.system_prompts import MAX_BYTES, find_bad_system_prompt, system_prompt_of
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings import Settings
+
+
+def test_a_models_own_system_prompt_goes_before_everybodys(tmp_path: Path) -> None:
+    for name, text in (("all", "Be brief.\n"), ("own", "\ufeffSpeak Latin.\n\n"), ("none", "\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    pairs = (("org/latin*", str(tmp_path / "own")), ("org/bare", str(tmp_path / "none")))
+    settings = Settings(system_prompt=str(tmp_path / "all"), system_prompts=pairs)
+    assert system_prompt_of("org/latin-4bit", settings) == "Speak Latin."
+    assert system_prompt_of("org/other", settings) == "Be brief."
+    assert system_prompt_of("org/bare", settings) == ""
+    assert system_prompt_of("org/other", Settings()) == ""
+    assert find_bad_system_prompt(settings) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "cannot be read"),
+        (b"\xff\xfe\x00", "no text in UTF-8"),
+        (b"a" * (MAX_BYTES + 1), "longer than"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+    file = tmp_path / "prompt"
+    if content is not None:
+        file.write_bytes(content)
+    assert complaint in (find_bad_system_prompt(Settings(system_prompt=str(file))) or "")
+    settings = Settings(system_prompts=(("org/*", str(file)),))
+    assert (find_bad_system_prompt(settings) or "").startswith("system_prompts: the file")
+    with pytest.raises(ProblemError, match=complaint):
+        system_prompt_of("org/model", settings)
