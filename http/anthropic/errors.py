@@ -19,10 +19,16 @@ _TYPES = {
     529: "overloaded_error",
 }
 
+_CODES = {"thread": "thread_unsupported_request"}
+"""Of parameters that are not supported: where the client knows one, it goes on without the parameter."""
+
 
 def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
     """Return what an error document carries for Anthropic's clients; in a stream it is the whole of it."""
-    details = {"error_code": problem.code, "param": problem.param}
+    code = problem.code
+    if code == "unsupported_parameter":
+        code = _CODES.get(problem.param or "", code)
+    details = {"error_code": code, "param": problem.param}
     error = {"type": error_type(problem), "message": problem.detail, "details": details}
     return {"type": "error", "error": error, "request_id": request_id}
 

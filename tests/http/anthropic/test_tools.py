@@ -46,6 +46,23 @@ def follow(client: Any) -> tuple[list[Any], Any]:
         return list(stream), stream.get_final_message()
 
 
+async def test_the_clients_tool_runner_goes_on_where_no_threads_are_kept(settings: Settings) -> None:
+    @anthropic.beta_tool  # type: ignore[untyped-decorator]
+    def get_weather(city: str) -> str:
+        """Return the weather of a city."""
+        return f"rain in {city}"
+
+    def run(client: Any) -> Any:
+        asked = {**ASKED, "tools": [get_weather]}
+        runner = client.beta.messages.tool_runner(**asked, max_iterations=1)
+        return runner.until_done(), runner.generate_tool_call_response()
+
+    async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
+        message, results = await ask(served, run)
+    assert message.stop_reason == "tool_use"
+    assert [block["content"] for block in results["content"]] == ["rain in Rom", "rain in Zürich"]
+
+
 async def test_a_turn_with_calls_goes_on_with_their_results(settings: Settings) -> None:
     async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
         events, message = await ask(served, follow)
