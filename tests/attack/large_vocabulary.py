@@ -17,10 +17,10 @@ import attrs
 import click
 
 from greenroom.tests.attack import faults
+from greenroom.tests.attack.endpoints import CHAT
 from greenroom.tests.attack.faults import Fault
 from greenroom.tests.attack.grammars import GRAMMARS, PATTERNS
 from greenroom.tests.attack.json_pieces import Made
-from greenroom.tests.attack.requests import CHAT
 from greenroom.tests.attack.schemas import SCHEMAS
 from greenroom.tests.attack.steps import Attack, Call
 from greenroom.tests.attack.target import Target

@@ -7,7 +7,7 @@ import time
 import trio
 
 from greenroom.tests.attack.attacker import Attacker
-from greenroom.tests.attack.requests import CHAT
+from greenroom.tests.attack.endpoints import CHAT
 from greenroom.tests.attack.steps import Attack, Call
 from greenroom.tests.attack.target import Target
 

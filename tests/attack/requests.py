@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from greenroom.tests.attack.endpoints import PATHS, bases
 from greenroom.tests.attack.grammars import GRAMMARS, PATTERNS
 from greenroom.tests.attack.json_pieces import Bytes, Literal, Made, Members, Nested, Repeated, Text
 from greenroom.tests.attack.schemas import SCHEMAS
 from greenroom.tests.attack.steps import Call
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
-
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([100, 500, 1_500, 5_000, 20_000]))
 LENGTHS = st.sampled_from([1, 100, 10_000, 300_000, 1_000_000, 3_000_000])
 """Of arrays and texts of which the size alone is the attack."""
+
+OPTIONS = ("num_predict", "num_ctx", "temperature", "top_k", "repeat_penalty", "seed", "stop", "num_keep")
+"""Of Ollama, which keeps the parameters of sampling in an object of their own."""
 
 Json = st.SearchStrategy[Any]
 T = TypeVar("T")
@@ -28,20 +31,32 @@ def _made(makers: Any) -> Json:
 
 def _structured_outputs() -> st.SearchStrategy[dict[str, Any]]:
     schemas = _combined_schemas()
+    made: list[st.SearchStrategy[dict[str, Any]]] = [
+        schemas.map(partial(_form, form)) for form in (*FORMATS, "guided_json", "format")
+    ]
     return st.one_of(
-        schemas.map(
-            lambda schema: {
-                "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-            }
-        ),
-        schemas.map(lambda schema: {"guided_json": schema}),
+        *made,
         _made(GRAMMARS).map(lambda grammar: {"guided_grammar": grammar}),
+        st.builds(_custom_tool, st.sampled_from(["lark", "regex"]), _made({**GRAMMARS, **PATTERNS})),
         _made(PATTERNS).map(lambda pattern: {"guided_regex": pattern}),
         SIZES.map(lambda size: {"guided_choice": [f"choice {i}" for i in range(size)]}),
         st.builds(_tools, schemas, st.integers(1, 30), st.sampled_from(["auto", "required"])),
-        schemas.map(lambda schema: {"output_config": {"format": {"type": "json_schema", "schema": schema}}}),
+        st.builds(_flat_tools, schemas, st.integers(1, 30), st.sampled_from(["auto", "required"])),
+        st.builds(_functions, schemas, st.integers(1, 30), st.sampled_from(["auto", {"name": "tool_0"}])),
         st.builds(_anthropic_tools, schemas, st.integers(1, 30), st.sampled_from(["auto", "any"])),
     )
+
+
+FORMATS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "response_format": lambda schema: {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+    "text": lambda schema: {"format": {"type": "json_schema", "name": "x", "schema": schema}},
+    "output_config": lambda schema: {"format": {"type": "json_schema", "schema": schema}},
+}
+"""How each protocol says which JSON it wants."""
+
+
+def _form(field: str, schema: Any) -> dict[str, Any]:
+    return {field: FORMATS[field](schema) if field in FORMATS else schema}
 
 
 def _combined_schemas() -> Json:
@@ -61,6 +76,23 @@ def _tools(schema: Any, count: int, choice: str) -> dict[str, Any]:
         {"type": "function", "function": {"name": f"tool_{i}", "parameters": schema}} for i in range(count)
     ]
     return {"tools": tools, "tool_choice": choice}
+
+
+def _flat_tools(schema: Any, count: int, choice: str) -> dict[str, Any]:
+    tools = [{"type": "function", "name": f"tool_{i}", "parameters": schema} for i in range(count)]
+    return {"tools": [*tools, {"type": "web_search"}], "tool_choice": choice}
+
+
+def _functions(schema: Any, count: int, choice: Any) -> dict[str, Any]:
+    functions = [{"name": f"tool_{i}", "parameters": schema} for i in range(count)]
+    return {"functions": functions, "function_call": choice}
+
+
+def _custom_tool(syntax: str, definition: Any) -> dict[str, Any]:
+    grammar = {"syntax": syntax, "definition": definition}
+    chat = {"name": "write", "format": {"type": "grammar", "grammar": grammar}}
+    flat = {"name": "write", "format": {"type": "grammar", **grammar}}
+    return {"tools": [{"type": "custom", "custom": chat, **flat}], "tool_choice": "required"}
 
 
 def _anthropic_tools(schema: Any, count: int, choice: str) -> dict[str, Any]:
@@ -83,12 +115,17 @@ def _huge_fields() -> st.SearchStrategy[dict[str, Any]]:
             {"name": "a", "input_schema": {}, "defer_loading": True},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "a", "input": {}}]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": {}}}]},
+            {"type": "function_call", "call_id": "a", "name": "a", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": "a"},
+            {"type": "reasoning", "summary": []},
             Literal("1e5"),
         ]
     )
     names = (
         *("messages", "tools", "stop", "prompt", "logit_bias", "stop_token_ids", "metadata", "user"),
-        *("system", "stop_sequences"),
+        *("system", "stop_sequences", "input", "instructions", "functions", "tokens", "content", "options"),
+        *("suffix", "format", "include", "model"),
     )
     fields = st.sampled_from(names)
     values = st.one_of(
@@ -124,6 +161,12 @@ def _parameters() -> st.SearchStrategy[dict[str, Any]]:
             "stop": st.sampled_from(["a", ["a", "b"], [""], Text("a", 10_000), 1]),
             "logit_bias": st.sampled_from([{"5": 100}, {"5": -100}, {"-1": 1}, {"x": 1}, {"99999999": 1}]),
             "enable_thinking": odd,
+            "think": odd,
+            "best_of": odd,
+            "echo": odd,
+            "truncation": st.sampled_from(["auto", "disabled", 1]),
+            "reasoning": st.sampled_from([{"effort": "high"}, {"summary": "auto"}, {"effort": 1}, []]),
+            "options": st.dictionaries(st.sampled_from(OPTIONS), odd, max_size=3),
             "thinking": st.sampled_from(
                 [{"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1_024}, {"type": 1}, []]
             ),
@@ -138,35 +181,6 @@ def _call(base: tuple[str, dict[str, Any]], parts: list[dict[str, Any]], copies:
     for part in parts:
         merged |= part
     return Call(path, merged, copies)
-
-
-def _bases(models: tuple[str, ...]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
-    text = st.sampled_from(["Tell me about the sea", "a", "", "List ten things. " * 40])
-    model = st.sampled_from(models)
-    limits = st.sampled_from([8, 64, 200])
-    chat = st.builds(
-        lambda path, model, text, limit, stream: (
-            path,
-            {
-                "model": model,
-                "messages": [{"role": "user", "content": text}],
-                "max_tokens": limit,
-                "stream": stream,
-            },
-        ),
-        st.sampled_from([CHAT, CHAT, MESSAGES, COUNT]),
-        model,
-        text,
-        limits,
-        st.booleans(),
-    )
-    completions = st.builds(
-        lambda model, text, limit: (COMPLETIONS, {"model": model, "prompt": text, "max_tokens": limit}),
-        model,
-        text,
-        limits,
-    )
-    return st.one_of(chat, completions)
 
 
 def _raw_bodies() -> st.SearchStrategy[Call]:
@@ -189,7 +203,7 @@ def _raw_bodies() -> st.SearchStrategy[Call]:
     )
     return st.builds(
         lambda path, body, more: Call(path, body, headers=more),
-        st.sampled_from([CHAT, COMPLETIONS, MESSAGES, COUNT, "/v1/models", "/nowhere"]),
+        st.sampled_from([*PATHS, "/v1/models", "/nowhere"]),
         data,
         headers,
     )
@@ -200,7 +214,7 @@ def calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
     part = weighted((3, _structured_outputs()), (2, _huge_fields()), (2, _parameters()))
     parts = st.lists(part, min_size=1, max_size=2)
     copies = st.sampled_from([1, 1, 4, 16, 40])
-    known = st.builds(_call, _bases(models), parts, copies)
+    known = st.builds(_call, bases(models), parts, copies)
     return weighted((6, known), (1, _raw_bodies()))
 
 

@@ -1,0 +1,84 @@
+"""What each endpoint asks for at least: sane requests, into which an attack puts its hostile parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from greenroom.tests.attack.json_pieces import Repeated
+
+Body = dict[str, Any]
+Base = tuple[str, Body]
+Maker = Callable[[str, int, bool], Body]
+"""Makes a body of a text, the most tokens of the answer, and whether it is streamed."""
+
+
+def _messages(text: str, limit: int, stream: bool) -> Body:
+    return {"messages": _conversation(text), "max_tokens": limit, "stream": stream}
+
+
+def _prompt(text: str, limit: int, _stream: bool) -> Body:
+    return {"prompt": text, "max_tokens": limit}
+
+
+def _response(text: str, limit: int, stream: bool) -> Body:
+    return {"input": text, "max_output_tokens": limit, "stream": stream, "store": False}
+
+
+def _ollama_chat(text: str, limit: int, stream: bool) -> Body:
+    return {"messages": _conversation(text), "options": {"num_predict": limit}, "stream": stream}
+
+
+def _ollama_generate(text: str, limit: int, stream: bool) -> Body:
+    return {"prompt": text, "options": {"num_predict": limit}, "stream": stream}
+
+
+def _tokenize(text: str, _limit: int, whole: bool) -> Body:
+    return {"messages": _conversation(text)} if whole else {"prompt": text}
+
+
+def _detokenize(_text: str, limit: int, _stream: bool) -> Body:
+    return {"tokens": Repeated(7, limit)}
+
+
+def _conversation(text: str) -> list[Body]:
+    return [{"role": "user", "content": text}]
+
+
+BODIES: dict[str, Maker] = {
+    "/v1/chat/completions": _messages,
+    "/v1/messages": _messages,
+    "/v1/messages/count_tokens": _messages,
+    "/v1/completions": _prompt,
+    "/v1/responses": _response,
+    "/v1/responses/input_tokens": _response,
+    "/api/chat": _ollama_chat,
+    "/api/generate": _ollama_generate,
+    "/api/show": _prompt,
+    "/tokenize": _tokenize,
+    "/detokenize": _detokenize,
+    "/apply-template": _messages,
+}
+CHAT = "/v1/chat/completions"
+OFTEN = ("/v1/chat/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat")
+"""Drawn more often than others: most clients ask these."""
+PATHS = tuple(BODIES)
+
+
+def bases(models: tuple[str, ...]) -> st.SearchStrategy[Base]:
+    """Return sane requests to those models."""
+    text = st.sampled_from(["Tell me about the sea", "a", "", "List ten things. " * 40])
+    return st.builds(
+        _base,
+        st.sampled_from([*OFTEN, *PATHS]),
+        st.sampled_from(models),
+        text,
+        st.sampled_from([8, 64, 200]),
+        st.booleans(),
+    )
+
+
+def _base(path: str, model: str, text: str, limit: int, stream: bool) -> Base:
+    return path, {"model": model, **BODIES[path](text, limit, stream)}
