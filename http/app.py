@@ -45,7 +45,7 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     app.url_map.strict_slashes = False
     answer_errors(app, PROTOCOLS)
     _guard(app, HostGuard(settings))
-    app.register_blueprint(health_routes(refs.pool))
+    app.register_blueprint(health_routes(refs))
     app.register_blueprint(model_routes(refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:
         for routes in protocol.routes(refs, status_timeout):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, prepare_file
+from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, database_uri, prepare_file
 from greenroom.actors.store.migrations import check_version, load_migrations
 from greenroom.actors.store.sqlite_library import import_sqlite_utils
 
@@ -158,8 +158,7 @@ class Connection:
 def _open(name: str) -> Database:
     if name != MEMORY:
         prepare_file(Path(name))
-    # The file is there: `rw` keeps SQLite from making one of a path that has just been deleted.
-    target = MEMORY if name == MEMORY else f"{Path(name).absolute().as_uri()}?mode=rw"
+    target = MEMORY if name == MEMORY else database_uri(Path(name))
     connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT, uri=True)
     database = _wrap(connection)
     try:

@@ -21,6 +21,11 @@ def default_path() -> Path:
     return user_data_path("greenroom", appauthor=False) / NAME
 
 
+def database_uri(path: Path) -> str:
+    """Return what SQLite opens, which has to be there already: no path is made into a file by accident."""
+    return f"{path.absolute().as_uri()}?mode=rw"
+
+
 def prepare_file(path: Path) -> None:
     """Make the file and its folder if they are not there, and let nobody but their owner read the file.
 
@@ -30,6 +35,8 @@ def prepare_file(path: Path) -> None:
         UnusableDatabase: SQLite could not work with it, for a reason that it would not name.
     """
     try:
+        if not path.is_absolute() and path.parts[:1] == ("~",):
+            raise UnusableDatabase("there is no home folder")
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

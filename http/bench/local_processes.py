@@ -53,7 +53,7 @@ async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncI
     """
     command = [
         *(sys.executable, "-m", "greenroom.http.command_line", "serve", model, "--port", "0"),
-        *("--log-format", "json", "--log-level", "info"),
+        *("--log-format", "json", "--log-level", "info", "--db", ":memory:"),
         # What is measured is generation; drafts would show how predictable the prompts are.
         *("--speculation", "off", *arguments),
     ]

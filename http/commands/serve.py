@@ -50,10 +50,12 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
         shutdown = Shutdown(settings.shutdown_timeout)
 
         from greenroom.http.process.log_configuration import configure_logging
+        from greenroom.http.settings.database_location import locate_database
         from greenroom.http.settings.start_checks import check_at_start
 
         configure_logging(settings.log_format, settings.log_level)
         check_at_start(settings, local)
+        settings = locate_database(settings)
 
         import trio
 

@@ -6,18 +6,19 @@ import os
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.schemas.pool_protocol import DescribePool, PoolMessage, PoolStatus
+from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.store_protocol import DescribeStore, StoreStatus
 
 WELCOME = (
     "Greenroom is running. OpenAI clients: base_url is this address with /v1; Anthropic clients: without.\n"
 )
 
 
-def health_routes(pool: Ref[PoolMessage]) -> Blueprint:
+def health_routes(refs: ActorRefs) -> Blueprint:
     """Return the routes."""
     routes = Blueprint("health", __name__)
 
@@ -35,13 +36,17 @@ def health_routes(pool: Ref[PoolMessage]) -> Blueprint:
 
     @routes.get("/readyz")
     async def ready() -> Response:
-        status = await ask_actor(pool, DescribePool(), PoolStatus)
+        status = await ask_actor(refs.pool, DescribePool(), PoolStatus)
         if not status.ready:
             silent = [str(model.key) for model in status.models if not model.responds]
             stopped = f"these models have stopped responding: {', '.join(silent)}"
             why = stopped if silent else "it is shutting down"
             raise ProblemError(Problem(503, "not_ready", f"The server takes no requests: {why}.", None, 5))
         hung = {str(model.key): model.hung_threads for model in status.models if model.hung_threads}
-        return json_response({"status": "degraded", "hung_threads": hung} if hung else {"status": "ok"})
+        store = await ask_actor(refs.store, DescribeStore(), StoreStatus)
+        if store.hung_threads:
+            hung["store"] = store.hung_threads
+        degraded = {name: what for name, what in (("hung_threads", hung), ("store", store.problem)) if what}
+        return json_response({"status": "degraded" if degraded else "ok", **degraded})
 
     return routes

@@ -24,7 +24,8 @@ def served_model(log_path: Path, *options: str) -> Iterator[str]:
         TimeoutError: It does not answer.
     """
     port = free_port()
-    command = [*GREENROOM, "serve", "--port", str(port), "--log-format", "json", *options]
+    kept = ("--db", str(log_path.with_name("server.db")))
+    command = [*GREENROOM, "serve", "--port", str(port), "--log-format", "json", *kept, *options]
     with log_path.open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             address = f"http://127.0.0.1:{port}"

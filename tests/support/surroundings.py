@@ -32,6 +32,7 @@ def neutralize(home: Path) -> None:
         "HF_HOME": str(home / "hub"),
         "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_CACHE_HOME": str(home / "cache"),
+        "XDG_DATA_HOME": str(home / "data"),
         "NO_PROXY": "*",
         "no_proxy": "*",
         "LC_ALL": "C.UTF-8",
