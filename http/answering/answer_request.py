@@ -15,9 +15,11 @@ from greenroom.http.answering.current_request import request_resources
 from greenroom.http.answering.event_stream import EventStream, StreamFormatter
 from greenroom.http.answering.http_responses import json_response, stream_response
 from greenroom.http.answering.parallel_generations import ParallelEventStream, ParallelGenerations
+from greenroom.http.answering.recorded_answer import CollectingFormatter, RecordedEventStream, Recording
 from greenroom.http.answering.response_timing import wait_for_admission, wait_for_first_event
 from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest
 
 
@@ -38,6 +40,7 @@ async def answer_request(
     *,
     stream: bool,
     status_timeout: float,
+    recording: Recording | None = None,
 ) -> Response:
     """Generate, and return the answer: complete, or as a stream that has begun.
 
@@ -47,17 +50,22 @@ async def answer_request(
         requests: The prompts of one HTTP request, alike in all but their input; their order and that of their
             choices numbers the choices of the answer.
         status_timeout: Seconds that the client of a stream waits for its status at most.
+        recording: What becomes of the answer to a single prompt when it is complete.
 
     Raises:
-        ProblemError: The request is refused, or failed before its status was sent.
+        ProblemError: The request is refused, or failed before its status was sent; the answer could not be
+            recorded.
     """
     resources = request_resources()
     generations = [resources.enter_context(Generation(pool, request)) for request in requests]
     received = await _wait_for_status(generations, status_timeout if stream else math.inf)
     model = generations[0].key.model
     if stream:
-        return stream_response(_event_stream(generations, formatter.stream(model), received))
-    return json_response(formatter.whole(model, await _collect(generations, received)))
+        return stream_response(_event_stream(generations, formatter.stream(model), received, recording))
+    choices = await _collect(generations, received)
+    if recording is not None and (problem := await recording.record(model, choices)) is not None:
+        raise ProblemError(problem)
+    return json_response(formatter.whole(model, choices))
 
 
 async def _wait_for_status(generations: Sequence[Generation], status_timeout: float) -> list[InferenceEvent]:
@@ -68,11 +76,18 @@ async def _wait_for_status(generations: Sequence[Generation], status_timeout: fl
 
 
 def _event_stream(
-    generations: Sequence[Generation], formatter: StreamFormatter, received: list[InferenceEvent]
+    generations: Sequence[Generation],
+    formatter: StreamFormatter,
+    received: list[InferenceEvent],
+    recording: Recording | None,
 ) -> EventStream:
-    if len(generations) == 1:
-        return EventStream(generations[0], formatter, received)
-    return ParallelEventStream(ParallelGenerations(generations), formatter)
+    if len(generations) > 1:
+        return ParallelEventStream(ParallelGenerations(generations), formatter)
+    generation = generations[0]
+    if recording is None:
+        return EventStream(generation, formatter, received)
+    collecting = CollectingFormatter(formatter, generation.request.choices)
+    return RecordedEventStream(generation, collecting, received, generation.key.model, recording)
 
 
 async def _collect(

@@ -17,7 +17,7 @@ from greenroom.schemas.problems import invalid
 Purpose = Literal["compaction", "thought"]
 """What is sealed; nothing opens as something else."""
 
-KEY_BYTES = 64
+KEY_BYTES = 32
 """Of a key: half of it authenticates, half of it encrypts."""
 MAX_SEALED = 10_485_760
 """Characters of a sealed text, which is OpenAI's limit."""
