@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 import trio
@@ -96,7 +96,7 @@ async def collect_choices(
     ready = list(received)
     while True:
         for event in ready:
-            _dispatch(event, collectors)
+            collect(event, collectors)
         if all(collector.finished for collector in collectors):
             return [choice for collector in collectors if (choice := collector.collected())]
         try:
@@ -105,7 +105,12 @@ async def collect_choices(
             raise ProblemError(internal_error()) from None
 
 
-def _dispatch(event: InferenceEvent, collectors: list[ChoiceCollector]) -> None:
+def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> None:
+    """Add what an event brings to the choice that it is about.
+
+    Raises:
+        ProblemError: The request failed.
+    """
     match event:
         case Failed(problem):
             raise ProblemError(problem)

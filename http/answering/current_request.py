@@ -13,6 +13,7 @@ from greenroom.http.answering.request_parameters import NeutralValues, refuse_un
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.stored import EVERYBODY
 from greenroom.schemas.wire import structure
 
 T = TypeVar("T")
@@ -35,6 +36,11 @@ def answer_id(prefix: str) -> str:
 def request_client() -> str:
     """Return a name for whoever sent it, for fairness between clients."""
     return client_name(request.headers, request.remote_addr)
+
+
+def request_owner() -> str:
+    """Return to whom what it stores belongs, and whose things it may read."""
+    return EVERYBODY
 
 
 def request_resources() -> ExitStack:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import attrs
 from werkzeug.datastructures import MultiDict
 
 from greenroom.schemas.problems import invalid
+from greenroom.schemas.stored import MAX_PAGE, Order
 
-Order = Literal["asc", "desc"]
-
-LONGEST_PAGE = 100
-"""Entries of one answer."""
 DEFAULT_PAGE = 20
+"""Entries of an answer to a client that names no number."""
 
 
 @attrs.frozen
@@ -46,10 +42,10 @@ def parse_list_query(args: MultiDict[str, str], order: Order) -> ListQuery:
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_PAGE
-    # `int` would take other alphabets' digits, and signs.
+    # `int` would take signs and the digits of other alphabets.
     limit = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
-    if not 1 <= limit <= LONGEST_PAGE:
-        raise invalid(f"`limit` must be a number from 1 to {LONGEST_PAGE}.", "limit")
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid(f"`limit` must be a number from 1 to {MAX_PAGE}.", "limit")
     return limit
 
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import attrs
 import structlog
 
-from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice
+from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice, collect
 from greenroom.http.answering.event_stream import Events, EventStream, StreamFormatter
-from greenroom.schemas.events import Finished, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.problems import Problem, internal_error
 
 log = structlog.get_logger(actor="http")
@@ -54,9 +54,8 @@ class CollectingFormatter:
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return what the client is to know of an event."""
-        match event:
-            case TextDelta() | ReasoningDelta() | ToolCallDelta() | Finished():
-                self._collectors[event.index].add(event)
+        if not isinstance(event, Failed):
+            collect(event, self._collectors)
         return self._formatter.event(event)
 
     def collected(self) -> list[CollectedChoice] | None:

@@ -6,24 +6,29 @@ from functools import partial
 
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.current_request import (
     answer_id,
     read_request,
     request_client,
     request_id,
+    request_owner,
 )
 from greenroom.http.answering.custom_tools import custom_names_of
+from greenroom.http.answering.recorded_answer import Recording
 from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat_request import parse_chat_request
+from greenroom.http.openai.chunk_stream import DONE
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
+from greenroom.http.openai.stored_completion import CompletionRecorder, KeptRequest, parse_kept_request
+from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.requests import InferenceRequest
 
 
-def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
+def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
     """Return the routes.
 
     Args:
@@ -31,12 +36,30 @@ def chat_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     """
     routes = Blueprint("chat", __name__)
 
+    def recording(formatter: ChatFormatter, kept: KeptRequest | None) -> Recording | None:
+        if kept is None:
+            return None
+        recorder = CompletionRecorder(refs.store, request_owner(), formatter, kept)
+        return Recording(recorder.record, DONE)
+
     @routes.post("/v1/chat/completions")
     async def chat_completions() -> Response:
-        parse = partial(parse_chat_request, request_id=request_id(), client=request_client())
-        wire, chat = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
+        parse = partial(_parse, request_id=request_id(), client=request_client())
+        wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))
-        stream = bool(wire.stream)
-        return await answer_request(pool, [chat], formatter, stream=stream, status_timeout=status_timeout)
+        return await answer_request(
+            refs.pool,
+            [chat],
+            formatter,
+            stream=bool(wire.stream),
+            status_timeout=status_timeout,
+            recording=recording(formatter, kept),
+        )
 
     return routes
+
+
+def _parse(
+    wire: ChatRequest, body: JsonObject, request_id: str, client: str
+) -> tuple[InferenceRequest, KeptRequest | None]:
+    return parse_chat_request(wire, body, request_id, client), parse_kept_request(wire, body)

@@ -51,7 +51,6 @@ UNSUPPORTED_IN_CHAT: NeutralValues = {
     "moderation": (),
     "verbosity": ("medium",),
     "service_tier": ("auto", "default"),
-    "store": (False,),
 }
 
 UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {

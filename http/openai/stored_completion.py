@@ -6,41 +6,61 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
+
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.answering.json_encoding import json_bytes
 from greenroom.http.answering.list_query import ListQuery
+from greenroom.http.answering.metadata import parse_metadata
 from greenroom.http.openai.chat_formatter import ChatFormatter
 from greenroom.schemas.completion_store_protocol import SaveCompletion
 from greenroom.schemas.events import Failed
 from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.problems import Problem, draining, invalid
 from greenroom.schemas.store_protocol import Committed, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
+
+
+@attrs.frozen
+class KeptRequest:
+    """What is kept of a request whose answer is stored.
+
+    Args:
+        messages: JSON text.
+    """
+
+    messages: str
+    metadata: dict[str, str]
+
+
+def parse_kept_request(wire: ChatRequest, body: JsonObject) -> KeptRequest | None:
+    """Return what is kept of a request, if its answer shall be stored.
+
+    Raises:
+        ProblemError: 400 that names what is wrong with its metadata.
+    """
+    if not wire.store:
+        return None
+    return KeptRequest(json.dumps(body["messages"]), parse_metadata(body.get("metadata")))
 
 
 class CompletionRecorder:
     """Stores one chat's answer when it is complete.
 
     Args:
+        owner: To whom it belongs.
         formatter: Of the answer; what it makes of the whole is what is stored.
-        messages: The request's, JSON text.
-        metadata: The client's.
     """
 
     def __init__(
-        self,
-        store: Ref[StoreMessage],
-        owner: str,
-        formatter: ChatFormatter,
-        messages: str,
-        metadata: dict[str, str],
+        self, store: Ref[StoreMessage], owner: str, formatter: ChatFormatter, kept: KeptRequest
     ) -> None:
         self._store = store
         self._owner = owner
         self._formatter = formatter
-        self._messages = messages
-        self._metadata = metadata
+        self._kept = kept
 
     async def record(self, model: str, choices: Sequence[CollectedChoice]) -> Problem | None:
         """Store the answer, and return why that failed, if so."""
@@ -49,9 +69,9 @@ class CompletionRecorder:
             owner=self._owner,
             created=self._formatter.created,
             model=model,
-            messages=self._messages,
+            messages=self._kept.messages,
             body=json_bytes(self._formatter.whole(model, choices)).decode(),
-            metadata=self._metadata,
+            metadata=self._kept.metadata,
         )
         try:
             answer = await self._store.ask(SaveCompletion(completion), Committed)

@@ -1,0 +1,94 @@
+"""Chat completions that were stored: `GET /v1/chat/completions` and what stands below it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+from quart import Blueprint, Response, request
+from werkzeug.datastructures import MultiDict
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.current_request import read_request, request_owner
+from greenroom.http.answering.http_responses import json_response, list_response
+from greenroom.http.answering.list_query import parse_list_query
+from greenroom.http.answering.metadata import parse_metadata
+from greenroom.http.openai.stored_completion import completion_document, completion_messages
+from greenroom.schemas.completion_store_protocol import (
+    CompletionPage,
+    DeleteCompletion,
+    FindCompletion,
+    ListCompletions,
+    UpdateCompletion,
+)
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.openai.stored_completions import UpdateRequest
+from greenroom.schemas.store_protocol import Deleted, StoreMessage
+from greenroom.schemas.stored import StoredCompletion
+
+
+def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("stored_completions", __name__)
+    path = "/v1/chat/completions/<completion_id>"
+
+    @routes.get("/v1/chat/completions")
+    async def list_completions() -> Response:
+        query = parse_list_query(request.args, "asc")
+        message = ListCompletions(
+            request_owner(),
+            query.after,
+            query.limit,
+            query.order,
+            request.args.get("model") or None,
+            parse_metadata(_metadata_filter(request.args)),
+        )
+        return _page(await ask_actor(store, message, CompletionPage))
+
+    @routes.get(path)
+    async def find_completion(completion_id: str) -> Response:
+        message = FindCompletion(completion_id, request_owner())
+        return _document(await ask_actor(store, message, StoredCompletion))
+
+    @routes.post(path)
+    async def update_completion(completion_id: str) -> Response:
+        _, metadata = await read_request(
+            UpdateRequest, OPENAI, {}, lambda wire, _: parse_metadata(wire.metadata)
+        )
+        message = UpdateCompletion(completion_id, request_owner(), metadata)
+        return _document(await ask_actor(store, message, StoredCompletion))
+
+    @routes.delete(path)
+    async def delete_completion(completion_id: str) -> Response:
+        await ask_actor(store, DeleteCompletion(completion_id, request_owner()), Deleted)
+        return json_response({"object": "chat.completion.deleted", "id": completion_id, "deleted": True})
+
+    @routes.get(f"{path}/messages")
+    async def list_messages(completion_id: str) -> Response:
+        query = parse_list_query(request.args, "asc")
+        message = FindCompletion(completion_id, request_owner())
+        completion = await ask_actor(store, message, StoredCompletion)
+        # They are as large as a request's body may be.
+        page = await trio.to_thread.run_sync(partial(completion_messages, completion, query))
+        return json_response(page)
+
+    return routes
+
+
+def _metadata_filter(args: MultiDict[str, str]) -> dict[str, str] | None:
+    """Return the entries that completions must have: `metadata[key]=value` in a query."""
+    return {
+        name.removeprefix("metadata[").removesuffix("]"): value
+        for name, value in args.items()
+        if name.startswith("metadata[") and name.endswith("]")
+    }
+
+
+def _document(completion: StoredCompletion) -> Response:
+    return Response(completion_document(completion), content_type="application/json")
+
+
+def _page(page: CompletionPage) -> Response:
+    ids = [completion.id for completion in page.completions]
+    return list_response(list(map(completion_document, page.completions)), ids, page.has_more)

@@ -1,0 +1,132 @@
+"""Conversations that were compacted: a summary that the model wrote, and the last turns as they were.
+
+Both travel as one sealed item, which stands for everything that came before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.seal import Seal
+from greenroom.schemas.messages import JsonObject
+
+KEPT_TURNS = 16_384
+"""Characters of JSON that the last turns may have to be kept as they were: some 4,000 tokens."""
+
+SUMMARY_TOKENS = 2_048
+"""Of a summary at most."""
+
+REQUEST = (
+    "Summarize this conversation for an assistant who will go on with it and sees nothing else of it. Say "
+    "what the user wants, what has been decided and done, what was found out (names, paths, numbers, errors, "
+    "word for word where it matters), and what is still to be done. Write the summary alone."
+)
+"""What the model is asked for, behind the conversation."""
+
+PREAMBLE = "What came before, summarized:\n\n"
+
+
+@attrs.frozen
+class Compaction:
+    """What a conversation was made into.
+
+    Args:
+        summary: The model's.
+        items: Instructions and the last turns, as they were.
+    """
+
+    summary: str
+    items: tuple[JsonObject, ...]
+
+    def sealed(self, seal: Seal) -> str:
+        """Return what its item holds."""
+        return seal.seal(json.dumps({"summary": self.summary, "items": self.items}), "compaction")
+
+    @classmethod
+    def open(cls, seal: Seal, sealed: str, field: str) -> Compaction:
+        """Return what was sealed.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        opened = json.loads(seal.open(sealed, "compaction", field))
+        return cls(opened["summary"], tuple(opened["items"]))
+
+    def stands_for(self, earlier: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the items that the model reads in place of those that came before.
+
+        Args:
+            earlier: Items in front of the compaction: instructions that it has not seen stay.
+        """
+        instructions = [item for item in self.items if _is_instruction(item)]
+        known = [item.get("content") for item in instructions]
+        added = [item for item in earlier if _is_instruction(item) and item.get("content") not in known]
+        turns = [item for item in self.items if not _is_instruction(item)]
+        return [*added, *instructions, _summary_item(self.summary), *turns]
+
+
+def compacted(summary: str, items: Sequence[JsonObject]) -> Compaction:
+    """Return what a conversation is made into, given its summary.
+
+    Args:
+        items: All of the conversation, what older compactions stand for in their place.
+    """
+    instructions = [item for item in items if _is_instruction(item) and not _is_summary(item)]
+    said = [item for item in items if not _is_instruction(item)]
+    return Compaction(summary, (*instructions, *last_turns(said)))
+
+
+def last_turns(items: Sequence[JsonObject], room: int = KEPT_TURNS) -> Sequence[JsonObject]:
+    """Return as many whole turns at the end as there is room for.
+
+    If there is none for the last turn, its question is kept, and what there is room for at its end. No call
+    is parted from its result.
+
+    Args:
+        room: Characters of JSON.
+    """
+    behind = list(accumulate((len(json.dumps(item)) for item in reversed(items)), initial=0))[::-1]
+    questions = [index for index, item in enumerate(items) if item.get("role") == "user"]
+    seams = set(_seams(items))
+    for index in questions:
+        if index in seams and behind[index] <= room:
+            return items[index:]
+    question = items[questions[-1] : questions[-1] + 1] if questions else []
+    last = questions[-1] + 1 if questions else 0
+    room -= behind[last - 1] - behind[last] if question else 0
+    if room < 0:
+        question, room = [], KEPT_TURNS
+    begin = min((seam for seam in seams if seam >= last and behind[seam] <= room), default=len(items))
+    return [*question, *items[begin:]]
+
+
+def _seams(items: Sequence[JsonObject]) -> Iterator[int]:
+    """Return where items can be parted with every result behind its call, from the end."""
+    unanswered: set[Any] = set()
+    for index in range(len(items) - 1, -1, -1):
+        kind, call = items[index].get("type"), items[index].get("call_id")
+        if isinstance(kind, str) and kind.endswith("_output"):
+            unanswered.add(call)
+        elif isinstance(kind, str) and kind.endswith("_call"):
+            unanswered.discard(call)
+        if not unanswered:
+            yield index
+
+
+def _summary_item(summary: str) -> JsonObject:
+    # Of the role that is never dropped when a conversation outgrows its context.
+    return {"type": "message", "role": "developer", "content": PREAMBLE + summary}
+
+
+def _is_summary(item: JsonObject) -> bool:
+    content = item.get("content")
+    return isinstance(content, str) and content.startswith(PREAMBLE)
+
+
+def _is_instruction(item: JsonObject) -> bool:
+    return item.get("role") in ("system", "developer")

@@ -1,0 +1,67 @@
+"""Items as they are kept and listed: what clients leave out is filled in, and each has an id of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.stored import StoredItem
+
+PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "compaction": "cmp",
+}
+"""Of the ids of items, by type; others have `item`."""
+
+STATUSES = ("in_progress", "completed", "incomplete")
+WITHOUT_STATUS = ("compaction", "additional_tools")
+
+
+def stored_items(items: Sequence[JsonObject], name: Callable[[str, int], str]) -> tuple[StoredItem, ...]:
+    """Return items as they are stored.
+
+    Args:
+        items: As they came, each known to be well formed, and none a reference.
+        name: Makes an id of a prefix (`msg`) and the place among the items.
+    """
+    stored = []
+    for index, item in enumerate(items):
+        body = item_body(item)
+        body["id"] = name(PREFIXES.get(body["type"], "item"), index)
+        stored.append(StoredItem(body["id"], json.dumps(body)))
+    return tuple(stored)
+
+
+def item_body(item: JsonObject) -> dict[str, Any]:
+    """Return an item with all that OpenAI's clients expect of one that was stored, but for its id."""
+    kind = item.get("type") or "message"
+    body = {"id": "", **item, "type": "compaction" if kind == "compaction_summary" else kind}
+    if kind not in WITHOUT_STATUS and body.get("status") not in STATUSES:
+        body["status"] = "completed"
+    match kind:
+        case "message":
+            body["content"] = _parts(item.get("content"), item.get("role") == "assistant")
+        case "reasoning":
+            body["summary"] = item.get("summary") or []
+        case "function_call" if not isinstance(item.get("arguments"), str):
+            body["arguments"] = json.dumps(item.get("arguments") or {})
+    return body
+
+
+def _parts(content: Any, from_assistant: bool) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        content = [{"type": "output_text" if from_assistant else "input_text", "text": content}]
+    return [_part(part) for part in content or ()]
+
+
+def _part(part: JsonObject) -> dict[str, Any]:
+    if part.get("type") != "output_text":
+        return dict(part)
+    return {**part, "annotations": part.get("annotations") or [], "logprobs": part.get("logprobs") or []}

@@ -1,0 +1,14 @@
+"""What clients send about chat completions that were stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen
+class UpdateRequest:
+    """The body of `POST /v1/chat/completions/{id}`."""
+
+    metadata: Any
