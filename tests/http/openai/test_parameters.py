@@ -27,7 +27,6 @@ from greenroom.schemas.problems import ProblemError
         ("web_search_options", {}),
         ("verbosity", "low"),
         ("service_tier", "flex"),
-        ("store", True),
     ],
 )
 def test_a_parameter_that_is_not_honoured_is_refused_by_name(name: str, value: Any) -> None:
@@ -43,7 +42,7 @@ def test_neutral_values_are_accepted() -> None:
         for name, neutral in table.items():
             for value in neutral:
                 refuse_unsupported({name: value}, table)
-    refuse_unsupported({"store": False, "vendor": object()}, UNSUPPORTED_IN_CHAT)
+    refuse_unsupported({"service_tier": "auto", "vendor": object()}, UNSUPPORTED_IN_CHAT)
 
 
 def test_every_parameter_can_be_set_in_a_chat_and_most_for_raw_prompts() -> None:
