@@ -57,17 +57,11 @@ class Compaction:
         opened = json.loads(seal.open(sealed, "compaction", field))
         return cls(opened["summary"], tuple(opened["items"]))
 
-    def stands_for(self, earlier: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return the items that the model reads in place of those that came before.
-
-        Args:
-            earlier: Items in front of the compaction: instructions that it has not seen stay.
-        """
+    def stands_for(self) -> list[JsonObject]:
+        """Return the items that the model reads in place of all that came before."""
         instructions = [item for item in self.items if _is_instruction(item)]
-        known = [item.get("content") for item in instructions]
-        added = [item for item in earlier if _is_instruction(item) and item.get("content") not in known]
         turns = [item for item in self.items if not _is_instruction(item)]
-        return [*added, *instructions, _summary_item(self.summary), *turns]
+        return [*instructions, _summary_item(self.summary), *turns]
 
 
 def compacted(summary: str, items: Sequence[JsonObject]) -> Compaction:

@@ -8,9 +8,10 @@ from greenroom.http.answering.call_arguments import ArgumentCheck
 from greenroom.http.answering.custom_tools import custom_call
 from greenroom.http.answering.thought_signature import is_signature, signed_thought
 from greenroom.http.responses.hosted_items import HostedCall, HostedResult, hosted_parts
+from greenroom.http.responses.problems import item_not_found
 from greenroom.http.responses.tools import definitions, parse_tools
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
+from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.responses.items import (
     CallOutputItem,
     CompactionItem,
@@ -23,6 +24,7 @@ from greenroom.schemas.responses.items import (
     PartParam,
     ReasoningItem,
     ReferenceItem,
+    StandInItem,
     ToolsItem,
 )
 
@@ -80,10 +82,21 @@ class Conversation:
                 self._load(parse_tools(tools, f"{field}.tools"))
             case HostedItem():
                 self._hosted(item, field)
+            case StandInItem(items, replaces):
+                self._read_in_place(items, replaces, field)
             case ReferenceItem(ident):
                 raise ProblemError(item_not_found(ident, field))
             case CompactionItem():
                 raise _not_ours(f"{field}.encrypted_content")
+
+    def _read_in_place(self, items: Sequence[Item], replaces: bool, field: str) -> None:
+        before = self.messages() if replaces else ()
+        if replaces:
+            self._messages.clear()
+        self.read(items, field)
+        # Instructions hold on; those that it stands for are not given twice.
+        said = {message for message in self._messages if message.role == "system"}
+        self._messages[:0] = [m for m in before if m.role == "system" and m not in said]
 
     def _say(self, role: str, texts: Sequence[str]) -> None:
         self._end_turn()
@@ -155,12 +168,6 @@ class _Turn:
             reasoning="\n\n".join(filter(None, self.thoughts)) or None,
             tool_calls=tuple(self.calls),
         )
-
-
-def item_not_found(ident: str, field: str) -> Problem:
-    """Return the problem of an item that is referred to, and is not kept here."""
-    detail = f"`{field}.id`: no item {ident[:80]!r} is stored here; send the item itself."
-    return Problem(404, "item_not_found", detail, f"{field}.id")
 
 
 def _thought(item: ReasoningItem, field: str) -> str:

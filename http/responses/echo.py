@@ -34,12 +34,13 @@ def make_echo(
     _check_lengths(wire)
     if wire.max_tool_calls is not None and wire.max_tool_calls < 1:
         raise invalid("`max_tool_calls` must be at least 1.", "max_tool_calls")
+    goes_on = wire.previous_response_id or wire.conversation or wire.conversation_id
     members: dict[str, Any] = {
         "previous_response_id": wire.previous_response_id,
         "instructions": wire.instructions,
         "tools": tool_echoes(wire.tools or ()),
         "tool_choice": "auto" if wire.tool_choice is None else wire.tool_choice,
-        "truncation": wire.truncation or "disabled",
+        "truncation": wire.truncation or ("auto" if goes_on else "disabled"),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
         "text": {"format": text_format, "verbosity": "medium"},
         "top_p": parameters.get("top_p", 1.0),

@@ -15,7 +15,7 @@ from greenroom.http.responses.tools import parse_tools
 from greenroom.schemas.messages import JsonObject, Message, TextPart
 from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.responses.items import Item
+from greenroom.schemas.responses.items import CompactionItem, Item, ReferenceItem
 from greenroom.schemas.responses.requests import PromptRequest, ReasoningParam
 from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
 
@@ -50,6 +50,22 @@ class AskedResponse:
         return self.previous is not None or self.conversation is not None
 
     @property
+    def may_be_cut(self) -> bool:
+        """Whether the oldest turns are left out of a conversation that is too long."""
+        return self._template.overflow == "drop_oldest"
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether all of its conversation is written in it."""
+        elsewhere = (ReferenceItem, CompactionItem)
+        return not self.has_history and not any(isinstance(item.param, elsewhere) for item in self.items)
+
+    @property
+    def history_field(self) -> str:
+        """What the client calls what it goes on from."""
+        return "conversation" if self.previous is None else "previous_response_id"
+
+    @property
     def parameters(self) -> dict[str, object]:
         """The generation parameters that were set."""
         return dict(self._template.overrides)
@@ -65,7 +81,7 @@ class AskedResponse:
             ProblemError: 400 that names the field, 404 for an item that is not kept here.
         """
         conversation = Conversation()
-        conversation.read(history, "previous_response_id" if self.previous else "conversation")
+        conversation.read(history, self.history_field)
         conversation.read(self.items if items is None else items, self.field)
         system = (Message("system", (TextPart(self._instructions),)),) if self._instructions else ()
         messages = (*system, *conversation.messages())
@@ -100,12 +116,14 @@ def parse_response_request(
     )
     key = parse_model_key("default" if wire.model is None else wire.model)
     previous, conversation = _kept(wire)
-    overflow = parse_truncation(wire.truncation)
+    kept = previous is not None or conversation is not None
+    # What the server keeps grows without its client noticing.
+    overflow = parse_truncation("auto" if kept and wire.truncation is None else wire.truncation)
     template = InferenceRequest(
         request_id, key, chat, parameters, client, response_format=response_format, overflow=overflow
     )
     field = "input" if wire.messages is None else "messages"
-    items = _items(wire, field, needed=previous is None and conversation is None)
+    items = _items(wire, field, needed=not kept)
     return AskedResponse(items, field, previous, conversation, text_format, wire.instructions, template, chat)
 
 

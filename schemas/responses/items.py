@@ -113,6 +113,19 @@ class HostedItem:
     type: str
 
 
+@attrs.frozen
+class StandInItem:
+    """An item that stood for others, with those; no client sends one.
+
+    Args:
+        items: That it stands for; none if they have been said before.
+        replaces: They stand for all that came before, too.
+    """
+
+    items: tuple[Item, ...]
+    replaces: bool = False
+
+
 ItemParam = (
     MessageItem
     | ReasoningItem
@@ -123,6 +136,7 @@ ItemParam = (
     | ReferenceItem
     | ToolsItem
     | HostedItem
+    | StandInItem
 )
 
 

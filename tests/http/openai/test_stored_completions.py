@@ -133,16 +133,18 @@ async def test_what_another_key_has_stored_is_unknown(settings: Settings) -> Non
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"metadata": {"k": 1}}, "metadata.k"), ({"metadata": {"k" * 65: ""}}, "metadata"), ({"store": "yes"}, "store")],
+    [
+        ({"metadata": {"k": 1}}, "metadata.k"),
+        ({"metadata": {"k" * 65: ""}}, "metadata"),
+        ({"store": "yes"}, "store"),
+    ],
 )
 async def test_what_cannot_be_stored_is_refused_by_name(
     settings: Settings, fields: dict[str, Any], param: str
 ) -> None:
     async with serving(settings) as served:
         with pytest.raises(openai.BadRequestError) as error:
-            await ask(
-                served, lambda client: client.chat.completions.create(**{**body(store=True), **fields})
-            )
+            await ask(served, lambda client: client.chat.completions.create(**{**body(store=True), **fields}))
         assert error.value.param == param
 
 

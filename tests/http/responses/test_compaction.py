@@ -82,9 +82,8 @@ def test_what_was_sealed_is_opened_and_stands_for_what_came_before() -> None:
     sealed = compacted("They said hello.", [RULES, *CHAT]).sealed(SEAL)
     assert "hello" not in sealed
     opened = Compaction.open(SEAL, sealed, "input[0].encrypted_content")
-    read = opened.stands_for([said("user", "long ago"), RULES, said("developer", "Be brief.")])
+    read = opened.stands_for()
     assert [item["content"] for item in read] == [
-        "Be brief.",
         "Answer in French.",
         "What came before, summarized:\n\nThey said hello.",
         "Hi",
@@ -92,12 +91,12 @@ def test_what_was_sealed_is_opened_and_stands_for_what_came_before() -> None:
         "Bye",
         "Ciao",
     ]
-    assert [item["role"] for item in read[:3]] == ["developer", "system", "developer"]
+    assert [item["role"] for item in read[:2]] == ["system", "developer"]
 
 
 def test_a_conversation_that_is_compacted_again_has_one_summary() -> None:
-    once = compacted("First summary.", [RULES, *CHAT]).stands_for([])
-    twice = compacted("Second summary.", [*once, said("user", "More")]).stands_for([])
+    once = compacted("First summary.", [RULES, *CHAT]).stands_for()
+    twice = compacted("Second summary.", [*once, said("user", "More")]).stands_for()
     summaries = [item for item in twice if item["role"] == "developer"]
     assert [item["content"] for item in summaries] == ["What came before, summarized:\n\nSecond summary."]
     assert twice.count(RULES) == 1

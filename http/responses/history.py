@@ -1,0 +1,193 @@
+"""What was said before a request: read from the store, and put in the place of what stands for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+import attrs
+import trio
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.seal import Seal
+from greenroom.http.answering.server_seal import server_seal
+from greenroom.http.responses.compaction import Compaction
+from greenroom.http.responses.item_bodies import stored_items
+from greenroom.http.responses.problems import (
+    conversation_not_found,
+    history_too_long,
+    response_not_found,
+)
+from greenroom.http.responses.response_request import AskedResponse
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.responses.items import (
+    MAX_ITEMS,
+    CompactionItem,
+    Item,
+    ReferenceItem,
+    StandInItem,
+    kept_items,
+)
+from greenroom.schemas.store_protocol import FindResponse, History, StoreMessage, Turns
+from greenroom.schemas.stored import StoredItem, StoredResponse
+
+LONGEST_ID = 256
+"""Characters; nothing that is stored has a longer one."""
+
+
+@attrs.frozen
+class Recalled:
+    """A request with the whole of its conversation.
+
+    Args:
+        request: In neutral words.
+        items: What it brought itself, without references.
+        left_out: Turns that are too long ago to be read.
+    """
+
+    request: InferenceRequest
+    items: tuple[Item, ...]
+    left_out: int = 0
+
+    def stored_input(self, response_id: str) -> tuple[StoredItem, ...]:
+        """Return what it brought as it is stored. May take long if that is much.
+
+        Args:
+            response_id: The ids of items are made from it.
+        """
+        stem = response_id.removeprefix("resp_")
+        return stored_items(
+            list(_written_out(self.items)), lambda prefix, index: f"{prefix}_{stem}_in{index}"
+        )
+
+
+def recall_nothing(asked: AskedResponse) -> Recalled:
+    """Return a request that stands alone.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    return Recalled(asked.request(), asked.items)
+
+
+async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Recalled:
+    """Return a request with what the store has of its conversation.
+
+    Raises:
+        ProblemError: 404 that names what is not stored here; 400 that names the field: a compaction that
+            cannot be opened, or a history that may not be cut and is too long to be read.
+    """
+    turns = await _turns(store, asked, owner)
+    references = [item.param.id for item in asked.items if isinstance(item.param, ReferenceItem)]
+    responses = await _find_responses(store, references, owner)
+    seal = await server_seal(store)
+    return await trio.to_thread.run_sync(_recalled, asked, turns, responses, seal)
+
+
+async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:
+    if asked.previous is not None:
+        if not _is_id(asked.previous):
+            raise ProblemError(response_not_found(asked.previous, "previous_response_id"))
+        return await ask_actor(store, History(owner, response=asked.previous), Turns)
+    if asked.conversation is not None:
+        if not _is_id(asked.conversation):
+            raise ProblemError(conversation_not_found(asked.conversation))
+        return await ask_actor(store, History(owner, conversation=asked.conversation), Turns)
+    return Turns(())
+
+
+def _is_id(text: str) -> bool:
+    """Whether something stored can be called so; a lone surrogate could not even be asked for."""
+    return text.isascii() and len(text) <= LONGEST_ID
+
+
+async def _find_responses(
+    store: Ref[StoreMessage], references: Sequence[str], owner: str
+) -> list[StoredResponse]:
+    """Return the responses whose items are referred to: an item's id has that of its response in it."""
+    found = []
+    for ident in {_response_of(reference) for reference in references if _is_id(reference)}:
+        try:
+            found.append(await ask_actor(store, FindResponse(ident, owner), StoredResponse))
+        except ProblemError as error:
+            if error.problem.status != 404:
+                raise
+    return found
+
+
+def _response_of(reference: str) -> str:
+    return f"resp_{reference.rpartition('_')[0].rpartition('_')[2]}"
+
+
+def _recalled(
+    asked: AskedResponse, turns: Turns, responses: Sequence[StoredResponse], seal: Seal
+) -> Recalled:
+    texts = [item.body for turn in turns.turns for item in (*turn.input, *turn.output)]
+    left_out = turns.left_out + (len(texts) > MAX_ITEMS)
+    if left_out and not asked.may_be_cut:
+        raise ProblemError(history_too_long())
+    bodies: list[JsonObject] = [json.loads(text) for text in texts[-MAX_ITEMS:]]
+    stored = {item.id: item for response in responses for item in (*response.input, *response.output)}
+    said = {str(body["id"]) for body in bodies}
+    items = [_referred(item, said, stored) for item in asked.items]
+    fields = [asked.history_field] * len(bodies)
+    fields += (f"{asked.field}[{index}]" for index in range(len(items)))
+    opened = _opened([*kept_items(bodies), *items], fields, seal)
+    history, own = opened[: len(bodies)], opened[len(bodies) :]
+    return Recalled(asked.request(_without_orphans(history), own), own, left_out)
+
+
+def _without_orphans(history: Sequence[Item]) -> list[Item]:
+    """Return a history without results whose calls are gone: deleted, or too long ago to be read."""
+    called: set[object] = set()
+    readable = []
+    for item in history:
+        is_result = str(item.raw.get("type")).endswith("_output")
+        if is_result and item.raw.get("call_id") not in called:
+            continue
+        inner = item.param.items if isinstance(item.param, StandInItem) else (item,)
+        called.update(other.raw.get("call_id") for other in inner)
+        readable.append(item)
+    return readable
+
+
+def _referred(item: Item, said: Set[str], stored: Mapping[str, StoredItem]) -> Item:
+    """Return an item with what it refers to, which is nothing if that is in the history."""
+    match item.param:
+        case ReferenceItem(ident) if ident in said:
+            return Item(StandInItem(()), item.raw)
+        case ReferenceItem(ident) if ident in stored:
+            return Item(StandInItem(kept_items([json.loads(stored[ident].body)])), item.raw)
+    return item
+
+
+def _opened(items: Sequence[Item], fields: Sequence[str], seal: Seal) -> tuple[Item, ...]:
+    """Return items of which the last compaction is opened; those before it stand for nothing any more.
+
+    Args:
+        fields: What the client calls each of them, for errors.
+    """
+    opened = list(items)
+    places = [index for index, item in enumerate(items) if isinstance(item.param, CompactionItem)]
+    for index in places:
+        param = items[index].param
+        stands_for: tuple[Item, ...] = ()
+        if index == places[-1] and isinstance(param, CompactionItem):
+            field = f"{fields[index]}.encrypted_content"
+            compaction = Compaction.open(seal, param.encrypted_content, field)
+            stands_for = kept_items([*compaction.stands_for()])
+        opened[index] = Item(StandInItem(stands_for, replaces=True), items[index].raw)
+    return tuple(opened)
+
+
+def _written_out(items: Sequence[Item]) -> Iterator[JsonObject]:
+    """Yield items as they are kept: without references, and with compactions as they came."""
+    for item in items:
+        match item.param:
+            case StandInItem(others, replaces=False):
+                yield from (other.raw for other in others)
+            case _:
+                yield item.raw
