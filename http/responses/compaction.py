@@ -59,8 +59,8 @@ class Compaction:
 
     def stands_for(self) -> list[JsonObject]:
         """Return the items that the model reads in place of all that came before."""
-        instructions = [item for item in self.items if _is_instruction(item)]
-        turns = [item for item in self.items if not _is_instruction(item)]
+        instructions = [item for item in self.items if is_instruction(item)]
+        turns = [item for item in self.items if not is_instruction(item)]
         return [*instructions, _summary_item(self.summary), *turns]
 
 
@@ -70,8 +70,8 @@ def compacted(summary: str, items: Sequence[JsonObject]) -> Compaction:
     Args:
         items: All of the conversation, what older compactions stand for in their place.
     """
-    instructions = [item for item in items if _is_instruction(item) and not _is_summary(item)]
-    said = [item for item in items if not _is_instruction(item)]
+    instructions = [item for item in items if is_instruction(item) and not _is_summary(item)]
+    said = [item for item in items if not is_instruction(item)]
     return Compaction(summary, (*instructions, *last_turns(said)))
 
 
@@ -122,5 +122,6 @@ def _is_summary(item: JsonObject) -> bool:
     return isinstance(content, str) and content.startswith(PREAMBLE)
 
 
-def _is_instruction(item: JsonObject) -> bool:
+def is_instruction(item: JsonObject) -> bool:
+    """Return whether an item holds for all that follows."""
     return item.get("role") in ("system", "developer")

@@ -34,12 +34,16 @@ TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_te
 class Conversation:
     """Reads the items of a conversation, from its first to its last.
 
+    Args:
+        whole: No result may stand without its call.
+
     Attributes:
         tools: That the items have brought.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = True) -> None:
         self.tools: list[Tool] = []
+        self._whole = whole
         self._messages: list[Message] = []
         self._turn: _Turn | None = None
         self._called: set[str] = set()
@@ -122,7 +126,7 @@ class Conversation:
         self._assistant().calls.append(call)
 
     def _result(self, call_id: str, text: str, field: str) -> None:
-        if call_id not in self._called:
+        if self._whole and call_id not in self._called:
             name = f"{field}.call_id"
             raise invalid(f"`{name}` is {call_id[:80]!r}, but no earlier call has that id.", name)
         self._end_turn()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import attrs
 import trio
@@ -12,7 +12,8 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.seal import Seal
 from greenroom.http.answering.server_seal import server_seal
-from greenroom.http.responses.compaction import Compaction
+from greenroom.http.responses.compaction import Compaction, is_instruction
+from greenroom.http.responses.conversation import Conversation
 from greenroom.http.responses.item_bodies import stored_items
 from greenroom.http.responses.problems import (
     conversation_not_found,
@@ -21,7 +22,7 @@ from greenroom.http.responses.problems import (
 )
 from greenroom.http.responses.response_request import AskedResponse
 from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.responses.items import (
     MAX_ITEMS,
@@ -36,6 +37,8 @@ from greenroom.schemas.stored import StoredItem, StoredResponse
 
 LONGEST_ID = 256
 """Characters; nothing that is stored has a longer one."""
+MAX_RESPONSES = 1_000
+"""To whose items one request may refer."""
 
 
 @attrs.frozen
@@ -45,12 +48,28 @@ class Recalled:
     Args:
         request: In neutral words.
         items: What it brought itself, without references.
+        history: What was said before.
         left_out: Turns that are too long ago to be read.
     """
 
     request: InferenceRequest
     items: tuple[Item, ...]
+    history: tuple[Item, ...] = ()
     left_out: int = 0
+
+    @property
+    def conversation(self) -> list[JsonObject]:
+        """All of it as the model reads it, item by item."""
+        read: list[JsonObject] = []
+        for item in (*self.history, *self.items):
+            match item.param:
+                case StandInItem(others, replaces):
+                    read = [other for other in read if is_instruction(other)] if replaces else read
+                    # Instructions may have been repeated behind what was compacted.
+                    read += [other.raw for other in others if other.raw not in read]
+                case _:
+                    read.append(item.raw)
+        return read
 
     def stored_input(self, response_id: str) -> tuple[StoredItem, ...]:
         """Return what it brought as it is stored. May take long if that is much.
@@ -59,9 +78,8 @@ class Recalled:
             response_id: The ids of items are made from it.
         """
         stem = response_id.removeprefix("resp_")
-        return stored_items(
-            list(_written_out(self.items)), lambda prefix, index: f"{prefix}_{stem}_in{index}"
-        )
+        kept = [item.raw for item in self.items if _is_kept(item)]
+        return stored_items(kept, lambda prefix, index: f"{prefix}_{stem}_in{index}")
 
 
 def recall_nothing(asked: AskedResponse) -> Recalled:
@@ -81,10 +99,8 @@ async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> 
             cannot be opened, or a history that may not be cut and is too long to be read.
     """
     turns = await _turns(store, asked, owner)
-    references = [item.param.id for item in asked.items if isinstance(item.param, ReferenceItem)]
-    responses = await _find_responses(store, references, owner)
-    seal = await server_seal(store)
-    return await trio.to_thread.run_sync(_recalled, asked, turns, responses, seal)
+    referred = await find_references(store, asked.items, owner)
+    return await trio.to_thread.run_sync(_recalled, asked, turns, referred, await server_seal(store))
 
 
 async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:
@@ -104,17 +120,28 @@ def _is_id(text: str) -> bool:
     return text.isascii() and len(text) <= LONGEST_ID
 
 
-async def _find_responses(
-    store: Ref[StoreMessage], references: Sequence[str], owner: str
-) -> list[StoredResponse]:
-    """Return the responses whose items are referred to: an item's id has that of its response in it."""
-    found = []
-    for ident in {_response_of(reference) for reference in references if _is_id(reference)}:
+async def find_references(
+    store: Ref[StoreMessage], items: Sequence[Item], owner: str
+) -> dict[str, StoredItem]:
+    """Return what items refer to, as far as it is stored, by id: an item's id has that of its response in it.
+
+    Raises:
+        ProblemError: 400: they refer to items of too many responses.
+    """
+    references = {item.param.id for item in items if isinstance(item.param, ReferenceItem)}
+    responses = {_response_of(reference) for reference in references if _is_id(reference)}
+    if len(responses) > MAX_RESPONSES:
+        detail = f"Items of {len(responses)} responses are referred to, but at most {MAX_RESPONSES} may be."
+        raise invalid(detail, "input")
+    found: dict[str, StoredItem] = {}
+    for ident in responses:
         try:
-            found.append(await ask_actor(store, FindResponse(ident, owner), StoredResponse))
+            response = await ask_actor(store, FindResponse(ident, owner), StoredResponse)
         except ProblemError as error:
             if error.problem.status != 404:
                 raise
+        else:
+            found.update({item.id: item for item in (*response.input, *response.output)})
     return found
 
 
@@ -122,22 +149,20 @@ def _response_of(reference: str) -> str:
     return f"resp_{reference.rpartition('_')[0].rpartition('_')[2]}"
 
 
-def _recalled(
-    asked: AskedResponse, turns: Turns, responses: Sequence[StoredResponse], seal: Seal
-) -> Recalled:
+def _recalled(asked: AskedResponse, turns: Turns, referred: Mapping[str, StoredItem], seal: Seal) -> Recalled:
     texts = [item.body for turn in turns.turns for item in (*turn.input, *turn.output)]
     left_out = turns.left_out + (len(texts) > MAX_ITEMS)
     if left_out and not asked.may_be_cut:
         raise ProblemError(history_too_long())
     bodies: list[JsonObject] = [json.loads(text) for text in texts[-MAX_ITEMS:]]
-    stored = {item.id: item for response in responses for item in (*response.input, *response.output)}
     said = {str(body["id"]) for body in bodies}
-    items = [_referred(item, said, stored) for item in asked.items]
+    items = [_referred(item, said, referred) for item in asked.items]
     fields = [asked.history_field] * len(bodies)
     fields += (f"{asked.field}[{index}]" for index in range(len(items)))
     opened = _opened([*kept_items(bodies), *items], fields, seal)
     history, own = opened[: len(bodies)], opened[len(bodies) :]
-    return Recalled(asked.request(_without_orphans(history), own), own, left_out)
+    readable = tuple(_without_orphans(history))
+    return Recalled(asked.request(readable, own), own, readable, left_out)
 
 
 def _without_orphans(history: Sequence[Item]) -> list[Item]:
@@ -155,12 +180,12 @@ def _without_orphans(history: Sequence[Item]) -> list[Item]:
 
 
 def _referred(item: Item, said: Set[str], stored: Mapping[str, StoredItem]) -> Item:
-    """Return an item with what it refers to, which is nothing if that is in the history."""
+    """Return what an item refers to, which is nothing if that is in the history."""
     match item.param:
         case ReferenceItem(ident) if ident in said:
             return Item(StandInItem(()), item.raw)
         case ReferenceItem(ident) if ident in stored:
-            return Item(StandInItem(kept_items([json.loads(stored[ident].body)])), item.raw)
+            [item] = kept_items([json.loads(stored[ident].body)])
     return item
 
 
@@ -183,11 +208,18 @@ def _opened(items: Sequence[Item], fields: Sequence[str], seal: Seal) -> tuple[I
     return tuple(opened)
 
 
-def _written_out(items: Sequence[Item]) -> Iterator[JsonObject]:
-    """Yield items as they are kept: without references, and with compactions as they came."""
-    for item in items:
-        match item.param:
-            case StandInItem(others, replaces=False):
-                yield from (other.raw for other in others)
-            case _:
-                yield item.raw
+def _is_kept(item: Item) -> bool:
+    """Whether an item is stored with its request, and not because it is in the history already."""
+    return item.param != StandInItem(())
+
+
+def check_items(items: Sequence[Item], referred: Mapping[str, StoredItem], seal: Seal) -> tuple[Item, ...]:
+    """Return the items of a conversation's request with what they refer to.
+
+    Raises:
+        ProblemError: 400 that names what no model could read, 404 for an item that is not kept here.
+    """
+    found = [_referred(item, frozenset(), referred) for item in items]
+    opened = _opened(found, [f"items[{index}]" for index in range(len(found))], seal)
+    Conversation(whole=False).read(opened, "items")
+    return opened
