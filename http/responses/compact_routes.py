@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.actors.generation import Generation
+from greenroom.http.answering.collected_answer import collect_choices
 from greenroom.http.answering.current_request import (
     answer_id,
     read_request,
     request_client,
     request_id,
     request_owner,
+    request_resources,
 )
-from greenroom.http.answering.event_stream import StreamFormatter
-from greenroom.http.answering.seal import Seal
+from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.server_seal import server_seal
 from greenroom.http.responses.compaction import REQUEST, SUMMARY_TOKENS, compacted
 from greenroom.http.responses.history import recall
@@ -47,9 +45,19 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
         _, asked = await read_request(PromptRequest, RESPONSES, {}, parse)
         recalled = await recall(refs.store, asked, request_owner())
         seal = await server_seal(refs.store)
-        formatter = CompactionFormatter(answer_id(""), recalled.conversation, seal)
-        request = summary_request(recalled.request)
-        return await answer_request(refs.pool, [request], formatter, stream=False, status_timeout=0)
+        summarizing = Generation(refs.pool, summary_request(recalled.request))
+        [summary] = await collect_choices(request_resources().enter_context(summarizing))
+        compaction = compacted(summary.text.strip() or summary.thought.strip(), recalled.conversation)
+        return json_response(
+            {
+                "id": answer_id("resp_"),
+                "object": "response.compaction",
+                "created_at": int(time.time()),
+                "model": summarizing.key.model,
+                "output": [compaction_item(answer_id("cmp_"), compaction.sealed(seal))],
+                "usage": usage_object(summary.finished.usage),
+            }
+        )
 
     return routes
 
@@ -77,39 +85,6 @@ def summary_request(request: InferenceRequest) -> InferenceRequest:
     )
 
 
-@attrs.frozen
-class CompactionFormatter:
-    """Formats a summary as what the client gives back in the place of its conversation.
-
-    Args:
-        ident: Of the request; those of the answer and its item are made from it.
-        conversation: That is compacted.
-        created: Unix time in seconds.
-    """
-
-    ident: str
-    conversation: Sequence[JsonObject]
-    seal: Seal
-    created: int = attrs.field(factory=lambda: int(time.time()))
-
-    def stream(self, model: str) -> StreamFormatter:
-        """Compactions are not streamed."""
-        raise NotImplementedError
-
-    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return the compaction."""
-        [choice] = choices
-        compaction = compacted(choice.text.strip() or choice.thought.strip(), self.conversation)
-        item = {
-            "id": f"cmp_{self.ident}",
-            "type": "compaction",
-            "encrypted_content": compaction.sealed(self.seal),
-        }
-        return {
-            "id": f"resp_{self.ident}",
-            "object": "response.compaction",
-            "created_at": self.created,
-            "model": model,
-            "output": [item],
-            "usage": usage_object(choice.finished.usage),
-        }
+def compaction_item(ident: str, sealed: str) -> dict[str, str]:
+    """Return what the client gives back in the place of a conversation."""
+    return {"id": ident, "type": "compaction", "encrypted_content": sealed}

@@ -1,0 +1,191 @@
+"""Conversations that the server keeps, with the official client and a real database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import openai
+import pytest
+from openai.types.conversations import Conversation
+
+from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import Committed, CreateConversation
+from greenroom.schemas.stored import StoredConversation, StoredItem
+from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.openai_clients import ask
+
+HI = {"role": "user", "content": "Hi"}
+HELLO = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+CALL = {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    return attrs.evolve(settings, db=str(tmp_path / "store.db"))
+
+
+async def created(served: Served, **fields: Any) -> Conversation:
+    return await ask(served, lambda client: client.conversations.create(**fields))
+
+
+async def listed(served: Served, conversation: str, **query: Any) -> list[Any]:
+    return await ask(served, lambda client: list(client.conversations.items.list(conversation, **query)))
+
+
+async def test_a_conversation_is_created_read_updated_and_deleted(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await created(served, metadata={"topic": "sea"}, items=[HI, HELLO])
+        assert made.id.startswith("conv_")
+        assert (made.object, made.metadata) == ("conversation", {"topic": "sea"})
+    async with serving(settings) as served:
+        assert await ask(served, lambda client: client.conversations.retrieve(made.id)) == made
+        changed = await ask(served, lambda client: client.conversations.update(made.id, metadata={"a": "b"}))
+        assert changed == made.model_copy(update={"metadata": {"a": "b"}})
+        assert [item.role for item in await listed(served, made.id, order="asc")] == ["user", "assistant"]
+        gone = await ask(served, lambda client: client.conversations.delete(made.id))
+        assert (gone.id, gone.deleted, gone.object) == (made.id, True, "conversation.deleted")
+        with pytest.raises(openai.NotFoundError) as error:
+            await ask(served, lambda client: client.conversations.retrieve(made.id))
+        assert made.id in error.value.message
+
+
+async def test_items_are_added_listed_read_and_deleted(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await created(served)
+        await ask(served, lambda client: client.conversations.items.create(made.id, items=[HI, HELLO]))
+        added = await ask(
+            served, lambda client: client.conversations.items.create(made.id, items=[CALL, RESULT])
+        )
+        assert [item.type for item in added.data] == ["function_call", "function_call_output"]
+        assert (added.first_id, added.last_id, added.has_more) == (added.data[0].id, added.data[1].id, False)
+
+        everything = await listed(served, made.id, order="asc")
+        assert [item.type for item in everything] == [
+            "message",
+            "message",
+            "function_call",
+            "function_call_output",
+        ]
+        assert len({item.id for item in everything}) == 4
+        assert everything[0].content[0].text == "Hi"
+        assert await listed(served, made.id, order="asc", limit=1) == everything
+        assert await listed(served, made.id) == everything[::-1]
+        assert await listed(served, made.id, order="asc", after=everything[1].id) == everything[2:]
+        include: list[Any] = ["message.output_text.logprobs"]
+        assert await listed(served, made.id, order="asc", include=include) == everything
+
+        one = await ask(
+            served,
+            lambda client: client.conversations.items.retrieve(everything[3].id, conversation_id=made.id),
+        )
+        assert one == everything[3]
+        left = await ask(
+            served,
+            lambda client: client.conversations.items.delete(everything[3].id, conversation_id=made.id),
+        )
+        assert left == made
+        assert await listed(served, made.id, order="asc") == everything[:3]
+        for call in ("retrieve", "delete"):
+            with pytest.raises(openai.NotFoundError) as error:
+                await ask(
+                    served,
+                    lambda client, call=call: getattr(client.conversations.items, call)(
+                        everything[3].id, conversation_id=made.id
+                    ),
+                )
+            assert everything[3].id in error.value.message
+
+
+def item_of(kind: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": kind}]}
+
+
+REFUSED: list[tuple[Callable[[openai.OpenAI, str], Any], str]] = [
+    (lambda client, ident: client.conversations.create(items=[HI] * 21), "items"),
+    (lambda client, ident: client.conversations.items.create(ident, items=[HI] * 21), "items"),
+    (lambda client, ident: client.conversations.items.create(ident, items="Hi"), "items"),
+    (lambda client, ident: client.conversations.items.create(ident, items=[HI, {}]), "items[1]"),
+    (
+        lambda client, ident: client.conversations.items.create(ident, items=[item_of("input_image")]),
+        "items[0].content[0]",
+    ),
+    (
+        lambda client, ident: client.conversations.items.create(ident, items=[{**CALL, "name": ""}]),
+        "items[0].name",
+    ),
+    (
+        lambda client, ident: client.conversations.items.create(
+            ident, items=[{"type": "compaction", "encrypted_content": "gr1_AAAA"}]
+        ),
+        "items[0].encrypted_content",
+    ),
+    (lambda client, ident: client.conversations.items.list(ident, limit=101), "limit"),
+    (lambda client, ident: client.conversations.items.list(ident, order="up"), "order"),
+    (lambda client, ident: client.conversations.items.list(ident, include=["everything"]), "include"),
+    (lambda client, ident: client.conversations.create(metadata={"k": "v" * 513}), "metadata.k"),
+    (lambda client, ident: client.conversations.update(ident, metadata={"k" * 65: ""}), "metadata"),
+]  # type: ignore[arg-type]
+
+
+async def test_what_cannot_be_kept_is_refused_by_name(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await created(served)
+        for call, param in REFUSED:
+            with pytest.raises(openai.BadRequestError) as error:
+                await ask(served, lambda client, call=call: call(client, made.id))
+            assert error.value.param == param
+        assert await listed(served, made.id) == []
+
+
+UNKNOWN: list[Callable[[openai.OpenAI, str], Any]] = [
+    lambda client, ident: client.conversations.retrieve(ident),
+    lambda client, ident: client.conversations.update(ident, metadata={}),
+    lambda client, ident: client.conversations.delete(ident),
+    lambda client, ident: client.conversations.items.create(ident, items=[HI]),
+    lambda client, ident: client.conversations.items.list(ident),
+    lambda client, ident: client.conversations.items.retrieve("msg_theirs", conversation_id=ident),
+    lambda client, ident: client.conversations.items.delete("msg_theirs", conversation_id=ident),
+    lambda client, ident: client.responses.create(model="qwen3", input="Hi", conversation=ident, store=False),
+]
+
+
+async def test_what_another_key_has_is_unknown(settings: Settings) -> None:
+    theirs = StoredConversation("conv_theirs", "another key", 1.0)
+    item = StoredItem("msg_theirs", '{"id":"msg_theirs","type":"message","role":"user","content":[]}')
+    async with serving(settings) as served:
+        store = served.system.refs.store
+        assert isinstance(await store.ask(CreateConversation(theirs, (item,)), Committed), Committed)
+        for call in UNKNOWN:
+            for ident in ("conv_theirs", "conv_nobody's"):
+                with pytest.raises(openai.NotFoundError) as error:
+                    await ask(served, lambda client, call=call, ident=ident: call(client, ident))
+                assert ident in error.value.message
+
+
+HOSTILE = (
+    "%00",
+    "%ff",
+    "..%2f..",
+    "'; drop table greenroom_items; --",
+    "x" * 10_000,
+    "%F0%9F%92%A9",
+    "%ED%A0%80",
+)
+
+
+@pytest.mark.parametrize("ident", HOSTILE)
+async def test_a_hostile_id_is_unknown(server_without_model: Served, ident: str) -> None:
+    name = ident.replace(" ", "%20")
+    for path in (
+        f"/v1/conversations/{name}",
+        f"/v1/conversations/{name}/items",
+        f"/v1/chat/completions/{name}",
+    ):
+        response = await fetch(server_without_model.server, "GET", path)
+        assert response.status == 404, response.body
+    response = await fetch(server_without_model.server, "GET", f"/v1/conversations/conv_1/items?after={name}")
+    assert response.status == 404
