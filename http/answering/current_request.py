@@ -23,6 +23,10 @@ BODIES = "greenroom_bodies"
 """Name of the application's extension that reads bodies."""
 
 
+STORES_ANSWERS = "GREENROOM_STORES_ANSWERS"
+"""Name of the application's setting that lets answers be kept."""
+
+
 def request_id() -> str:
     """Return the id that the client, the logs and the actors call the request by."""
     return str(request.scope["state"]["request_id"])
@@ -41,6 +45,11 @@ def request_client() -> str:
 def request_owner() -> str:
     """Return to whom what it stores belongs, and whose things it may read."""
     return EVERYBODY
+
+
+def stores_answers() -> bool:
+    """Return whether the server keeps answers at all."""
+    return bool(current_app.config[STORES_ANSWERS])
 
 
 def request_resources() -> ExitStack:

@@ -16,7 +16,7 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
     return message_routes(refs.pool, status_timeout), probe_routes()
 
 
-ANTHROPIC_PROTOCOL = WireProtocol(
+ANTHROPIC_PROTOCOL: WireProtocol = WireProtocol(
     ("/v1/messages", "/api/hello"),
     _routes,
     error_members,

@@ -15,4 +15,4 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
     return model_routes(refs.pool), answer_routes(refs.pool, status_timeout)
 
 
-OLLAMA_PROTOCOL = WireProtocol(("/api/",), _routes, error_members, any_body_type=True)
+OLLAMA_PROTOCOL: WireProtocol = WireProtocol(("/api/",), _routes, error_members, any_body_type=True)

@@ -14,6 +14,7 @@ from greenroom.http.answering.current_request import (
     request_client,
     request_id,
     request_owner,
+    stores_answers,
 )
 from greenroom.http.answering.custom_tools import custom_names_of
 from greenroom.http.answering.recorded_answer import Recording
@@ -44,7 +45,7 @@ def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
 
     @routes.post("/v1/chat/completions")
     async def chat_completions() -> Response:
-        parse = partial(_parse, request_id=request_id(), client=request_client())
+        parse = partial(_parse, request_id=request_id(), client=request_client(), storing=stores_answers())
         wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))
         return await answer_request(
@@ -60,6 +61,6 @@ def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
 
 
 def _parse(
-    wire: ChatRequest, body: JsonObject, request_id: str, client: str
+    wire: ChatRequest, body: JsonObject, request_id: str, client: str, storing: bool
 ) -> tuple[InferenceRequest, KeptRequest | None]:
-    return parse_chat_request(wire, body, request_id, client), parse_kept_request(wire, body)
+    return parse_chat_request(wire, body, request_id, client), parse_kept_request(wire, body, storing=storing)

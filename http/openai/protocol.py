@@ -23,4 +23,4 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
     )
 
 
-OPENAI_PROTOCOL = WireProtocol(("/v1/",), _routes, error_members, OpenAIModelFormatter())
+OPENAI_PROTOCOL: WireProtocol = WireProtocol(("/v1/",), _routes, error_members, OpenAIModelFormatter())

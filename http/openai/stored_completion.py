@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.store.problems import storing_disabled
 from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.answering.json_encoding import json_bytes
 from greenroom.http.answering.list_query import ListQuery
@@ -18,7 +19,7 @@ from greenroom.schemas.completion_store_protocol import SaveCompletion
 from greenroom.schemas.events import Failed
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.problems import Problem, draining, invalid
+from greenroom.schemas.problems import Problem, ProblemError, draining, invalid
 from greenroom.schemas.store_protocol import Committed, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
 
@@ -35,14 +36,19 @@ class KeptRequest:
     metadata: dict[str, str]
 
 
-def parse_kept_request(wire: ChatRequest, body: JsonObject) -> KeptRequest | None:
+def parse_kept_request(wire: ChatRequest, body: JsonObject, *, storing: bool) -> KeptRequest | None:
     """Return what is kept of a request, if its answer shall be stored.
 
+    Args:
+        storing: The server keeps answers.
+
     Raises:
-        ProblemError: 400 that names what is wrong with its metadata.
+        ProblemError: 400 that names what is wrong with its metadata, or `store` where nothing is kept.
     """
     if not wire.store:
         return None
+    if not storing:
+        raise ProblemError(storing_disabled())
     return KeptRequest(json.dumps(body["messages"]), parse_metadata(body.get("metadata")))
 
 

@@ -21,4 +21,6 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
     )
 
 
-RESPONSES_PROTOCOL = WireProtocol(("/v1/responses", "/v1/conversations"), _routes, error_members)
+RESPONSES_PROTOCOL: WireProtocol = WireProtocol(
+    ("/v1/responses", "/v1/conversations"), _routes, error_members
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from greenroom.schemas.stored import StoredConversation, StoredItem
 from greenroom.tests.support.http_servers import Served, fetch, serving
 from greenroom.tests.support.openai_clients import ask
 
-HI = {"role": "user", "content": "Hi"}
-HELLO = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
-CALL = {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"}
-RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
+Call = Callable[[str, Any], Any]
+HI: Any = {"role": "user", "content": "Hi"}
+HELLO: Any = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"}
+RESULT: Any = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
 
 
 @pytest.fixture
@@ -89,46 +91,43 @@ async def test_items_are_added_listed_read_and_deleted(settings: Settings) -> No
         )
         assert left == made
         assert await listed(served, made.id, order="asc") == everything[:3]
-        for call in ("retrieve", "delete"):
-            with pytest.raises(openai.NotFoundError) as error:
-                await ask(
-                    served,
-                    lambda client, call=call: getattr(client.conversations.items, call)(
-                        everything[3].id, conversation_id=made.id
-                    ),
-                )
-            assert everything[3].id in error.value.message
+        with pytest.raises(openai.NotFoundError) as error:
+            await ask(
+                served,
+                lambda client: client.conversations.items.retrieve(everything[3].id, conversation_id=made.id),
+            )
+        assert everything[3].id in error.value.message
 
 
 def item_of(kind: str) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": kind}]}
 
 
-REFUSED: list[tuple[Callable[[openai.OpenAI, str], Any], str]] = [
-    (lambda client, ident: client.conversations.create(items=[HI] * 21), "items"),
-    (lambda client, ident: client.conversations.items.create(ident, items=[HI] * 21), "items"),
-    (lambda client, ident: client.conversations.items.create(ident, items="Hi"), "items"),
-    (lambda client, ident: client.conversations.items.create(ident, items=[HI, {}]), "items[1]"),
+REFUSED: list[tuple[Call, str]] = [
+    (lambda ident, client: client.conversations.create(items=[HI] * 21), "items"),
+    (lambda ident, client: client.conversations.items.create(ident, items=[HI] * 21), "items"),
+    (lambda ident, client: client.conversations.items.create(ident, items="Hi"), "items"),
+    (lambda ident, client: client.conversations.items.create(ident, items=[HI, {}]), "items[1]"),
     (
-        lambda client, ident: client.conversations.items.create(ident, items=[item_of("input_image")]),
+        lambda ident, client: client.conversations.items.create(ident, items=[item_of("input_image")]),
         "items[0].content[0]",
     ),
     (
-        lambda client, ident: client.conversations.items.create(ident, items=[{**CALL, "name": ""}]),
+        lambda ident, client: client.conversations.items.create(ident, items=[{**CALL, "name": ""}]),
         "items[0].name",
     ),
     (
-        lambda client, ident: client.conversations.items.create(
+        lambda ident, client: client.conversations.items.create(
             ident, items=[{"type": "compaction", "encrypted_content": "gr1_AAAA"}]
         ),
         "items[0].encrypted_content",
     ),
-    (lambda client, ident: client.conversations.items.list(ident, limit=101), "limit"),
-    (lambda client, ident: client.conversations.items.list(ident, order="up"), "order"),
-    (lambda client, ident: client.conversations.items.list(ident, include=["everything"]), "include"),
-    (lambda client, ident: client.conversations.create(metadata={"k": "v" * 513}), "metadata.k"),
-    (lambda client, ident: client.conversations.update(ident, metadata={"k" * 65: ""}), "metadata"),
-]  # type: ignore[arg-type]
+    (lambda ident, client: client.conversations.items.list(ident, limit=101), "limit"),
+    (lambda ident, client: client.conversations.items.list(ident, order="up"), "order"),
+    (lambda ident, client: client.conversations.items.list(ident, include=["everything"]), "include"),
+    (lambda ident, client: client.conversations.create(metadata={"k": "v" * 513}), "metadata.k"),
+    (lambda ident, client: client.conversations.update(ident, metadata={"k" * 65: ""}), "metadata"),
+]
 
 
 async def test_what_cannot_be_kept_is_refused_by_name(settings: Settings) -> None:
@@ -136,20 +135,20 @@ async def test_what_cannot_be_kept_is_refused_by_name(settings: Settings) -> Non
         made = await created(served)
         for call, param in REFUSED:
             with pytest.raises(openai.BadRequestError) as error:
-                await ask(served, lambda client, call=call: call(client, made.id))
+                await ask(served, partial(call, made.id))
             assert error.value.param == param
         assert await listed(served, made.id) == []
 
 
-UNKNOWN: list[Callable[[openai.OpenAI, str], Any]] = [
-    lambda client, ident: client.conversations.retrieve(ident),
-    lambda client, ident: client.conversations.update(ident, metadata={}),
-    lambda client, ident: client.conversations.delete(ident),
-    lambda client, ident: client.conversations.items.create(ident, items=[HI]),
-    lambda client, ident: client.conversations.items.list(ident),
-    lambda client, ident: client.conversations.items.retrieve("msg_theirs", conversation_id=ident),
-    lambda client, ident: client.conversations.items.delete("msg_theirs", conversation_id=ident),
-    lambda client, ident: client.responses.create(model="qwen3", input="Hi", conversation=ident, store=False),
+UNKNOWN: list[Call] = [
+    lambda ident, client: client.conversations.retrieve(ident),
+    lambda ident, client: client.conversations.update(ident, metadata={}),
+    lambda ident, client: client.conversations.delete(ident),
+    lambda ident, client: client.conversations.items.create(ident, items=[HI]),
+    lambda ident, client: client.conversations.items.list(ident),
+    lambda ident, client: client.conversations.items.retrieve("msg_theirs", conversation_id=ident),
+    lambda ident, client: client.conversations.items.delete("msg_theirs", conversation_id=ident),
+    lambda ident, client: client.responses.create(model="qwen3", input="Hi", conversation=ident, store=False),
 ]
 
 
@@ -162,7 +161,7 @@ async def test_what_another_key_has_is_unknown(settings: Settings) -> None:
         for call in UNKNOWN:
             for ident in ("conv_theirs", "conv_nobody's"):
                 with pytest.raises(openai.NotFoundError) as error:
-                    await ask(served, lambda client, call=call, ident=ident: call(client, ident))
+                    await ask(served, partial(call, ident))
                 assert ident in error.value.message
 
 
