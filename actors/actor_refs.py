@@ -6,6 +6,7 @@ import attrs
 
 from greenroom.actors.core.ref import Ref
 from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.responses_protocol import ResponsesMessage
 from greenroom.schemas.store_protocol import StoreMessage
 
 
@@ -16,7 +17,9 @@ class ActorRefs:
     Args:
         pool: Where requests for models begin.
         store: Where what outlives its request is kept.
+        responses: What generates answers that are stored.
     """
 
     pool: Ref[PoolMessage]
     store: Ref[StoreMessage]
+    responses: Ref[ResponsesMessage]

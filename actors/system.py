@@ -17,6 +17,7 @@ from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers, WorkersStatistics
 from greenroom.actors.engines import Engines
 from greenroom.actors.pool.pool import Pool
+from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.store import Store
 from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings import Settings
@@ -44,11 +45,17 @@ class System:
     """
 
     def __init__(
-        self, settings: Settings, pool: Pool, store: Store, children: trio.Nursery, workers: Workers
+        self,
+        settings: Settings,
+        pool: Pool,
+        store: Store,
+        responses: Responses,
+        children: trio.Nursery,
+        workers: Workers,
     ) -> None:
         self.settings = settings
         self.pool: Ref[PoolMessage] = pool.ref
-        self.refs = ActorRefs(pool.ref, store.ref)
+        self.refs = ActorRefs(pool.ref, store.ref, responses.ref)
         self.hung = False
         self._actor = pool
         self._children = children
@@ -70,11 +77,17 @@ class System:
         reserve = min(5.0, self.settings.shutdown_timeout * 0.25)
         with contextlib.suppress(ActorStopped):
             with trio.move_on_after(self.remaining() - reserve):
-                await self.pool.ask(Drain(), Drained)
+                await self._drained()
                 return
             self._actor.fail_all()
             with trio.move_on_after(reserve / 2):
-                await self.pool.ask(Drain(), Drained)
+                await self._drained()
+
+    async def _drained(self) -> None:
+        """Wait until no request is left, and what was to be stored is."""
+        await self.refs.responses.tell(Drain())
+        await self.pool.ask(Drain(), Drained)
+        await self.refs.responses.ask(Drain(), Drained)
 
     def remaining(self) -> float:
         """Return the seconds left to shut down, counted from the first call (by `drain`, or by the close)."""
@@ -111,6 +124,7 @@ async def open_system(
     workers = Workers(hang_timeout)
     pool = Pool(settings, workers, engines or Engines(settings))
     store = Store(settings, workers, database)
+    responses = Responses(pool.ref, store.ref)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")
@@ -122,10 +136,14 @@ async def open_system(
             try:
                 async with trio.open_nursery() as actors:
                     actors.start_soon(pool.run)
-                    async with trio.open_nursery() as children:
-                        system = System(settings, pool, store, children, workers)
-                        yield system
-                        children.cancel_scope.cancel("the system closes")
+                    async with trio.open_nursery() as runs:
+                        runs.start_soon(responses.run)
+                        async with trio.open_nursery() as children:
+                            system = System(settings, pool, store, responses, children, workers)
+                            yield system
+                            children.cancel_scope.cancel("the system closes")
+                        # What still generates ends and is stored while there are models and a store.
+                        runs.cancel_scope.cancel("the system closes")
                     actors.cancel_scope.cancel("the system closes")
             finally:
                 # Last of all: what ended before it may have had something to store.

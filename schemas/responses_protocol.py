@@ -43,7 +43,7 @@ class RunEnded:
 
 
 RunEvent = InferenceEvent | RunStarted | Heartbeat | RunEnded
-"""An entry of a run's log: RunStarted, deltas and heartbeats in the order of their coming, and as the last
+"""An entry of a run's log: Admitted, RunStarted, deltas and heartbeats as they came, and as the last
 one RunEnded, or Failed where nothing is stored because the request was refused."""
 
 
@@ -53,7 +53,8 @@ class RunOutcome:
 
     Args:
         model: The model's own name, where the request used another; None if it was not found.
-        events: The answer's deltas in order, and its Finished if it has one; none while the run goes on.
+        events: Admitted, the answer's deltas in order, and its Finished, as far as they came; none while the
+            run goes on.
             Deltas that follow one another may be merged in any way.
         problem: Why it failed.
         ended: Unix time in seconds; None while it goes on.

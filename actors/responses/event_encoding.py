@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from greenroom.schemas.events import ReasoningDelta, TextDelta, Token, TokenLogprob, ToolCallDelta
+from greenroom.schemas.events import Admitted, ReasoningDelta, TextDelta, Token, TokenLogprob, ToolCallDelta
 from greenroom.schemas.responses_protocol import Heartbeat, RunEvent, RunStarted
 
 _PIECE = 500
@@ -39,6 +39,8 @@ def _row(event: RunEvent) -> list[Any] | None:
             return ["a", call, arguments]
         case ToolCallDelta(call, ident, name, arguments):
             return ["c", call, ident, name, arguments]
+        case Admitted(prompt_tokens, dropped):
+            return ["p", prompt_tokens, dropped]
         case RunStarted():
             return ["s"]
         case Heartbeat():
@@ -59,6 +61,8 @@ def _event(row: list[Any]) -> RunEvent:
             return ToolCallDelta(call, arguments=arguments)
         case ["c", call, ident, name, arguments]:
             return ToolCallDelta(call, ident, name, arguments)
+        case ["p", prompt_tokens, dropped]:
+            return Admitted(prompt_tokens, dropped)
         case ["s"]:
             return RunStarted()
         case ["h"]:

@@ -95,6 +95,7 @@ class Run:
                 self.fail(problem)
             case Admitted():
                 self._admitted = True
+                self._append(event)
             case QueueStatus():
                 pass
 
@@ -166,7 +167,7 @@ class Run:
         events: list[InferenceEvent] = [
             event
             for event in self.log.entries()
-            if isinstance(event, TextDelta | ReasoningDelta | ToolCallDelta)
+            if isinstance(event, Admitted | TextDelta | ReasoningDelta | ToolCallDelta)
         ]
         if self._finished is not None:
             events.append(self._finished)

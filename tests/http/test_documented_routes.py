@@ -9,6 +9,7 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
 from greenroom.http.app import create_app
 from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.responses_protocol import ResponsesMessage
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import StoreMessage
 
@@ -29,7 +30,8 @@ def documented(page: str) -> set[tuple[str, str]]:
 
 
 async def test_the_guide_lists_every_route() -> None:
-    app = create_app(ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref), Settings())
+    refs = ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref, Inbox[ResponsesMessage]().ref)
+    app = create_app(refs, Settings())
     served = {
         (method, re.sub(r"<[^>]+>", "{id}", rule.rule))
         for rule in app.url_map.iter_rules()

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.responses.event_encoding import decode_events, encode_events
-from greenroom.schemas.events import Failed, ReasoningDelta, TextDelta, Token, TokenLogprob, ToolCallDelta
+from greenroom.schemas.events import (
+    Admitted,
+    Failed,
+    ReasoningDelta,
+    TextDelta,
+    Token,
+    TokenLogprob,
+    ToolCallDelta,
+)
 from greenroom.schemas.problems import internal_error
 from greenroom.schemas.responses_protocol import Heartbeat, RunEvent, RunStarted
 
@@ -23,6 +31,7 @@ events = st.one_of(
     st.builds(ReasoningDelta, st.text()),
     st.builds(ToolCallDelta, st.integers(0, 9), st.text(), st.text(), st.text()),
     st.builds(ToolCallDelta, st.integers(0, 9), arguments=st.text(string.printable)),
+    st.builds(Admitted, st.integers(0), st.integers(0)),
     st.just(RunStarted()),
     st.just(Heartbeat()),
 )

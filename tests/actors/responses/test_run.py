@@ -102,7 +102,7 @@ async def test_it_waits_until_its_prompt_is_computed() -> None:
     assert run.snapshot().status == "queued"
     run.take(PromptProgress(1, 9))
     assert run.snapshot().status == "in_progress"
-    assert run.log.entries() == [RunStarted()]
+    assert run.log.entries() == [Admitted(9), RunStarted()]
     run.take(finished("stop"))
     run.decide()
     assert run.snapshot().status == "in_progress", "until it is stored"
@@ -138,7 +138,7 @@ async def test_silence_is_shown_in_the_log_for_all_alike(mock_clock: MockClock) 
     mock_clock.jump(HEARTBEAT)
     run.take(finished("stop"))
     run.show_life()
-    assert run.log.entries() == [RunStarted(), Heartbeat(), TEXT], "and none while it is stored"
+    assert run.log.entries() == [Admitted(9), RunStarted(), Heartbeat(), TEXT], "and none while it is stored"
 
 
 async def test_its_end_is_told_once_to_all_who_wait_and_frees_its_conversation() -> None:

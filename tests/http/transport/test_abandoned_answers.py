@@ -3,62 +3,30 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-import trio
 import trio.testing
 
-from greenroom.actors.engines import Engine, Engines, OpenedModel
-from greenroom.schemas.events import Finished, InferenceEvent, ReasoningDelta, TextDelta
+from greenroom.schemas.events import Finished, InferenceEvent
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import Faults, FaultyEngine
 from greenroom.tests.support.http_servers import Served, connected, serving
 from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.watched_engines import WatchedEngines, until, writes
 
 PROMPT = "Tell me about the sea"
 MESSAGES = [{"role": "user", "content": PROMPT}]
 TOKENS = 4_000
 OPTIONS = {"num_predict": TOKENS, "temperature": 0}
+RESPONSE = {"input": PROMPT, "max_output_tokens": TOKENS, "temperature": 0}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": TOKENS, "temperature": 0},
     "/v1/completions": {"prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": TOKENS, "temperature": 0},
     "/api/chat": {"messages": MESSAGES, "options": OPTIONS},
     "/api/generate": {"prompt": PROMPT, "options": OPTIONS},
+    "/v1/responses": {**RESPONSE, "store": False},
 }
-
-
-class WatchedEngine(FaultyEngine):
-    """A real engine that keeps what its steps say, and stands still behind one when it is told to."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine, Faults())
-        self.steps: list[list[InferenceEvent]] = []
-        self.go_on = threading.Event()
-        self.go_on.set()
-        self.stands = threading.Event()
-
-    def step(self) -> list[tuple[str, InferenceEvent]]:
-        events = super().step()
-        self.steps.append([event for _, event in events])
-        if not self.go_on.is_set():
-            self.stands.set()
-            self.go_on.wait()
-            self.stands.clear()
-        return events
-
-
-class WatchedEngines(Engines):
-    """Engines of which the last one loaded is watched."""
-
-    engine: WatchedEngine | None = None
-
-    def load_engine(self, opened: OpenedModel, *arguments: Any) -> Engine:
-        self.engine = WatchedEngine(super().load_engine(opened, *arguments))
-        return self.engine
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -98,15 +66,3 @@ async def steps_after_leaving(
         engine.go_on.set()
     await until(lambda: len(engine.steps) > before and not engine.has_work)
     return engine.steps[before:]
-
-
-def writes(steps: list[list[InferenceEvent]]) -> bool:
-    """Return whether the answer has begun."""
-    return any(isinstance(event, TextDelta | ReasoningDelta) for step in steps for event in step)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    with trio.fail_after(60):
-        while not happened():  # noqa: ASYNC110
-            await trio.sleep(0.001)
