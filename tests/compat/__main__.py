@@ -38,7 +38,7 @@ def main(only: tuple[str, ...], url: str | None, select: str) -> None:
         if url is not None:
             verdicts = _try_all(clients, url, select, folder)
         else:
-            with served_model(folder / "server.log") as address:
+            with served_model(folder / "server.log", "--db", ":memory:") as address:
                 verdicts = _try_all(clients, address, select, folder)
             _show_errors(folder / "server.log")
     click.echo(table(clients, verdicts))

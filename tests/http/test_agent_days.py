@@ -12,13 +12,17 @@ import pytest
 import trio
 from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.agents.agent_day import AgentDay
 from greenroom.tests.support.agents.claude_code import claude_code
 from greenroom.tests.support.agents.cline import cline
-from greenroom.tests.support.agents.opencode import opencode_chat, opencode_messages
+from greenroom.tests.support.agents.codex import codex
+from greenroom.tests.support.agents.opencode import opencode_chat, opencode_messages, opencode_responses
 from greenroom.tests.support.agents.tools import TOOL_TOKENS
 from greenroom.tests.support.anthropic_clients import accumulated, events_of
 from greenroom.tests.support.http_servers import Served, connected, serving
@@ -65,7 +69,29 @@ def read_messages(sent: bytes) -> Prompt:
     return message.usage.input_tokens + cached, cached
 
 
-READERS = {"/v1/chat/completions": read_chat, "/v1/messages": read_messages}
+def read_response(sent: bytes) -> Prompt:
+    """Check a stream of events with the client's own helper, which minds ids, indexes and their order."""
+    *events, done, end = sent.decode().split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+    for number, event in enumerate(events):
+        name, data = event.split("\n")
+        decoded = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {decoded['type']}"
+        assert decoded["sequence_number"] == number
+        last = EVENT.validate_python(decoded)
+        state.handle_event(last)
+    assert last.type in ("response.completed", "response.incomplete")
+    usage = last.response.usage
+    return usage.input_tokens, usage.input_tokens_details.cached_tokens
+
+
+EVENT: Any = TypeAdapter(ResponseStreamEvent)
+READERS = {
+    "/v1/chat/completions": read_chat,
+    "/v1/messages": read_messages,
+    "/v1/responses": read_response,
+}
 
 
 async def send(served: Served, day: AgentDay, body: Mapping[str, Any]) -> Prompt:
@@ -77,7 +103,9 @@ async def send(served: Served, day: AgentDay, body: Mapping[str, Any]) -> Prompt
     return READERS[day.path.partition("?")[0]](answer.body)
 
 
-@pytest.mark.parametrize("make_day", [claude_code, opencode_chat, opencode_messages, cline])
+@pytest.mark.parametrize(
+    "make_day", [claude_code, codex, opencode_chat, opencode_messages, opencode_responses, cline]
+)
 async def test_an_agent_is_answered_and_what_it_said_is_known(
     make_day: Callable[[], AgentDay], served: Served
 ) -> None:

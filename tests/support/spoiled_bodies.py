@@ -16,6 +16,7 @@ SCHEMA: Json = {
 JSON_SCHEMA: Json = {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}
 FUNCTION: Json = {"name": "f", "description": "d", "parameters": SCHEMA, "strict": False}
 LARK: Json = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" | "b"'}
+REGEX: Json = {"type": "grammar", "syntax": "regex", "definition": "a|b"}
 CUSTOM: Json = {"name": "c", "description": "d", "format": {"type": "grammar", "grammar": LARK}}
 SAMPLING: Json = {"temperature": 0.5, "top_p": 0.9, "seed": 1}
 PENALTIES: Json = {"presence_penalty": 0.1, "frequency_penalty": 0.1, "logit_bias": {"7": 1}}
@@ -115,6 +116,7 @@ RESPONSE: Json = {
     ],
     "tools": [
         {"type": "function", **FUNCTION},
+        {"type": "custom", "name": "c", "format": REGEX},
         {"type": "namespace", "name": "s", "tools": [{"type": "function", **FUNCTION, "name": "g"}]},
         {"type": "web_search"},
     ],

@@ -18,7 +18,7 @@ def codex() -> AgentDay:
     functions = [tool.for_responses() for tool in COMMON[:7]]
     members = [tool.for_responses() for tool in further(3)]
     space = {"type": "namespace", "name": "mcp__tracker", "description": "Tracks.", "tools": members}
-    tools = [*cut([*functions, space]), {"type": "web_search", "external_web_access": False}]
+    tools = [*cut(functions), *cut([space], 1_000), {"type": "web_search", "external_web_access": False}]
     asked = [
         _message("msg_1", "developer", INSTRUCTIONS * 20),
         _message("msg_2", "user", "<environment_context>\n  <cwd>/project</cwd>\n</environment_context>"),
