@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body, json_call
-from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+from greenroom.engine.grammar.calls.text_arguments import json_arguments
+from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
 from greenroom.engine.parsers.blocks.call_sections import HeadedCallFormat
 from greenroom.engine.parsers.formats.json_block import JsonBlockFormat, Shape
 
 
 def keyed_call(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool = False) -> str:
     """Return a JSON object whose only key is the tool's name, or an array of them."""
+    if any(tool.grammar is not None for tool in tools):
+        written = [
+            f'{literal(f"{{{json.dumps(tool.name)}: ")} {json_arguments(text, tool)} "}}"' for tool in tools
+        ]
+        one = text.rule(" | ".join(written))
+        return f'"[" {SPACE} {one} ({SPACE} "," {SPACE} {one})* {SPACE} "]"' if many else one
     base = "#/items" if many else "#"
     calls = []
     for index, tool in enumerate(tools):
@@ -73,7 +81,7 @@ def headed_calls(call_format: HeadedCallFormat) -> Body:
 
         def written(tool: ConstrainedTool) -> str:
             head = call_head(text, call_format.head, tool.plain_name)
-            return f"{head} {text.json(tool.schema('#'))} {tail}"
+            return f"{head} {json_arguments(text, tool)} {tail}"
 
         call = text.rule(" | ".join(map(written, tools)))
         return f"{call} ({SPACE} {call})* {SPACE} {end}" if many else f"{call} {end}"
@@ -83,6 +91,6 @@ def headed_calls(call_format: HeadedCallFormat) -> Body:
 
 def functionary_calls(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
     """Return calls addressed to tools, behind the separator that the prompt ends with."""
-    written = [f"{text.fixed_text(tool.plain_name)} /\\n/ {text.json(tool.schema('#'))}" for tool in tools]
+    written = [f"{text.fixed_text(tool.plain_name)} /\\n/ {json_arguments(text, tool)}" for tool in tools]
     call = text.rule(" | ".join(written))
     return f"{call} ({text.fixed_text('>>>')} {call})*" if many else call

@@ -12,7 +12,9 @@ from greenroom.engine.grammar.cost.budget import ConstraintBudget
 from greenroom.engine.grammar.cost.limits import parser_limits
 from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.engine.grammar.json_schema.references import rebased
+from greenroom.engine.grammar.lark.check import check_compiles, check_lark
 from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern, without_anchors
+from greenroom.engine.grammar.lark.json_grammars import TextGrammar, text_grammar
 from greenroom.engine.grammar.vocabulary.c_interface import is_grammar
 from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
 from greenroom.schemas.messages import Tool, ToolChoice
@@ -30,6 +32,7 @@ class ConstrainedTool:
         param: Where the request holds its schema.
         checked: Its schema, as `check_schema` returns it; any object if `enforced` is False.
         strict: What cannot be held to it is refused; elsewhere the arguments are any.
+        grammar: What its only argument, a text, has to match, besides the schema.
     """
 
     name: str
@@ -37,6 +40,7 @@ class ConstrainedTool:
     checked: Any = ANY_OBJECT
     enforced: bool = False
     strict: bool = False
+    grammar: TextGrammar | None = None
 
     @property
     def plain_name(self) -> str:
@@ -96,9 +100,9 @@ def constrained_tools(
 
 def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> ConstrainedTool:
     if tool.input is not None and tool.input.syntax == "regex":
-        return _text_tool(tool, tool.input.definition, param, budget)
+        return _tool_of_expression(tool, tool.input.definition, param, budget)
     if tool.input is not None and tool.input.syntax == "lark":
-        raise invalid("A Lark grammar cannot be honoured here", param, "unsupported_grammar")
+        return _tool_of_grammar(tool, tool.input.definition, param, budget)
     parameters = dict(tool.parameters)
     if parameters.setdefault("type", "object") != "object":
         if tool.strict:
@@ -115,7 +119,17 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
     return ConstrainedTool(tool.name, param)
 
 
-def _text_tool(tool: Tool, pattern: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
+def _tool_of_grammar(tool: Tool, lark: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
+    """Return a tool whose only argument has to match a Lark grammar."""
+    check_lark(lark, param)
+    grammar = text_grammar(lark)
+    for written in filter(None, (lark, grammar.escaped)):
+        check_compiles(written, param)
+    checked = check_schema(dict(tool.parameters), param, budget)
+    return ConstrainedTool(tool.name, param, checked, enforced=True, strict=True, grammar=grammar)
+
+
+def _tool_of_expression(tool: Tool, pattern: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
     """Return a tool whose only argument has to match an expression."""
     anchored_pattern(pattern, param)
     schema = dict(tool.parameters)

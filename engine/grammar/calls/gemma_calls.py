@@ -15,8 +15,10 @@ from greenroom.engine.grammar.calls.argument_texts import string_content, up_to
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body
 from greenroom.engine.grammar.calls.pythonic_calls import named_arguments
+from greenroom.engine.grammar.calls.text_arguments import json_text, plain_text
 from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, literal
 from greenroom.engine.parsers.formats.gemma import GemmaCallFormat
+from greenroom.schemas.text_tools import ARGUMENT
 
 _ARRAY_KEYWORDS = {"type", "items", "minItems", "maxItems"}
 _MAX_ITEMS = 32
@@ -51,6 +53,11 @@ class _Values:
         """Return a call to a tool."""
         schema = tool.schema("#")
         head = self._text.fixed_text(f"call:{tool.plain_name}")
+        if tool.grammar is not None:
+            quote = self._text.fixed_text(self._quote)
+            plain = plain_text(self._text, tool, self._quote[0])
+            value = f"{quote} {plain} {quote}" if plain else json_text(self._text, tool)
+            return f'{head} {literal(f"{{{ARGUMENT}:")} {value} "}}"'
         return f"{head} {self._value(schema, schema, 0)}"
 
     def _value(self, schema: Any, root: Any, level: int) -> str:

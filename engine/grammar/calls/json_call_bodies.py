@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
-from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+from greenroom.engine.grammar.calls.text_arguments import json_arguments
+from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
 
 Body = Callable[[GrammarBuilder, tuple[ConstrainedTool, ...], bool], str]
 """The expression for what follows the marker, up to and with the end of a call. Its last argument: more
@@ -29,6 +31,8 @@ def json_call(
     Args:
         first: Properties that come before the name.
     """
+    if any(tool.grammar is not None for tool in tools):
+        return _written_calls(text, tools, key, many, name_key, first)
     base = "#/items" if many else "#"
     calls = []
     for index, tool in enumerate(tools):
@@ -40,10 +44,33 @@ def json_call(
     return text.json({"type": "array", "minItems": 1, "items": call} if many else call)
 
 
+def _written_calls(
+    text: GrammarBuilder,
+    tools: tuple[ConstrainedTool, ...],
+    key: str,
+    many: bool,
+    name_key: str,
+    first: Mapping[str, Any],
+) -> str:
+    """Return the same where a grammar that is no schema holds the arguments of some tools."""
+    plain = tuple(tool for tool in tools if tool.grammar is None)
+    calls = [json_call(text, plain, key, False, name_key, first)] if plain else []
+    before = "".join(
+        f"{literal(f'{{{chr(34)}{name}{chr(34)}: ')} {text.json(first[name])} " for name in first
+    )
+    opening = ", " if first else "{"
+    for tool in tools:
+        if tool.grammar is not None:
+            head = f"{opening}{json.dumps(name_key)}: {json.dumps(tool.name)}, {json.dumps(key)}: "
+            calls.append(f'{before}{literal(head)} {json_arguments(text, tool)} "}}"')
+    call = text.rule(" | ".join(calls))
+    return f'"[" {SPACE} {call} ({SPACE} "," {SPACE} {call})* {SPACE} "]"' if many else call
+
+
 def alternatives(
     tools: tuple[ConstrainedTool, ...], written: Callable[[ConstrainedTool, str], str], text: GrammarBuilder
 ) -> str:
-    return "(" + " | ".join(written(tool, text.json(tool.schema("#"))) for tool in tools) + ")"
+    return "(" + " | ".join(written(tool, json_arguments(text, tool)) for tool in tools) + ")"
 
 
 def tagged_lines(end: str) -> Body:

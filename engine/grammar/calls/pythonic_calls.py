@@ -13,7 +13,9 @@ from greenroom.engine.grammar.calls.argument_schemas import (
 )
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
 from greenroom.engine.grammar.calls.json_call_bodies import Body
+from greenroom.engine.grammar.calls.text_arguments import json_text
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder
+from greenroom.schemas.text_tools import ARGUMENT
 
 _COMMA = '"," " "?'
 
@@ -57,6 +59,8 @@ def _call(text: GrammarBuilder, tool: ConstrainedTool) -> str:
 
 
 def _arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
+    if tool.grammar is not None:
+        return f"{text.fixed_text(f'{ARGUMENT}=')} {json_text(text, tool)}"
     if tool.enforced:
         try:
             return named_arguments(text, tool.schema("#"), "=", text.json)

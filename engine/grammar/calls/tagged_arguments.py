@@ -21,9 +21,11 @@ from greenroom.engine.grammar.calls.argument_schemas import (
 from greenroom.engine.grammar.calls.argument_texts import ANY_TEXT, string_content, unlike, up_to, without
 from greenroom.engine.grammar.calls.call_heads import call_head
 from greenroom.engine.grammar.calls.constrained_tools import ConstrainedTool
+from greenroom.engine.grammar.calls.text_arguments import json_arguments, plain_text
 from greenroom.engine.grammar.lark.grammar_builder import SPACE, GrammarBuilder, literal
 from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
 from greenroom.engine.parsers.values.offered_tools import schema_types
+from greenroom.schemas.text_tools import ARGUMENT
 
 
 @attrs.frozen
@@ -39,6 +41,8 @@ class TaggedArguments:
         space: White space on both sides of a value.
         close: The marker that ends the block of a call.
         foreign: What no string may hold besides its end, because a reader would take it for markup.
+        around_json: What stands before and behind a JSON object in place of the arguments.
+        trimmed: White space at the ends of a value that a reader drops.
     """
 
     head: str
@@ -48,6 +52,8 @@ class TaggedArguments:
     space: str
     close: str = "</tool_call>"
     foreign: tuple[str, ...] = ()
+    around_json: tuple[str, str] = ("", "")
+    trimmed: str = ""
 
     def calls(self, text: GrammarBuilder, tools: tuple[ConstrainedTool, ...]) -> str:
         """Return a call to any of the tools, after the marker and up to its end."""
@@ -67,12 +73,23 @@ class TaggedArguments:
     def _call(self, text: GrammarBuilder, tool: ConstrainedTool, start: str) -> str:
         head = call_head(text, start, tool.plain_name)
         tail = self.tail and text.fixed_text(self.tail)
+        if tool.grammar is not None:
+            return " ".join([head, self._text_argument(text, tool), SPACE, tail])
         try:
             return " ".join([head, *self._arguments(text, tool), SPACE, tail])
         except CannotBeWritten as error:
             if tool.strict:
                 raise tool.refusal(str(error)) from error
         return f"{head} ({SPACE} {self._any_argument(text)})* {SPACE} {tail}"
+
+    def _text_argument(self, text: GrammarBuilder, tool: ConstrainedTool) -> str:
+        """Return the one text of a tool: as it stands if none of it can be taken for a tag, else in JSON."""
+        plain = plain_text(text, tool, self.end[0] + self.trimmed)
+        if not plain:
+            before, behind = map(text.fixed_text, self.around_json)
+            return f"{before} {json_arguments(text, tool)} {behind}"
+        opened = self._typed(self.before.replace("{}", ARGUMENT), True) + self.space
+        return f"{text.fixed_text(opened)} {plain} {self._closing(text)}"
 
     def _arguments(self, text: GrammarBuilder, tool: ConstrainedTool) -> list[str]:
         """Return the arguments in the order of the schema.
@@ -207,4 +224,5 @@ seed_arguments = TaggedArguments(
     tail="</function>",
     space="",
     close="</seed:tool_call>",
+    trimmed="\n",
 )

@@ -80,6 +80,7 @@ _kimi_k3 = TaggedArguments(
     end="<|close|>argument<|sep|>",
     tail="<|close|>call<|sep|>",
     space="",
+    around_json=('<|open|>json type="object"<|sep|>', "<|close|>json<|sep|>"),
 )
 KIMI_K3_SECTIONS = (("<|open|>tools<|sep|>", _section(_kimi_k3, "<|close|>tools<|sep|>")),)
 
@@ -90,6 +91,7 @@ _minicpm5 = TaggedArguments(
     tail="</function>",
     space="",
     foreign=("<![",),
+    trimmed=" \t\r\n",
 )
 MINICPM5_CALLS = (("<function name=", _alone(_minicpm5)),)
 

@@ -60,6 +60,12 @@ MAX_BRANCHES: Final = 200_000
 MAX_GRAMMAR: Final = 262_144
 """Characters of a Lark grammar, or of all choices together."""
 
+MAX_ESCAPED_GRAMMAR: Final = 4 * MAX_GRAMMAR
+"""Characters of a grammar that is rewritten to stand inside a JSON string."""
+
+MAX_ESCAPED_CLASSES: Final = 4_096
+"""Classes of characters in such a grammar; one that is not known yet takes a millisecond."""
+
 
 GRAMMAR_FUEL: Final = 400_000
 """What llguidance may spend on the lexer of a grammar that a client wrote; up to 3 s a million."""

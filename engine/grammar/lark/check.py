@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable
 
@@ -12,6 +13,8 @@ from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.engine.grammar.json_schema.patterns import steps_to_parse
 from greenroom.engine.grammar.lark.outline import IGNORED, LarkOutline, outline_of
 from greenroom.engine.grammar.lark.terminal_probe import probe_terminals
+from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
+from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
 from greenroom.schemas.problems import ProblemError, invalid
 
 
@@ -39,6 +42,19 @@ def check_lark(grammar: str, param: str) -> None:
     if outline.combining:
         _check_combinations(outline, param)
         probe_terminals(_terminals(grammar, outline), _terminal_names(outline), param)
+
+
+def check_compiles(grammar: str, param: str) -> None:
+    """Refuse a grammar that llguidance cannot compile by itself, or within its limits.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    wrapped = json.dumps({"grammars": [{"lark_grammar": grammar}]})
+    matcher = GrammarMatcher.compile(single_bytes(), wrapped, limits.parser_limits(limits.GRAMMAR_FUEL))
+    if matcher.is_error():
+        detail = f"The grammar cannot be compiled: {matcher.get_error().split(chr(10))[0][:300]}"
+        raise _unsupported(detail, param)
 
 
 def _check_paths(outline: LarkOutline, param: str) -> None:

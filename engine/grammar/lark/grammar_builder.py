@@ -62,6 +62,10 @@ class GrammarBuilder:
         self.lexer_fuel = limits.GRAMMAR_FUEL
         return self._part({"lark_grammar": grammar})
 
+    def part_of_text(self, grammar: str) -> str:
+        """Return a reference to a Lark grammar that a client wrote for a text inside a call."""
+        return self._part({"lark_grammar": grammar})
+
     def fixed_text(self, text: str) -> str:
         """Return fixed text as this model's tokens write it, special tokens where it holds any."""
         pieces = self.tokenizer.split_specials(text)

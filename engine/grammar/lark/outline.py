@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.engine.grammar.json_schema.patterns import count_classes
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""(?P<skip>\s+|(?:\#|//)[^\n]*)
     |(?P<string>"(?:\\.|[^"\\\n])*"i?)
     |(?P<regex>/(?:\\.|[^/\\])+/[imslux]*)
@@ -108,7 +108,7 @@ class _Reader:
         """Yield kind, text, start and end of each token; JSON is left out."""
         at = 0
         while at < len(self._grammar):
-            found = _TOKEN.match(self._grammar, at)
+            found = TOKEN.match(self._grammar, at)
             assert found is not None
             at = found.end()
             if found.lastgroup == "skip":

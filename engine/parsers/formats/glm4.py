@@ -7,7 +7,7 @@ import re
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, parse_json_calls
+from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
@@ -27,7 +27,7 @@ class Glm4NativeParser(BlockParser):
 
     parser_id = "glm4_native"
     markers: Markers = (("<tool_call>", "</tool_call>"),)
-    body_start = re.compile(r"\s*(?:\Z|[{\[]|[^\s<>{}\[\]]+\s*(?:\Z|<))")
+    body_start = re.compile(r"\s*(?:\Z|[{\[]|[^\s<>{}\[\]]+\s*(?:\Z|[<{]))")
     _prefix = ""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Glm4NativeParser(BlockParser):
         )
         if position < len(body):
             raise Malformed("an argument is not a pair of key and value")
-        return [ParsedCall(name, dump_json(arguments))]
+        return [ParsedCall(name, arguments)]
 
     def is_whole(self, body: str, rest: str) -> bool:
         return rest.startswith("</") or body.lstrip().startswith(("{", "["))

@@ -9,13 +9,7 @@ from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.values.json_calls import (
-    dump_json,
-    normalize_object,
-    parse_json_calls,
-    read_value,
-    render_json_call,
-)
+from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
@@ -61,12 +55,7 @@ class _TaggedCalls(SectionParser):
         if head is None:
             raise Malformed("the call has no name")
         name, position = head.group(1), head.end()
-        if text.startswith("{", position):
-            _, end = read_value(text, position)
-            arguments = normalize_object(text[position:end])
-        else:
-            pairs, end = read_tagged_arguments(name, text, position, offered, _KEY, _VALUE_END, _FOREIGN)
-            arguments = dump_json(pairs)
+        arguments, end = read_tagged_arguments(name, text, position, offered, _KEY, _VALUE_END, _FOREIGN)
         tail = _TAIL.match(text, end)
         if tail is not None:
             return ParsedCall(name, arguments), tail.end()

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, read_value
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
@@ -51,15 +50,9 @@ class InvokeTags:
         name, position = head.group(1), head.end()
         if head.group(2):
             return ParsedCall(name, "{}"), position
-        at = skip_space(text, position)
-        if text.startswith("{", at):  # Some models write the arguments as one JSON object.
-            _, position = read_value(text, at)
-            arguments = normalize_object(text[at:position])
-        else:
-            pairs, position = read_tagged_arguments(
-                name, text, position, offered, self._parameter, self._value_end
-            )
-            arguments = dump_json(pairs)
+        arguments, position = read_tagged_arguments(
+            name, text, position, offered, self._parameter, self._value_end
+        )
         end = self._end.match(text, position)
         if end is not None:
             return ParsedCall(name, arguments), end.end()

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
-from greenroom.engine.parsers.markers import WHITESPACE, prefix_pattern
+from greenroom.engine.parsers.markers import WHITESPACE, prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
-from greenroom.engine.parsers.values.json_calls import dump_json
+from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, written_value
 
@@ -26,13 +26,16 @@ class Minicpm5Parser(BlockParser):
 
     parser_id = "mlx_lm.minicpm5"
     markers = (("<function name=", "</function>"),)
-    body_start = re.compile(r"\s*(?:\Z|[\"'][^\"'<>]*(?:\Z|[\"']\s*(?:\Z|>\s*(?:\Z|<))))")
+    body_start = re.compile(r"\s*(?:\Z|[\"'][^\"'<>]*(?:\Z|[\"']\s*(?:\Z|>\s*(?:\Z|[<{]))))")
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         head = _NAME.match(body)
         if head is None:
             raise Malformed("the call has no name")
         name, position = head.group(1) or head.group(2), head.end()
+        at = skip_space(body, position)
+        if body.startswith("{", at):
+            return [ParsedCall(name, normalize_object(body[at:]))]
         arguments: dict[str, Any] = {}
         while key := _KEY.match(body, position):
             value, position = _read_value(body, key.end())

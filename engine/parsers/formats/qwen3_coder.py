@@ -7,7 +7,7 @@ import re
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
-from greenroom.engine.parsers.values.json_calls import dump_json, parse_json_calls
+from greenroom.engine.parsers.values.json_calls import parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
@@ -35,7 +35,7 @@ class Qwen3CoderParser(BlockParser):
     markers: Markers = (("<tool_call>", "</tool_call>"), ("<function=", "</function>"))
     trailer = "</tool_call>"
     body_start = re.compile(
-        rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|<)))"
+        rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|[<{{])))"
     )
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
@@ -63,7 +63,7 @@ class Qwen3CoderParser(BlockParser):
         tail = _END.match(text, position)
         if tail is None:
             raise Malformed("the call has no end")
-        return ParsedCall(name, dump_json(arguments)), tail.end()
+        return ParsedCall(name, arguments), tail.end()
 
     def render(self, name: str, arguments: str) -> str:
         start, end = self.markers[0]

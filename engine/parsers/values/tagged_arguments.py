@@ -6,8 +6,9 @@ import json
 import re
 from typing import Any
 
+from greenroom.engine.parsers.markers import skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, Unclosed
-from greenroom.engine.parsers.values.json_calls import dump_json
+from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, read_value
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 
@@ -19,8 +20,10 @@ def read_tagged_arguments(
     before: re.Pattern[str],
     behind: re.Pattern[str],
     foreign: re.Pattern[str] | None = None,
-) -> tuple[dict[str, Any], int]:
-    """Return the arguments of a call, and where the last of them ends.
+) -> tuple[str, int]:
+    """Return the arguments of a call as JSON text, and where the last of them ends.
+
+    Some models write them as one JSON object.
 
     Args:
         name: The tool, whose schema decides what a value is.
@@ -34,6 +37,10 @@ def read_tagged_arguments(
         Unclosed: A value has no end.
         Malformed: A name comes twice, so that a value would be lost, or a value holds what it may not.
     """
+    at = skip_space(text, position)
+    if text.startswith("{", at):
+        _, ended = read_value(text, at)
+        return normalize_object(text[at:ended]), skip_space(text, ended)
     arguments: dict[str, Any] = {}
     while key := before.match(text, position):
         end = behind.search(text, key.end())
@@ -47,7 +54,7 @@ def read_tagged_arguments(
         is_string = key.groupdict().get("string") == "true"
         arguments[argument] = value if is_string else offered.parse_value(name, argument, value)
         position = end.end()
-    return arguments, position
+    return dump_json(arguments), position
 
 
 def argument_pairs(arguments: str) -> dict[str, Any] | None:
