@@ -181,8 +181,9 @@ class PrefillQueue:
                 self._prefix_reuse.wait_for_disk(_DISK_POLL if idle and not chunks else 0.0)
                 break
             ready = self._prefix_reuse.start(first, self._requests, timed=idle)
-            budget -= self._prefix_reuse.pop_cost()
-            if not ready:
+            copying = self._prefix_reuse.pop_cost()
+            budget -= copying
+            if not ready or (copying and budget <= 0 and not idle):  # its chunk would come on top
                 break
             context, last = first.computed, self._last_chunk
             tokens = self._policy.chunk_tokens(self._costs, budget, context, last, idle=idle or window)

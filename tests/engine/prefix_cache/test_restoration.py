@@ -19,6 +19,7 @@ from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill import prefix_reuse
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.schemas.events import PromptProgress
 from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 from greenroom.tests.support.text_engines import Driver, expected, loaded, prefilled_cache
@@ -70,8 +71,11 @@ def test_neighbors_decode_between_slices(
     request = driver.submit(prompt, 8, checkpoints=turn_ends(prompt))
     slices: list[int] = []
     while not driver.tokens[int(request)]:
+        known = len(driver.events[str(request)])
         driver.step()
         slices.append(driver.engine._prefill.restored_bytes)
+        computed = [e for e in driver.events[str(request)][known:] if isinstance(e, PromptProgress)]
+        assert not (slices[-1] and computed), "a chunk on top of a slice"
     made = [nbytes for nbytes in slices if nbytes]
     assert max(made) <= largest
     assert len(driver.tokens[beside]) - before >= len(made) >= 4
