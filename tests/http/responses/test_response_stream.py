@@ -19,7 +19,7 @@ from greenroom.http.responses.response_object import (
     ResponseHead,
     answered_response,
 )
-from greenroom.http.responses.response_stream import DONE, ResponseStream
+from greenroom.http.responses.response_stream import ResponseStream
 from greenroom.schemas.events import (
     Admitted,
     Failed,
@@ -35,6 +35,7 @@ from greenroom.schemas.events import (
 from greenroom.schemas.problems import Problem, context_length_exceeded, internal_error
 from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.stored import StoredResponse
+from greenroom.tests.support.response_events import read_events
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 HEAD = ResponseHead("resp_ab", "tiny", 1_000)
@@ -65,20 +66,6 @@ def stream(**options: Any) -> ResponseStream:
 
 def sent(formatter: ResponseStream, events: Sequence[RunEvent]) -> bytes:
     return formatter.opening() + b"".join(map(formatter.event, events))
-
-
-def read(data: bytes) -> list[dict[str, Any]]:
-    """Return the events of a stream; their names are their types, and [DONE] is the end."""
-    *blocks, done, rest = data.split(b"\n\n")
-    assert (done + b"\n\n", rest) == (DONE, b"")
-    events = []
-    for block in blocks:
-        name, line = block.split(b"\n")
-        event = json.loads(line.removeprefix(b"data: "))
-        assert name == b"event: " + event["type"].encode()
-        events.append(event)
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    return events
 
 
 def kinds(events: Sequence[dict[str, Any]]) -> list[str]:
@@ -112,7 +99,7 @@ ANSWER: list[InferenceEvent] = [
 
 
 def test_the_events_come_in_the_order_of_the_specification() -> None:
-    events = read(sent(stream(), ANSWER))
+    events = read_events(sent(stream(), ANSWER))
     assert kinds(events) == [
         *("created", "in_progress"),
         *("output_item.added", "reasoning_summary_part.added"),
@@ -138,7 +125,7 @@ def test_the_events_come_in_the_order_of_the_specification() -> None:
 
 def test_a_stream_ends_with_the_whole_answer() -> None:
     whole = whole_of(ANSWER, echo(seals_thoughts=True))
-    events = read(sent(stream(echo=echo(seals_thoughts=True)), ANSWER))
+    events = read_events(sent(stream(echo=echo(seals_thoughts=True)), ANSWER))
     assert events[-1]["response"] == whole
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert done == whole["output"]
@@ -157,7 +144,7 @@ def test_a_stream_ends_with_the_whole_answer() -> None:
 
 
 def test_an_answer_that_is_cut_ends_with_an_incomplete_item() -> None:
-    events = read(sent(stream(), [ReasoningDelta("hm"), TextDelta("One"), Finished("length", USAGE)]))
+    events = read_events(sent(stream(), [ReasoningDelta("hm"), TextDelta("One"), Finished("length", USAGE)]))
     assert kinds(events)[-1] == "incomplete"
     response = events[-1]["response"]
     assert response["status"] == "incomplete"
@@ -167,7 +154,7 @@ def test_an_answer_that_is_cut_ends_with_an_incomplete_item() -> None:
 
 
 def test_an_answer_without_words_is_one_empty_message() -> None:
-    events = read(sent(stream(), [TextDelta(" \n"), STOP]))
+    events = read_events(sent(stream(), [TextDelta(" \n"), STOP]))
     [item] = events[-1]["response"]["output"]
     assert item["content"] == [{"type": "output_text", "text": "", "annotations": [], "logprobs": []}]
 
@@ -181,7 +168,7 @@ def test_an_answer_without_words_is_one_empty_message() -> None:
     ],
 )
 def test_a_failure_says_why_and_what_there_was(problem: Problem, code: str) -> None:
-    events = read(sent(stream(), [TextDelta("One"), Failed(problem, USAGE)]))
+    events = read_events(sent(stream(), [TextDelta("One"), Failed(problem, USAGE)]))
     assert kinds(events)[-1] == "failed"
     response = events[-1]["response"]
     assert response["error"] == {"code": code, "message": problem.detail}
@@ -191,7 +178,7 @@ def test_a_failure_says_why_and_what_there_was(problem: Problem, code: str) -> N
 
 
 def test_a_cancelled_response_says_so() -> None:
-    response = read(sent(stream(), [TextDelta("One"), Finished("cancelled", USAGE)]))[-1]["response"]
+    response = read_events(sent(stream(), [TextDelta("One"), Finished("cancelled", USAGE)]))[-1]["response"]
     assert (response["status"], response["incomplete_details"]) == ("cancelled", None)
 
 
@@ -200,12 +187,12 @@ def test_a_heartbeat_is_an_event_that_counts() -> None:
     data = (
         formatter.opening() + formatter.heartbeat() + formatter.event(TextDelta("a")) + formatter.event(STOP)
     )
-    assert kinds(read(data))[1:3] == ["in_progress", "in_progress"]
+    assert kinds(read_events(data))[1:3] == ["in_progress", "in_progress"]
 
 
 def test_a_background_response_is_queued_first() -> None:
     members = {**echo().members, "background": True}
-    events = read(sent(stream(echo=ResponseEcho(members)), [RunStarted(), STOP]))
+    events = read_events(sent(stream(echo=ResponseEcho(members)), [RunStarted(), STOP]))
     assert kinds(events)[:3] == ["created", "queued", "in_progress"]
     statuses = [event["response"]["status"] for event in events[:3]]
     assert statuses == ["queued", "queued", "in_progress"]
@@ -222,17 +209,17 @@ def test_a_client_that_comes_back_gets_the_rest(after: int) -> None:
 def test_log_probabilities_stand_beside_their_tokens() -> None:
     entries = [TokenLogprob(Token(text, text.encode()), -0.5, ()) for text in ("On", "e")]
     events: list[InferenceEvent] = [TextDelta(entry.token.text, logprobs=(entry,)) for entry in entries]
-    read_events = read(sent(stream(), [*events, STOP]))
-    deltas = [event for event in read_events if event["type"].endswith("text.delta")]
+    logged = read_events(sent(stream(), [*events, STOP]))
+    deltas = [event for event in logged if event["type"].endswith("text.delta")]
     assert [entry["token"] for event in deltas for entry in event["logprobs"]] == ["On", "e"]
-    [part] = read_events[-1]["response"]["output"][0]["content"]
+    [part] = logged[-1]["response"]["output"][0]["content"]
     assert [entry["logprob"] for entry in part["logprobs"]] == [-0.5, -0.5]
 
 
 def test_pieces_are_padded_where_a_client_asks_for_it() -> None:
     texts = ["a", "abc", "a" * 40]
     data = sent(stream(echo=echo(obfuscates=True)), [*map(TextDelta, texts), STOP])
-    deltas = [event for event in read(data) if event["type"].endswith("text.delta")]
+    deltas = [event for event in read_events(data) if event["type"].endswith("text.delta")]
     assert {len(event["delta"] + event["obfuscation"]) % 16 for event in deltas} == {0}
 
 
@@ -247,7 +234,7 @@ def test_a_custom_tool_gets_the_text_out_of_its_arguments() -> None:
     begun = ToolCallDelta(0, "call_1", "shell", fragments[0])
     calls: list[InferenceEvent] = [begun, *(ToolCallDelta(0, arguments=text) for text in fragments[1:])]
     answer = [*calls, Finished("tool_calls", USAGE)]
-    events = read(sent(stream(), answer))
+    events = read_events(sent(stream(), answer))
     deltas = [event["delta"] for event in events if event["type"].endswith("input.delta")]
     assert len(deltas) > 1
     assert "".join(deltas) == events[-3]["input"] == "ls -lé"
@@ -257,7 +244,7 @@ def test_a_custom_tool_gets_the_text_out_of_its_arguments() -> None:
 def test_a_stored_response_ends_its_stream() -> None:
     body = json.dumps({"id": "resp_ab", "text": "a\u2028b"}, ensure_ascii=False)
     stored = StoredResponse("resp_ab", "", "tiny", "completed", 1_000, body)
-    events = read(sent(stream(), [RunStarted(), TextDelta("One"), Heartbeat(), RunEnded(stored)]))
+    events = read_events(sent(stream(), [RunStarted(), TextDelta("One"), Heartbeat(), RunEnded(stored)]))
     assert kinds(events)[:2] == ["created", "in_progress"]
     assert kinds(events)[-3:] == ["content_part.done", "output_item.done", "completed"]
     assert events[-1]["response"] == json.loads(body)
@@ -268,11 +255,11 @@ def test_a_stored_response_ends_its_stream() -> None:
 )
 def test_a_stored_response_ends_its_stream_as_it_ended(status: Any, last: str) -> None:
     stored = StoredResponse("resp_ab", "", "tiny", status, 1_000, "{}")
-    assert kinds(read(sent(stream(), [TextDelta("One"), RunEnded(stored)])))[-1] == last
+    assert kinds(read_events(sent(stream(), [TextDelta("One"), RunEnded(stored)])))[-1] == last
 
 
 def test_what_was_left_out_of_the_prompt_is_told() -> None:
-    events = read(sent(stream(), [Admitted(10, 3), STOP]))
+    events = read_events(sent(stream(), [Admitted(10, 3), STOP]))
     responses = [event["response"] for event in events if "response" in event]
     assert responses[-1]["dropped_messages"] == 3
     assert "dropped_messages" not in responses[0]

@@ -1,0 +1,155 @@
+"""Thoughts and calls, from a model's text to what OpenAI's client makes of them, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import openai
+import pydantic
+import pytest
+
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.conversation.tool_prompt import render_calls
+from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.scripted_models import ScriptedEngines
+
+THOUGHT = "Two cities, so two calls."
+ASKED = "Weather in Rom and Zürich?"
+
+
+class GetWeather(pydantic.BaseModel):
+    """The weather of a city."""
+
+    city: str
+
+
+class City(pydantic.BaseModel):
+    """Where somebody is."""
+
+    kind: Literal["city", "village"]
+    inhabitants: int = pydantic.Field(ge=0, le=10**9)
+    coastal: bool
+
+
+def function_tool() -> Any:
+    chat_tool = openai.pydantic_function_tool(GetWeather, name="get_weather")
+    return {"type": "function", **chat_tool["function"]}
+
+
+CUSTOM: Any = {"type": "custom", "name": "shell", "description": "Runs a line."}
+TOOLS: list[Any] = [function_tool(), CUSTOM, {"type": "web_search"}]
+
+
+def calling(adapter: Adapter) -> str:
+    """Return a thought, a sentence and two calls, as that model would write them."""
+    calls = [
+        ParsedCall("get_weather", json.dumps({"city": "Rom"})),
+        ParsedCall("shell", json.dumps({"input": "curl 'Zürich'\n"})),
+    ]
+    return f"<think>\n{THOUGHT}\n</think>\n\nOne moment.\n" + render_calls(adapter.tool_parser, calls)
+
+
+@pytest.fixture
+def settings(tiny_model: Callable[..., Path]) -> Settings:
+    return Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
+
+
+async def test_a_loop_of_calls_through_the_client(settings: Settings) -> None:
+    asked: dict[str, Any] = {
+        "model": "qwen3",
+        "tools": TOOLS,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "reasoning": {"effort": "high", "summary": "auto"},
+    }
+
+    def loop(client: openai.OpenAI) -> tuple[Any, list[Any], Any]:
+        history: list[Any] = [{"role": "user", "content": ASKED}]
+        with client.responses.stream(input=history, **asked) as stream:
+            events = list(stream)
+            first = stream.get_final_response()
+        history += [item.to_dict() for item in first.output]
+        for item in first.output:
+            if item.type in ("function_call", "custom_tool_call"):
+                output = {"type": f"{item.type}_output", "call_id": item.call_id, "output": "Sunny."}
+                history.append(output)
+        return first, events, client.responses.create(input=history, **asked)
+
+    async with serving(settings, engines=ScriptedEngines(settings, calling)) as served:
+        first, events, second = await ask(served, loop)
+    thought, said, call, custom = first.output
+    assert thought.summary[0].text.strip() == THOUGHT
+    assert thought.encrypted_content
+    assert said.content[0].text.strip() == "One moment."
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Rom"})
+    assert call.parsed_arguments == {"city": "Rom"}
+    assert (custom.type, custom.name, custom.input) == ("custom_tool_call", "shell", "curl 'Zürich'\n")
+    pieces = [event.delta for event in events if event.type == "response.custom_tool_call_input.delta"]
+    assert "".join(pieces) == custom.input
+    assert len(pieces) > 1
+    assert [item.type for item in second.output] == [item.type for item in first.output]
+    assert second.usage.input_tokens > first.usage.input_tokens
+    assert second.usage.output_tokens_details.reasoning_tokens > 0
+
+
+async def test_parsed_answers_validate(settings: Settings) -> None:
+    async with serving(settings) as served:
+        answer: Any = await ask(
+            served,
+            lambda client: client.responses.parse(
+                model="qwen3", input="Where?", text_format=City, reasoning={"effort": "none"}
+            ),
+        )
+    assert isinstance(answer.output_parsed, City)
+    assert answer.status == "completed"
+    assert answer.text.format.name == "City"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        {"type": "function", "name": "get_weather"},
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_weather"}]},
+    ],
+)
+async def test_a_choice_of_tools_is_kept(settings: Settings, choice: Any) -> None:
+    async with serving(settings) as served:
+        answer: Any = await ask(
+            served,
+            lambda client: client.responses.create(
+                model="qwen3",
+                input=ASKED,
+                tools=[function_tool()],
+                tool_choice=choice,
+                parallel_tool_calls=False,
+                reasoning={"effort": "none"},
+            ),
+        )
+    [call] = answer.output
+    GetWeather.model_validate_json(call.arguments)
+    assert answer.tool_choice == choice or answer.tool_choice.to_dict() == choice
+
+
+async def test_log_probabilities_come_where_they_are_included(settings: Settings) -> None:
+    async with serving(settings) as served:
+        answer: Any = await ask(
+            served,
+            lambda client: client.responses.create(
+                model="qwen3",
+                input=ASKED,
+                max_output_tokens=6,
+                include=["message.output_text.logprobs"],
+                top_logprobs=2,
+                reasoning={"effort": "none"},
+            ),
+        )
+    [part] = answer.output[-1].content
+    assert part.logprobs
+    assert all(len(entry.top_logprobs) == 2 and entry.logprob <= 0 for entry in part.logprobs)
