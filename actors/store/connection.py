@@ -132,10 +132,21 @@ class Connection:
         return not os.path.samestat(found, self._file)
 
     def vacuum(self, pages: int) -> bool:
-        """Give some of the free pages back to the disk; return whether there are more."""
-        self._connection.execute(f"pragma incremental_vacuum({pages:d})").fetchall()
+        """Give some of the free pages back to the disk, and return whether to go on with more of them."""
+        free = self._free_pages()
+        if free <= pages:
+            return False
+        # `execute` would take one step of it, and give back one page.
+        self._connection.executescript(f"pragma incremental_vacuum({pages:d})")
+        return self._free_pages() < free
+
+    def write_back(self) -> None:
+        """Empty the log into the file: what was deleted still stands in it."""
+        self.first("pragma wal_checkpoint(truncate)")
+
+    def _free_pages(self) -> int:
         row = self.first("pragma freelist_count")
-        return row is not None and row[0] > pages
+        return 0 if row is None else int(row[0])
 
     def close(self) -> None:
         """Close the connection, unless it is somebody else's."""

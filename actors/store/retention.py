@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import attrs
@@ -18,12 +19,13 @@ SLICE_LENGTH = 16 << 20
 FREE_PAGES = 1000
 """Pages that are given back to the disk at a time: 4 MB."""
 
-_RESPONSE = (
-    "select number, id, parent, used, length, boot is null"
+_UNHELD = (
+    "select number, length, (select number from greenroom_responses p where p.id = r.parent) as before"
+    " from greenroom_responses r where number = ? and used < ? and boot is null"
     " and not exists (select 1 from greenroom_responses c where c.parent = r.id)"
-    " and not exists (select 1 from greenroom_conversations v where v.id = r.conversation) as free"
-    " from greenroom_responses r"
+    " and not exists (select 1 from greenroom_conversations v where v.id = r.conversation)"
 )
+"""A response that is neither unfinished, nor continued by another one, nor part of a conversation."""
 
 
 class Retention:
@@ -58,41 +60,41 @@ class Retention:
         yield from self._prune_completions()
         while self._connection.vacuum(FREE_PAGES):
             yield
+        self._connection.write_back()
 
     def _prune_responses(self) -> Iterator[None]:
-        used, number = 0.0, 0
+        place = (0.0, 0)
+        candidates: deque[int] = deque()
         while True:
-            rows = self._connection.read(
-                f"{_RESPONSE} where used < ? and (used, number) > (?, ?) order by used, number limit ?",
-                (self._cutoff, used, number, self._slice_rows),
-            )
-            if not rows:
-                return
-            for row in rows:
-                used, number = row["used"], row["number"]
-                if row["free"]:
-                    yield from self._prune_chain(number)
-            yield
-
-    def _prune_chain(self, number: int | None) -> Iterator[None]:
-        """Delete a response and those before it that nothing else continues."""
-        while number is not None:
             with self._connection.transaction():
-                number = self._prune_links(number)
+                if not candidates:
+                    rows = self._next_responses(place)
+                    if not rows:
+                        return
+                    candidates.extend(row["number"] for row in rows)
+                    place = (rows[-1]["used"], rows[-1]["number"])
+                self._prune_some(candidates)
             yield
 
-    def _prune_links(self, number: int) -> int | None:
-        """Delete a few of them; return the number of the next one, if there is one."""
-        count = length = 0
-        row = self._connection.first(f"{_RESPONSE} where number = ?", (number,))
-        while row is not None and row["free"] and row["used"] < self._cutoff:
-            if count == self._slice_rows or length > SLICE_LENGTH:
-                return int(row["number"])
+    def _next_responses(self, place: tuple[float, int]) -> list[Row]:
+        return self._connection.read(
+            "select used, number from greenroom_responses where used < ? and (used, number) > (?, ?)"
+            " order by used, number limit ?",
+            (self._cutoff, *place, self._slice_rows),
+        )
+
+    def _prune_some(self, candidates: deque[int]) -> None:
+        """Delete those that nothing holds, each followed by the one that it alone continued."""
+        deleted = length = 0
+        while candidates and deleted < self._slice_rows and length < SLICE_LENGTH:
+            row = self._connection.first(_UNHELD, (candidates.popleft(), self._cutoff))
+            if row is None:
+                continue
             self._responses.drop(row["number"])
-            count, length = count + 1, length + row["length"]
-            self.pruned = attrs.evolve(self.pruned, responses=self.pruned.responses + 1)
-            row = self._connection.first(f"{_RESPONSE} where id = ?", (row["parent"],))
-        return None
+            deleted, length = deleted + 1, length + row["length"]
+            if row["before"] is not None:
+                candidates.appendleft(row["before"])
+        self.pruned = attrs.evolve(self.pruned, responses=self.pruned.responses + deleted)
 
     def _prune_conversations(self) -> Iterator[None]:
         number = 0

@@ -1,0 +1,23 @@
+"""A database without an actor around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.database_file import MEMORY
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    with closing(Connection(MEMORY)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def answers(connection: Connection) -> Answers:
+    return Answers(connection, "boot")
