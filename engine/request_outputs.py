@@ -56,8 +56,14 @@ class RequestOutputs:
         events, self.events = self.events, []
         return events
 
+    def emit_prompt(self, sequence: Sequence, keep: int = 0) -> None:
+        """Emit what is scored of a sequence's prompt, but for so many chunks that may be under way."""
+        if sequence.prompt_logprobs is not None:
+            self.emit(sequence, sequence.prompt_logprobs.read(keep))
+
     def append_token(self, batch: Batch, sequence: Sequence, token: int) -> None:
         """Process one token; what a parser or a template does wrong costs its own request only."""
+        self.emit_prompt(sequence)
         try:
             events = sequence.append_token(token)
         except ProblemError as error:

@@ -29,6 +29,7 @@ from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.output_processor import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation
+from greenroom.schemas.events import PromptText
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest
@@ -152,6 +153,9 @@ class TextEngine:
             self._outputs.reject(request.id, error.problem)
             return
         self._outputs.add(sequence)
+        if prepared.echo is not None and not prepared.echo.scored:
+            texts = (PromptText(prepared.echo.text, index) for index in range(prepared.choices))
+            self._outputs.emit(sequence, texts)
 
     def cancel(self, request_id: str) -> None:
         """Stop generating for a request; each of its choices ends with a Finished that says so."""
@@ -197,6 +201,7 @@ class TextEngine:
         for sequence, event in progress:
             if not (sequence.preempted or sequence.index):
                 self._outputs.emit(sequence, [event])
+            self._outputs.emit_prompt(sequence, keep=1)
         self._fail(self._prefill.pop_failed())
         if not progresses and len(self._batches) and not len(self._prefill):
             grammar_threads().wait(_POLL_SECONDS)

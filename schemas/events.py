@@ -1,6 +1,7 @@
 """What comes back while a request is answered, in the order of a request's life.
 
-    QueueStatus*  Admitted  PromptProgress*  (TextDelta | ReasoningDelta | ToolCallDelta)*  Finished
+    QueueStatus*  Admitted  (PromptProgress | PromptText)*
+        (TextDelta | ReasoningDelta | ToolCallDelta)*  Finished
 
 with one Finished per choice, or one Failed instead of what had still to come. The events in parentheses are
 those of text; other kinds of model put their own in their place (a vector, a piece of audio, a segment of a
@@ -90,6 +91,21 @@ class TokenLogprob:
     token: Token
     logprob: float
     top: tuple[tuple[Token, float], ...] = ()
+
+
+@attrs.frozen
+class PromptText:
+    """A piece of the prompt of choice `index`, for a client that wants it back, before the answer.
+
+    Args:
+        first: The prompt's first token, if that is in the piece: no log-probability tells anything of it.
+        logprobs: Of its other tokens, if they were asked for.
+    """
+
+    text: str
+    index: int = 0
+    first: Token | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @attrs.frozen
@@ -212,5 +228,13 @@ class Failed:
 
 
 InferenceEvent = (
-    QueueStatus | Admitted | PromptProgress | TextDelta | ReasoningDelta | ToolCallDelta | Finished | Failed
+    QueueStatus
+    | Admitted
+    | PromptProgress
+    | PromptText
+    | TextDelta
+    | ReasoningDelta
+    | ToolCallDelta
+    | Finished
+    | Failed
 )

@@ -13,6 +13,23 @@ from greenroom.schemas.messages import Tool
 
 
 @attrs.frozen
+class EchoedPrompt:
+    """A prompt whose client wants it back.
+
+    Args:
+        text: What the client sees of it.
+        hidden: Tokens at its beginning that the client did not write.
+        scored: The log-probabilities of its tokens are wanted too.
+        vocabulary: Tokens that the model has.
+    """
+
+    text: str
+    hidden: int
+    scored: bool
+    vocabulary: int
+
+
+@attrs.frozen
 class PreparedInput:
     """A request that its adapter has made ready for the model: any thread may hold it.
 
@@ -25,7 +42,7 @@ class PreparedInput:
         tools: Tools that were offered; a call to any other is plain text.
         stop: Strings that end the visible answer; they are not part of it.
         parse: Whether the answer is parsed for thoughts and calls (False for raw completions).
-        max_tokens: Clamped to what is left of the context.
+        max_tokens: Clamped to what is left of the context; 0 if only the prompt is wanted.
         parameters: As resolved from the request, the operator's settings and the model's defaults; where a
             field of this class has the same name, that one counts.
         checkpoints: Where the system's part and each turn end, in tokens from the start; later prompts are
@@ -33,6 +50,7 @@ class PreparedInput:
         matcher: Holds the answer to its grammar (`greenroom.engine.grammar.matching.matcher.Matcher`); it
             belongs to whoever generates, one thread at a time.
         dropped_messages: How many of the oldest messages were left out of the prompt.
+        echo: The prompt as its client wants it back; None if it does not.
     """
 
     tokens: tuple[int, ...]
@@ -48,6 +66,7 @@ class PreparedInput:
     checkpoints: tuple[int, ...] = ()
     matcher: Any = attrs.field(default=None, eq=False, repr=False)
     dropped_messages: int = 0
+    echo: EchoedPrompt | None = None
 
     @property
     def prompt_tokens(self) -> int:

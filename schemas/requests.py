@@ -41,12 +41,19 @@ class RawInput:
     Args:
         suffix: What comes after the answer; models of code can be trained for that.
         begins: Text gets the tokens that the model wants at a prompt's beginning.
+        echo: The client wants the prompt back (`PromptText`).
+        scored: How long a prompt may be whose tokens' log-probabilities are wanted too, with `echo`; None if
+            they are not.
+        answered: False generates nothing.
         param: What the client calls the prompt, for errors.
     """
 
     prompt: str | tuple[int, ...]
     suffix: str = ""
     begins: bool = True
+    echo: bool = False
+    scored: int | None = None
+    answered: bool = True
     param: str = attrs.field(default="prompt", kw_only=True, eq=False)
 
 

@@ -103,10 +103,7 @@ class Adapter:
         """
         parameters = resolve(request.overrides, self._configured, self.default_overrides)
         if isinstance(request.input, RawInput):
-            tokens = self._raw_prompts.encode(request.input)
-            prepared = self._prepare_tokens(tokens, parameters, DEFAULT_RAW_MAX_TOKENS, parse=False)
-            ends = self._raw_prompts.stop_tokens(request.input)
-            prepared = attrs.evolve(prepared, stop_token_ids=prepared.stop_token_ids | ends)
+            prepared = self._prepare_raw(request.input, parameters)
             return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
         return self._prepare_chat(request, request.input, parameters)
 
@@ -153,6 +150,20 @@ class Adapter:
     def token(self, ident: int) -> Token:
         """Return one token as clients see it in log-probabilities."""
         return self._token_names.look_up(ident)
+
+    def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedInput:
+        tokens = self._raw_prompts.encode(raw)
+        echo = self._raw_prompts.echo(raw, tokens)
+        # Where nothing is generated the prompt may fill the context.
+        fitting = tokens if raw.answered else tokens[: self.context_length - 1]
+        prepared = self._prepare_tokens(fitting, parameters, DEFAULT_RAW_MAX_TOKENS, parse=False)
+        return attrs.evolve(
+            prepared,
+            tokens=tuple(tokens),
+            max_tokens=prepared.max_tokens if raw.answered else 0,
+            stop_token_ids=prepared.stop_token_ids | self._raw_prompts.stop_tokens(raw),
+            echo=echo,
+        )
 
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters

@@ -9,6 +9,7 @@ from typing import Any
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.output_processor import OutputProcessor
+from greenroom.engine.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.requests import InferenceRequest
@@ -31,11 +32,24 @@ def new_sequence(
         embedded: The prompt has embeddings of its own.
     """
     first, *others = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
+    prompt_logprobs = _prompt_logprobs(prepared, output_processor)
+    # Equal tokens may stand for different images, and what is cached has no logits any more.
+    shares_prefixes = not embedded and prompt_logprobs is None
     for choice in (first, *others):
         choice.on_remove, choice.on_progress = on_remove, on_progress
-        choice.key = None if embedded else request.key  # equal tokens may stand for different images
+        choice.key = request.key if shares_prefixes else None
+        choice.prompt_logprobs = prompt_logprobs
     first.parallel_samples = tuple(others)
     return first
+
+
+def _prompt_logprobs(prepared: PreparedInput, output_processor: OutputProcessor) -> PromptLogprobs | None:
+    echo, parameters = prepared.echo, prepared.parameters
+    if echo is None or not echo.scored:
+        return None
+    return PromptLogprobs(
+        prepared.tokens, echo, output_processor.token, parameters.top_logprobs, parameters.n
+    )
 
 
 def _choice(
@@ -52,7 +66,8 @@ def _choice(
     return Sequence(
         request_id=request.id,
         prompt=prepared.tokens,
-        max_tokens=prepared.max_tokens,
+        max_tokens=max(1, prepared.max_tokens),
+        prompt_only=not prepared.max_tokens,
         stop_token_ids=end_tokens,
         sampling=SamplingParameters.of(parameters, suppressible, index),
         detokenizer=output_processor.new_detokenizer(prepared),

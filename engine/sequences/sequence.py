@@ -14,6 +14,7 @@ from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.metrics import SequenceMetrics
 from greenroom.engine.sequences.output_processor import Detokenizer, Processor
+from greenroom.engine.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, Timing, Usage
 from greenroom.schemas.model_key import ModelKey
@@ -45,6 +46,8 @@ class Sequence:
         matcher: Holds the answer to a grammar; None if it is free.
         index: Which choice of the request it is.
         logprobs: Log-probabilities of its tokens, if they are wanted.
+        prompt_logprobs: Those of its prompt's tokens, if they are; all choices of a request share them.
+        prompt_only: Only the prompt was wanted: the answer ends before its first token.
         control_tokens: By id; the text of these may mean nothing to a reader.
         end_of_turn_ids: Those of `stop_token_ids` with which the model itself ends an answer.
 
@@ -85,6 +88,8 @@ class Sequence:
     matcher: Matcher | None = None
     index: int = 0
     logprobs: AnswerLogprobs | None = None
+    prompt_logprobs: PromptLogprobs | None = None
+    prompt_only: bool = False
     control_tokens: Mapping[int, ControlToken] = _NO_TOKENS
     end_of_turn_ids: frozenset[int] = frozenset()
 
@@ -146,6 +151,8 @@ class Sequence:
         return logprobs.attach(events)
 
     def _append_token(self, token: int) -> list[InferenceEvent]:
+        if self.prompt_only:
+            return self.finish("length")
         if not self.generated:
             self.metrics.first_token_at = time.perf_counter()
         self.generated += 1
@@ -183,7 +190,7 @@ class Sequence:
         self.finished = True
         events: list[InferenceEvent] = []
         processor = self.processor
-        if reason != "cancelled":
+        if reason != "cancelled" and not self.prompt_only:
             if processor.stopped is None:
                 self.detokenizer.finalize()
                 if text := self.detokenizer.last_segment:

@@ -13,7 +13,7 @@ from greenroom.actors.generation import Generation
 from greenroom.http.answering.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.current_request import request_resources
 from greenroom.http.answering.event_stream import EventStream, StreamFormatter
-from greenroom.http.answering.http_responses import json_response, stream_response
+from greenroom.http.answering.http_responses import large_json_response, stream_response
 from greenroom.http.answering.parallel_generations import ParallelEventStream, ParallelGenerations
 from greenroom.http.answering.recorded_answer import CollectingFormatter, RecordedEventStream, Recording
 from greenroom.http.answering.response_timing import wait_for_admission, wait_for_first_event
@@ -65,7 +65,8 @@ async def answer_request(
     choices = await _collect(generations, received)
     if recording is not None and (problem := await recording.record(model, choices)) is not None:
         raise ProblemError(problem)
-    return json_response(formatter.whole(model, choices))
+    tokens = sum(choice.shown_tokens for choice in choices)
+    return await large_json_response(lambda: formatter.whole(model, choices), tokens)
 
 
 async def _wait_for_status(generations: Sequence[Generation], status_timeout: float) -> list[InferenceEvent]:

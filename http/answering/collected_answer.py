@@ -13,6 +13,7 @@ from greenroom.schemas.events import (
     Failed,
     Finished,
     InferenceEvent,
+    PromptText,
     ReasoningDelta,
     TextDelta,
     TokenLogprob,
@@ -40,12 +41,14 @@ class CollectedChoice:
         parts: In the order in which the model wrote them; no two texts and no two thoughts are neighbors.
         logprobs: Of the tokens of its text, if they were asked for.
         dropped_messages: How many of the oldest messages were left out of the prompt.
+        prompt: Its prompt, piece by piece, if the client wants it back.
     """
 
     parts: tuple[AnswerPart, ...]
     logprobs: tuple[TokenLogprob, ...]
     finished: Finished
     dropped_messages: int = 0
+    prompt: tuple[PromptText, ...] = ()
 
     @property
     def text(self) -> str:
@@ -56,6 +59,11 @@ class CollectedChoice:
     def thought(self) -> str:
         """All of its thoughts."""
         return "".join(part.text for part in self.parts if isinstance(part, Thought))
+
+    @property
+    def shown_tokens(self) -> int:
+        """Tokens of its prompt and its text whose log-probabilities it has."""
+        return len(self.logprobs) + sum(len(piece.logprobs) for piece in self.prompt)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -117,7 +125,7 @@ def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> Non
         case Admitted(dropped_messages=dropped):
             for collector in collectors:
                 collector.dropped_messages = dropped
-        case TextDelta() | ReasoningDelta() | ToolCallDelta() | Finished():
+        case PromptText() | TextDelta() | ReasoningDelta() | ToolCallDelta() | Finished():
             collectors[event.index].add(event)
 
 
@@ -127,12 +135,15 @@ class ChoiceCollector:
     def __init__(self) -> None:
         self._parts: list[_Part] = []
         self._logprobs: list[TokenLogprob] = []
+        self._prompt: list[PromptText] = []
         self.finished: Finished | None = None
         self.dropped_messages = 0
 
     def add(self, event: InferenceEvent) -> None:
         """Add what an event of this choice brings."""
         match event:
+            case PromptText():
+                self._prompt.append(event)
             case TextDelta(text, _, logprobs):
                 self._part(TextPart("")).pieces.append(text)
                 self._logprobs += logprobs
@@ -150,7 +161,9 @@ class ChoiceCollector:
         if self.finished is None:
             return None
         parts = tuple(part.whole() for part in self._parts)
-        return CollectedChoice(parts, tuple(self._logprobs), self.finished, self.dropped_messages)
+        return CollectedChoice(
+            parts, tuple(self._logprobs), self.finished, self.dropped_messages, tuple(self._prompt)
+        )
 
     def _part(self, empty: TextPart | Thought) -> _Part:
         """Return the last part if it is of that kind, else a new one."""

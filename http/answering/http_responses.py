@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import trio
 from quart import Response
 
 from greenroom.http.answering.event_stream import EventStream
-from greenroom.http.answering.json_encoding import json_bytes
+from greenroom.http.answering.json_encoding import json_bytes, json_bytes_in_pieces
+
+LARGE = 4_096
+"""Tokens that an answer shows one by one, from which on it is put together on a thread of its own."""
 
 
 def json_response(document: object) -> Response:
@@ -27,6 +31,23 @@ def list_response(entries: Sequence[bytes], ids: Sequence[str], has_more: bool) 
     tail = json_bytes({**ends, "has_more": has_more})
     document = b'{"object":"list","data":[%b],%b' % (b",".join(entries), tail.removeprefix(b"{"))
     return Response(document, content_type="application/json")
+
+
+async def large_json_response(document: Callable[[], object], tokens: int) -> Response:
+    """Return a response that holds a whole answer, made on another thread if it is large.
+
+    Args:
+        document: Makes it; must be callable from any thread.
+        tokens: How many it shows one by one, as ids or with what is known of each.
+    """
+    if tokens < LARGE:
+        return json_response(document())
+
+    def encode() -> bytes:
+        return json_bytes_in_pieces(document())
+
+    encoded = await trio.to_thread.run_sync(encode, abandon_on_cancel=True)
+    return Response(encoded, content_type="application/json")
 
 
 def stream_response(body: EventStream) -> Response:

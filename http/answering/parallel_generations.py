@@ -10,7 +10,14 @@ import trio
 
 from greenroom.actors.generation import Generation
 from greenroom.http.answering.event_stream import EventStream, StreamFormatter
-from greenroom.schemas.events import Finished, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
+from greenroom.schemas.events import (
+    Finished,
+    InferenceEvent,
+    PromptText,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 
 
 class ParallelGenerations:
@@ -61,7 +68,7 @@ class ParallelGenerations:
     ) -> None:
         with sender:
             async for event in generation:
-                if isinstance(event, TextDelta | ReasoningDelta | ToolCallDelta | Finished):
+                if isinstance(event, PromptText | TextDelta | ReasoningDelta | ToolCallDelta | Finished):
                     event = attrs.evolve(event, index=index * generation.request.choices + event.index)
                 await sender.send(event)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from statistics import fmean
 from typing import Any
 
 import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
+from greenroom.http.openai.completion_request import wants_logprobs
 from greenroom.http.openai.completion_stream import CompletionStream
 from greenroom.http.openai.logprobs import CompletionLogprobs
 from greenroom.http.openai.timings import timings
@@ -25,15 +29,15 @@ class CompletionFormatter:
     Args:
         wire: What the client asked for.
         answer_id: `cmpl-…`.
-        echoes: What the continuations of each prompt begin with.
         choices: How many continuations each prompt has.
+        candidates: Of how many those are the best.
         created: Unix time in seconds.
     """
 
     wire: CompletionRequest
     answer_id: str
-    echoes: tuple[str, ...]
     choices: int = 1
+    candidates: int = attrs.field(default=attrs.Factory(lambda self: self.choices, takes_self=True))
     created: int = attrs.field(factory=lambda: int(time.time()))
 
     def stream(self, model: str) -> CompletionStream:
@@ -42,30 +46,42 @@ class CompletionFormatter:
             self.answer_id,
             model,
             self.created,
-            self._echo_of_each_choice(),
+            choices=len(self.wire.prompt.prompts) * self.choices,
             choices_per_prompt=self.choices,
             include_usage=includes_usage(self.wire.stream_options),
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
         """Return the answer as `text_completion`."""
-        echoes = self._echo_of_each_choice()
         finished = [choice.finished for choice in choices]
         answer = Completion(
             self.answer_id,
             self.created,
             model,
-            tuple(_choice(i, *both) for i, both in enumerate(zip(echoes, choices, strict=True))),
-            usage_body(finished, self.choices),
-            timings(finished, self.choices),
+            tuple(self._choice(*each) for each in enumerate(self._best(choices))),
+            usage_body(finished, self.candidates),
+            timings(finished, self.candidates),
             system_fingerprint(),
         )
         return attrs.asdict(answer)
 
-    def _echo_of_each_choice(self) -> tuple[str, ...]:
-        return tuple(echo for echo in self.echoes for _ in range(self.choices))
+    def _best(self, candidates: Sequence[CollectedChoice]) -> Iterator[CollectedChoice]:
+        """Yield the likeliest candidates of each prompt, by the mean over their tokens."""
+        for at in range(0, len(candidates), self.candidates):
+            group = candidates[at : at + self.candidates]
+            ranked = sorted(group, key=_mean_logprob, reverse=True) if len(group) > self.choices else group
+            yield from ranked[: self.choices]
+
+    def _choice(self, index: int, choice: CollectedChoice) -> CompletionChoice:
+        text = "".join(piece.text for piece in choice.prompt) + choice.text
+        logprobs: dict[str, Any] | None = None
+        if wants_logprobs(self.wire):
+            first = next((piece.first for piece in choice.prompt), None)
+            prompt = chain.from_iterable(piece.logprobs for piece in choice.prompt)
+            logprobs = CompletionLogprobs().add(chain(prompt, choice.logprobs), first)
+        return CompletionChoice(index, text, finish_reason(choice.finished), logprobs)
 
 
-def _choice(index: int, echo: str, choice: CollectedChoice) -> CompletionChoice:
-    logprobs = CompletionLogprobs(len(echo)).add(choice.logprobs)
-    return CompletionChoice(index, echo + choice.text, finish_reason(choice.finished), logprobs)
+def _mean_logprob(choice: CollectedChoice) -> float:
+    """Return how likely a choice's tokens are on average; one without any is no candidate."""
+    return fmean(entry.logprob for entry in choice.logprobs) if choice.logprobs else -math.inf

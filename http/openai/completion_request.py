@@ -7,10 +7,14 @@ from typing import Any
 from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
 from greenroom.http.openai.parameters import COMPLETION_PARAMETERS
 from greenroom.http.openai.response_format import parse_response_format
+from greenroom.schemas.generation import check
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import InferenceRequest, RawInput
+
+MAX_SCORED_TOKENS = 131_072
+"""Of all prompts of a request, each as often as it is echoed with its log-probabilities."""
 
 
 def parse_completion_requests(
@@ -25,14 +29,24 @@ def parse_completion_requests(
     Raises:
         ProblemError: 400 that names the offending field.
     """
+    echo, answered = bool(wire.echo), True
+    if echo and wire.max_tokens == 0 and not isinstance(wire.max_tokens, bool):
+        answered = False
+        body = {name: value for name, value in body.items() if name != "max_tokens"}
     overrides = parse_parameters(body, COMPLETION_PARAMETERS) | _logprobs(wire)
+    overrides |= _candidates(wire, overrides)
     response_format = parse_response_format(body)
     prompts = wire.prompt.prompts
+    scored = None
+    if echo and wants_logprobs(wire):
+        if wire.suffix:
+            raise invalid("`logprobs` of an echoed prompt have no place beside `suffix`.", "logprobs")
+        scored = MAX_SCORED_TOKENS // (len(prompts) * overrides.get("n", 1))
     return [
         InferenceRequest(
             request_id if len(prompts) == 1 else f"{request_id}-{i}",
             parse_model_key(wire.model),
-            RawInput(prompt, wire.suffix or ""),
+            RawInput(prompt, wire.suffix or "", echo=echo, scored=scored, answered=answered),
             overrides,
             client,
             response_format=response_format,
@@ -41,28 +55,35 @@ def parse_completion_requests(
     ]
 
 
+def wants_logprobs(wire: CompletionRequest) -> bool:
+    """Return whether the client wants the log-probabilities of tokens."""
+    return wire.logprobs is not None and wire.logprobs is not False
+
+
+def parse_choices(wire: CompletionRequest, candidates: int) -> int:
+    """Return how many of the continuations that are generated of each prompt are answered."""
+    return candidates if wire.best_of is None else int(wire.n or 1)
+
+
 def _logprobs(wire: CompletionRequest) -> dict[str, Any]:
     top = wire.logprobs
-    if top is None or top is False:
+    if not wants_logprobs(wire):
         return {}
-    if wire.echo:
-        raise invalid(
-            "`logprobs` of an echoed prompt are not supported.", "logprobs", "unsupported_parameter"
-        )
     if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= 5:
         raise invalid(f"`logprobs` is {top!r:.80}, but it must be an integer from 0 to 5.", "logprobs")
     return {"logprobs": True, "top_logprobs": top}
 
 
-def parse_echoes(wire: CompletionRequest) -> tuple[str, ...]:
-    """Return what each answer begins with: its prompt if the client wants it back, else nothing.
-
-    Raises:
-        ProblemError: 400 for a prompt that is no text.
-    """
-    echoes = []
-    for prompt in wire.prompt.prompts:
-        if wire.echo and not isinstance(prompt, str):
-            raise invalid("`echo` needs prompts that are text.", "echo", "unsupported_parameter")
-        echoes.append(prompt if wire.echo and isinstance(prompt, str) else "")
-    return tuple(echoes)
+def _candidates(wire: CompletionRequest, overrides: JsonObject) -> dict[str, Any]:
+    """Return how many continuations are generated, of which `n` are answered."""
+    if wire.best_of is None:
+        return {}
+    candidates, choices = check("n", wire.best_of, "best_of"), int(overrides.get("n", 1))
+    if candidates < choices:
+        raise invalid(f"`best_of` is {candidates}, but must be at least `n`, which is {choices}.", "best_of")
+    if candidates == choices:
+        return {}
+    if wire.stream:
+        detail = "`best_of` above `n` cannot be streamed: the best are known when all have ended."
+        raise invalid(detail, "best_of", "unsupported_parameter")
+    return {"n": candidates, "logprobs": True}

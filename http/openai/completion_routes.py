@@ -15,7 +15,7 @@ from greenroom.http.answering.current_request import (
     request_id,
 )
 from greenroom.http.openai.completion_formatter import CompletionFormatter
-from greenroom.http.openai.completion_request import parse_completion_requests, parse_echoes
+from greenroom.http.openai.completion_request import parse_choices, parse_completion_requests
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
@@ -34,7 +34,9 @@ def completion_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprin
     async def completions() -> Response:
         parse = partial(parse_completion_requests, request_id=request_id(), client=request_client())
         wire, requests = await read_request(CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS, parse)
-        formatter = CompletionFormatter(wire, answer_id("cmpl-"), parse_echoes(wire), requests[0].choices)
+        candidates = requests[0].choices
+        choices = parse_choices(wire, candidates)
+        formatter = CompletionFormatter(wire, answer_id("cmpl-"), choices, candidates)
         stream = bool(wire.stream)
         return await answer_request(pool, requests, formatter, stream=stream, status_timeout=status_timeout)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.http.openai.chunk_stream import ChunkStream
 from greenroom.http.openai.logprobs import CompletionLogprobs
-from greenroom.schemas.events import InferenceEvent, TextDelta
+from greenroom.schemas.events import InferenceEvent, PromptText, TextDelta
 
 
 class CompletionStream(ChunkStream):
@@ -14,7 +14,7 @@ class CompletionStream(ChunkStream):
     Args:
         answer_id: `cmpl-…`, the same in every chunk.
         created: Unix time in seconds.
-        echoes: What each choice begins with: its prompt if the client wants that back, else nothing.
+        choices: How many there are in all.
         choices_per_prompt: How many choices each prompt has.
         include_usage: The client asked for a usage chunk at the end.
     """
@@ -24,8 +24,8 @@ class CompletionStream(ChunkStream):
         answer_id: str,
         model: str,
         created: int,
-        echoes: tuple[str, ...],
         *,
+        choices: int = 1,
         choices_per_prompt: int = 1,
         include_usage: bool = False,
     ) -> None:
@@ -34,16 +34,15 @@ class CompletionStream(ChunkStream):
             answer_id,
             model,
             created,
-            choices=len(echoes),
+            choices=choices,
             choices_per_prompt=choices_per_prompt,
             include_usage=include_usage,
         )
-        self._echoes = echoes
-        self._logprobs = [CompletionLogprobs(len(echo)) for echo in echoes]
+        self._logprobs = [CompletionLogprobs() for _ in range(choices)]
 
     def opening(self) -> bytes:
-        """Return the prompts if the client wants them back."""
-        return b"".join(self._chunk(i, echo) for i, echo in enumerate(self._echoes) if echo)
+        """Return nothing: the first chunk comes with the first text."""
+        return b""
 
     def heartbeat(self) -> bytes:
         """Return a chunk without text, since some clients choke on comments."""
@@ -54,6 +53,9 @@ class CompletionStream(ChunkStream):
         match event:
             case TextDelta(text, index, logprobs):
                 encoded = json_ascii(self._logprobs[index].add(logprobs)) if logprobs else b"null"
+                return self._chunk(index, text, logprobs=encoded)
+            case PromptText(text, index, first, logprobs):
+                encoded = json_ascii(self._logprobs[index].add(logprobs, first))
                 return self._chunk(index, text, logprobs=encoded)
             case _:
                 return super().event(event)

@@ -8,7 +8,7 @@ from typing import Any
 
 from greenroom.http.answering.json_encoding import finite_logprob
 from greenroom.http.answering.token_logprobs import token_logprobs
-from greenroom.schemas.events import TokenLogprob
+from greenroom.schemas.events import Token, TokenLogprob
 
 
 def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
@@ -19,30 +19,35 @@ def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
 
 
 class CompletionLogprobs:
-    """The `logprobs` objects of one raw continuation, piece by piece.
+    """The `logprobs` objects of one choice, piece by piece, from the beginning of its text."""
 
-    Args:
-        offset: Characters that stand before it in the choice's text.
-    """
-
-    def __init__(self, offset: int = 0) -> None:
-        self._offset = offset
+    def __init__(self) -> None:
+        self._offset = 0
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def add(self, logprobs: Iterable[TokenLogprob]) -> dict[str, Any] | None:
-        """Return the object for the next tokens; None if there are none."""
+    def add(self, logprobs: Iterable[TokenLogprob], first: Token | None = None) -> dict[str, Any] | None:
+        """Return the object for the next tokens; None if there are none.
+
+        Args:
+            first: A prompt's first token, which comes before them and has no log-probability.
+        """
         tokens: list[str] = []
-        values: list[float] = []
-        tops: list[dict[str, float]] = []
+        values: list[float | None] = []
+        tops: list[dict[str, float] | None] = []
         offsets: list[int] = []
+        if first is not None:
+            tokens.append(first.text)
+            values.append(None)
+            tops.append(None)
+            offsets.append(self._advance(first))
         for entry in logprobs:
+            value = finite_logprob(entry.logprob)
             tokens.append(entry.token.text)
-            values.append(finite_logprob(entry.logprob))
-            offsets.append(self._offset)
-            self._offset += len(self._characters.decode(entry.token.bytes))
+            values.append(value)
+            offsets.append(self._advance(entry.token))
             # Several tokens can have the same text: the likeliest of them counts.
             top = {token.text: finite_logprob(value) for token, value in reversed(entry.top)}
-            tops.append({entry.token.text: values[-1], **dict(reversed(top.items()))} if top else {})
+            tops.append({entry.token.text: value, **dict(reversed(top.items()))} if top else None)
         if not tokens:
             return None
         return {
@@ -51,3 +56,9 @@ class CompletionLogprobs:
             "top_logprobs": tops if any(tops) else None,
             "text_offset": offsets,
         }
+
+    def _advance(self, token: Token) -> int:
+        """Return where a token begins, in characters."""
+        begins = self._offset
+        self._offset += len(self._characters.decode(token.bytes))
+        return begins

@@ -54,6 +54,5 @@ UNSUPPORTED_IN_CHAT: NeutralValues = {
 }
 
 UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {
-    "best_of": (1,),
     "truncation": ("disabled",),
 }

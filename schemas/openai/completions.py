@@ -32,6 +32,9 @@ class CompletionRequest:
     echo: bool | None = None
     suffix: str | None = None
     logprobs: Any = None
+    max_tokens: Any = None
+    n: Any = None
+    best_of: Any = None
 
 
 def _prompts(value: Any, _: Any) -> Prompts:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from greenroom.engine.adapters.prompts.context_limits import check_text_length, collect_tokens
 from greenroom.engine.adapters.prompts.fill_in_the_middle import find_fill_format
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.prepared_input import EchoedPrompt
 from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
 from greenroom.schemas.requests import RawInput
 
@@ -39,6 +42,31 @@ class RawPrompts:
             pieces = self._tokenizer.encode_prompt(raw.prompt, begins=raw.begins)
             return collect_tokens(pieces, len(raw.prompt), self._context_length)
         return self._checked(raw.prompt, raw.param)
+
+    def echo(self, raw: RawInput, tokens: Sequence[int]) -> EchoedPrompt | None:
+        """Return the prompt as its client wants it back; None if it does not.
+
+        Args:
+            tokens: What `encode` has made of it.
+
+        Raises:
+            ProblemError: 400 if it is too long to be scored.
+        """
+        if not raw.echo:
+            return None
+        if raw.scored is not None and len(tokens) > raw.scored:
+            detail = (
+                f"`{raw.param}` has {len(tokens):,} tokens, but with `echo` and `logprobs` a prompt may have "
+                f"at most {raw.scored:,}."
+            )
+            raise invalid(detail, raw.param)
+        hidden, scored, size = 0, raw.scored is not None, self._tokenizer.vocab_size
+        if not isinstance(raw.prompt, str):
+            return EchoedPrompt(self._tokenizer.decode(tokens), hidden, scored, size)
+        beginning, bos = self._tokenizer.beginning, self._tokenizer.bos_token
+        if raw.begins and not (bos and raw.prompt.startswith(bos)):
+            hidden = len(beginning) if list(tokens[: len(beginning)]) == beginning else 0
+        return EchoedPrompt(raw.prompt, hidden, scored, size)
 
     def stop_tokens(self, raw: RawInput) -> frozenset[int]:
         """Return the tokens that end the answer, beyond those that end a turn."""

@@ -27,7 +27,7 @@ class PrefillRequest:
         conversation: Which of the client's conversations it belongs to.
         checkpoints: Where chunks have to end, in tokens.
         on_disk: Whether files have to be read for what is cached.
-        alone: It shares no chunk with others: one that it shared has failed.
+        alone: It shares no chunk with others: one that it shared has failed, or its prompt is scored.
         cache_version: Of the prefix cache when `computed` was matched, before the first chunk was due.
     """
 
@@ -40,14 +40,18 @@ class PrefillRequest:
     conversation: str = ""
     checkpoints: tuple[int, ...] = ()
     on_disk: bool = False
-    alone: bool = False
+    alone: bool = attrs.field(
+        default=attrs.Factory(lambda self: self.sequence.prompt_logprobs is not None, takes_self=True)
+    )
     cache_version: int = -1
 
     @property
     def until_checkpoint(self) -> int:
         """Tokens of the longest chunk that may be computed next."""
         following = (checkpoint - self.computed for checkpoint in self.checkpoints)
-        return next((tokens for tokens in following if tokens > 0), self.remaining)
+        longest = next((tokens for tokens in following if tokens > 0), self.remaining)
+        scores = self.sequence.prompt_logprobs
+        return longest if scores is None or scores.is_complete else min(longest, scores.chunk)
 
     @property
     def remaining(self) -> int:

@@ -85,11 +85,15 @@ class PrefillRunner:
                 self._memory.preallocate(cache, len(request.sequence.prefill_tokens))
             span = slice(request.computed, request.computed + tokens)
             inputs = mx.array(list(request.sequence.prefill_tokens[span]))[None]
-            if request.embeddings is None or request.computed >= len(request.embeddings) - 1:
-                self._model(inputs, cache=cache)
-            else:
+            scored: list[mx.array] = []
+            if request.embeddings is not None and request.computed < len(request.embeddings) - 1:
                 self._model(inputs, cache=cache, input_embeddings=request.embeddings[span][None])
-            self._launch(cache)
+            elif (scores := request.sequence.prompt_logprobs) is not None:
+                scored = scores.score(self._model(inputs, cache=cache)[0], request.computed)
+            else:
+                # Nobody looks at the logits, and so nothing computes them.
+                self._model(inputs, cache=cache)
+            self._launch(cache, scored)
         request.computed += tokens
         if request.remaining == 0 or request.computed in request.checkpoints:
             self._prefix_cache.insert_prompt(request.sequence, cache, None, request.computed)
@@ -131,8 +135,8 @@ class PrefillRunner:
         batched = size_model.nbytes(len(requests), longest + GROWTH_STEP, longest)
         return self._memory.grow([request.sequence for request in requests], batched + cached)
 
-    def _launch(self, cache: Cache) -> None:
-        mx.async_eval(caches.state(cache))
+    def _launch(self, cache: Cache, scored: Sequence[mx.array] = ()) -> None:
+        mx.async_eval(caches.state(cache), *scored)
         self._in_flight.append(cache)
 
 

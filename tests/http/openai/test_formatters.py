@@ -23,6 +23,7 @@ from greenroom.schemas.events import (
     Finished,
     InferenceEvent,
     PromptProgress,
+    PromptText,
     QueueStatus,
     ReasoningDelta,
     TextDelta,
@@ -216,7 +217,7 @@ def test_a_failure_is_sent_and_then_done() -> None:
 
 
 def test_a_heartbeat_is_a_chunk_without_text() -> None:
-    for formatter in (ChatStream("i", "m", 1), CompletionStream("i", "m", 1, ("",))):
+    for formatter in (ChatStream("i", "m", 1), CompletionStream("i", "m", 1)):
         sent = formatter.heartbeat()
         assert sent.startswith(b"data: {")
         [choice] = json.loads(sent.removeprefix(b"data: "))["choices"]
@@ -225,9 +226,10 @@ def test_a_heartbeat_is_a_chunk_without_text() -> None:
 
 
 def test_streamed_completions_index_their_prompts() -> None:
-    formatter = CompletionStream("cmpl-1", "m", 123, ("to be", ""), include_usage=True)
+    formatter = CompletionStream("cmpl-1", "m", 123, choices=2, include_usage=True)
     sent = formatter.opening()
-    for event in (TextDelta(" or", 0), TextDelta("x", 1), Finished("stop", Usage(1, 2), index=1)):
+    echo = PromptText("to be", 0)
+    for event in (echo, TextDelta(" or", 0), TextDelta("x", 1), Finished("stop", Usage(1, 2), index=1)):
         sent += formatter.event(event)
     assert not formatter.finished
     sent += formatter.event(Finished("length", Usage(3, 4), index=0))
@@ -247,11 +249,16 @@ def test_streamed_completions_index_their_prompts() -> None:
 
 def test_whole_completions_have_a_choice_for_every_prompt() -> None:
     choices = [
-        CollectedChoice((TextPart(" or not"),), (), Finished("length", Usage(1, 2))),
+        CollectedChoice(
+            (TextPart(" or not"),),
+            (),
+            Finished("length", Usage(1, 2)),
+            prompt=(PromptText("to"), PromptText(" be")),
+        ),
         CollectedChoice((TextPart("x"),), (), Finished("stop", Usage(3, 4))),
     ]
     wire = CompletionRequest("m", Prompts(("to be", "")))
-    answer = CompletionFormatter(wire, "cmpl-1", ("to be", ""), 1, 123).whole("m", choices)
+    answer = CompletionFormatter(wire, "cmpl-1", created=123).whole("m", choices)
     read = wire_types.Completion.model_validate_json(json.dumps(answer), strict=True)
     assert [choice.text for choice in read.choices] == ["to be or not", "x"]
     assert answer["choices"][0]["logprobs"] is None
