@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from greenroom.http.answering.call_arguments import ArgumentCheck
 from greenroom.http.answering.custom_tools import custom_call
+from greenroom.http.answering.seal import MAX_SEALED
 from greenroom.http.answering.thought_signature import is_signature, signed_thought
 from greenroom.http.responses.hosted_items import HostedCall, HostedResult, hosted_parts
 from greenroom.http.responses.problems import item_not_found
 from greenroom.http.responses.tools import definitions, parse_tools
-from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages import MAX_TOOLS, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.responses.items import (
     CallOutputItem,
@@ -47,6 +48,7 @@ class Conversation:
         self._messages: list[Message] = []
         self._turn: _Turn | None = None
         self._called: set[str] = set()
+        self._loaded: set[str] = set()
         self._arguments = ArgumentCheck()
 
     def read(self, items: Sequence[Item], field: str) -> None:
@@ -83,7 +85,7 @@ class Conversation:
             case CallOutputItem(call_id, output):
                 self._result(call_id, "".join(_texts(output, f"{field}.output")), field)
             case ToolsItem(tools):
-                self._load(parse_tools(tools, f"{field}.tools"))
+                self._load(parse_tools(tools, f"{field}.tools"), field)
             case HostedItem():
                 self._hosted(item, field)
             case StandInItem(items, replaces):
@@ -132,9 +134,11 @@ class Conversation:
         self._end_turn()
         self._messages.append(Message("tool", (TextPart(text),), tool_call_id=call_id))
 
-    def _load(self, tools: Sequence[Tool]) -> None:
-        known = {tool.name for tool in self.tools}
-        new = [tool for tool in tools if tool.name not in known]
+    def _load(self, tools: Sequence[Tool], field: str) -> None:
+        new = [tool for tool in tools if tool.name not in self._loaded]
+        self._loaded.update(tool.name for tool in new)
+        if len(self._loaded) > MAX_TOOLS:
+            raise invalid(f"With those of `{field}` there are more than {MAX_TOOLS} tools.", f"{field}.tools")
         if new:
             self.tools += new
             self._say("system", (definitions(new),))
@@ -177,6 +181,9 @@ class _Turn:
 def _thought(item: ReasoningItem, field: str) -> str:
     """Return a thought as this server has sealed it, else what is shown of it."""
     sealed = item.encrypted_content
+    if sealed is not None and len(sealed) > MAX_SEALED:
+        detail = f"`{field}.encrypted_content` has more than {MAX_SEALED} characters."
+        raise invalid(detail, f"{field}.encrypted_content", "string_above_max_length")
     if sealed is not None and is_signature(sealed):
         thought = signed_thought("", sealed)
         if thought is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from greenroom.http.answering.text_input import TextInputReader
-from greenroom.http.answering.thought_signature import ThoughtSigner
+from greenroom.http.answering.thought_signature import sign
 from greenroom.http.responses.output_items import (
     CallKinds,
     ItemStatus,
@@ -128,9 +128,8 @@ class ReasoningStream(ItemStream):
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
         """Return the item as it stands."""
-        signer = ThoughtSigner(hidden=True)
-        signer.add(self.text)
-        return reasoning_item(self.id, self.text, status, signer.signature() if self._seals else None)
+        sealed = sign(self.text, hidden=True) if self._seals else None
+        return reasoning_item(self.id, self.text, status, sealed)
 
     def begin(self) -> Iterator[Event]:
         """Return the events with which it begins."""

@@ -37,6 +37,15 @@ class Content:
 
 
 @attrs.frozen
+class _Common:
+    """What any item may have; nothing of it reaches the model."""
+
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None
+
+
+@attrs.frozen
 class MessageItem:
     """A message, with or without `type`."""
 
@@ -221,6 +230,7 @@ def _item(value: Any, _: Any) -> Item:
     kind = value.get("type")
     if kind is None:
         kind = "message" if "role" in value else "item_reference" if "id" in value else None
+    RESPONSES.structure(value, _Common)
     if kind in HOSTED_ITEMS:
         return Item(HostedItem(kind), value)
     if not isinstance(kind, str) or kind not in ITEM_TYPES:

@@ -116,7 +116,7 @@ def test_what_other_tools_brought_is_the_result_of_a_call() -> None:
     "kind", ["web_search_call", "file_search_call", "mcp_list_tools", "mcp_approval_request", "computer_call"]
 )
 def test_what_only_another_server_could_use_is_left_out(kind: str) -> None:
-    assert read(USER, {"type": kind, "id": "x", "action": {}, "status": 3}) == read(USER)
+    assert read(USER, {"type": kind, "id": "x", "action": {}}) == read(USER)
 
 
 def test_tools_may_join_in_the_middle() -> None:
@@ -151,6 +151,9 @@ def test_tools_may_join_in_the_middle() -> None:
         ([thought("a", encrypted_content="gr1.changed")], "items[0].encrypted_content"),
         ([{"type": "compaction", "encrypted_content": "a"}], "items[0].encrypted_content"),
         ([{"type": "what"}], "items[0]"),
+        ([{**CALL, "id": 1}], "items[0].id"),
+        ([{"type": "web_search_call", "status": ["completed"]}], "items[0].status"),
+        ([thought("a", encrypted_content="a" * 11_000_000)], "items[0].encrypted_content"),
         ([{"type": ["message"], "role": "user", "content": "a"}], "items[0]"),
         ([{"type": "additional_tools", "tools": [{"type": "mcp"}]}], "items[0].tools[0].type"),
     ],
@@ -158,6 +161,14 @@ def test_tools_may_join_in_the_middle() -> None:
 def test_what_makes_no_sense_is_refused_by_name(items: list[Any], param: str) -> None:
     refused = problem(*items)
     assert (refused.status, refused.param) == (400, param)
+
+
+def test_more_tools_than_a_request_may_offer_cannot_join() -> None:
+    joined = [
+        {"type": "additional_tools", "tools": [{"type": "function", "name": f"t{i}"}]} for i in range(2_049)
+    ]
+    assert len(read(*joined[:-1])) == 2_048
+    assert problem(*joined).param == "items[2048].tools"
 
 
 def test_an_item_that_is_not_kept_here_is_unknown() -> None:
