@@ -102,6 +102,8 @@ class Store:
                     self._problem = problem
                 case StoreOutcome() as outcome:
                     self._worker.record(outcome)
+                    if self._stopping:
+                        self._worker.end()  # one that has taken over
                 case _Stop():
                     self._stopping = True
                     self._worker.end()
@@ -118,9 +120,11 @@ class Store:
 
     async def _prune_now_and_then(self) -> None:
         await trio.sleep(FIRST_PRUNE)
+        last: Reply | None = None
         while True:
-            if self._outlives or self._worker.active:
-                self._control.send(Envelope(Prune()))
+            if (self._outlives or self._worker.active) and (last is None or last.ended):
+                last = Reply()
+                self._control.send(Envelope(Prune(), last))
             await trio.sleep(PRUNE_INTERVAL)
 
 

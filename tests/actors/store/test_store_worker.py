@@ -1,0 +1,182 @@
+"""Threads of the store that hang or panic: who is told, who takes over, and that nothing is half-written."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from greenroom.actors.store import connection
+from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.store_worker import MAX_HUNG, MAX_WAITING
+from greenroom.actors.system import System, open_system
+from greenroom.schemas.events import Failed
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import (
+    CommitResponse,
+    Committed,
+    DescribeStore,
+    FindResponse,
+    StoreMessage,
+    StoreStatus,
+)
+from greenroom.schemas.stored import StoredResponse
+from greenroom.tests.support.actor_systems import HANG_TIMEOUT, Faults, eventually, fall_silent
+from greenroom.tests.support.stored_records import ask, refusal, response
+
+STICKS = "sticks"
+"""Statements that hold this text do not return until the test lets them."""
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """Time that also jumps."""
+    return MockClock(rate=1.0)
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    """A database on a disk that sometimes does not respond."""
+    faults = Faults()
+
+    def trace(statement: str) -> None:
+        if STICKS in statement and not faults.release.is_set():
+            faults.hangs.set()
+            faults.release.wait()
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened = sqlite3.Connection(*arguments, **options)
+        opened.set_trace_callback(trace)
+        return opened
+
+    monkeypatch.setattr(connection.sqlite3, "connect", connect)
+    return faults
+
+
+@asynccontextmanager
+async def hanging(path: Path, faults: Faults) -> AsyncIterator[System]:
+    settings = Settings(db=str(path), shutdown_timeout=20.0)
+    try:
+        async with open_system(settings, hang_timeout=HANG_TIMEOUT) as system:
+            yield system
+    finally:
+        faults.release.set()
+
+
+async def refuse(system: System, message: StoreMessage, into: list[Problem]) -> None:
+    into.append(await refusal(system.refs.store, message))
+
+
+async def status(system: System) -> StoreStatus:
+    return await ask(system.refs.store, DescribeStore(), StoreStatus)
+
+
+async def test_a_hung_message_fails_by_name_the_next_thread_goes_on_and_what_it_wrote_is_undone(
+    clock: MockClock, faults: Faults, tmp_path: Path
+) -> None:
+    async with hanging(tmp_path / "db", faults) as system:
+        store = system.refs.store
+        await ask(store, CommitResponse(response("before")), Committed)
+        problems: list[Problem] = []
+        behind: list[object] = []
+
+        async def wait_behind() -> None:
+            behind.append(await store.ask(FindResponse("before", ""), StoredResponse))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refuse, system, CommitResponse(response(STICKS)), problems)
+            await trio.to_thread.run_sync(faults.hangs.wait)
+            nursery.start_soon(wait_behind)
+            await fall_silent(clock, faults)
+        assert [(problem.status, problem.code) for problem in problems] == [(503, "store_hung")]
+        assert behind == [response("before")]
+        assert (await status(system)).hung_threads == 1
+        faults.release.set()
+
+        async def returned() -> bool:
+            return (await status(system)).hung_threads == 0
+
+        await eventually(returned)
+        assert (await refusal(store, FindResponse(STICKS, ""))).status == 404
+        await ask(store, CommitResponse(response(STICKS)), Committed)
+    assert not system.hung
+
+
+async def test_after_too_many_hung_threads_no_more_are_lost_until_they_come_back(
+    clock: MockClock, faults: Faults, tmp_path: Path
+) -> None:
+    async with hanging(tmp_path / "db", faults) as system:
+        problems: list[Problem] = []
+        for _ in range(MAX_HUNG):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refuse, system, FindResponse(STICKS, ""), problems)
+                await fall_silent(clock, faults)
+        assert {problem.code for problem in problems} == {"store_hung"}
+        refused = await refusal(system.refs.store, FindResponse("r", ""))
+        assert f"{MAX_HUNG} threads hang" in refused.detail
+        assert await status(system) == StoreStatus(refused.detail, MAX_HUNG)
+        faults.release.set()
+
+        async def mended() -> bool:
+            return await status(system) == StoreStatus()
+
+        await eventually(mended)
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+
+
+class Panic(BaseException):
+    """What a library in another language raises."""
+
+
+async def test_a_panic_fails_its_message_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answer = Answers.answer
+
+    def panic(self: Answers, message: StoreMessage) -> Any:
+        if message == FindResponse("bad", ""):
+            raise Panic
+        return answer(self, message)
+
+    monkeypatch.setattr(Answers, "answer", panic)
+    async with open_system(Settings(db=str(tmp_path / "db"), shutdown_timeout=20.0)) as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        assert (await refusal(system.refs.store, FindResponse("bad", ""))).code == "internal_error"
+        await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
+        assert await status(system) == StoreStatus()
+
+
+async def test_messages_over_the_limit_are_told_to_come_later(clock: MockClock, faults: Faults) -> None:
+    async with open_system(Settings(shutdown_timeout=20.0), hang_timeout=HANG_TIMEOUT) as system:
+        answers: list[object] = []
+        refused = trio.Event()
+
+        async def find(name: str) -> None:
+            answers.append(await system.refs.store.ask(FindResponse(name, ""), StoredResponse))
+            refused.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(find, STICKS)
+            await trio.to_thread.run_sync(faults.hangs.wait)
+            for _ in range(MAX_WAITING):
+                nursery.start_soon(find, "r")
+            with trio.fail_after(60):
+                await refused.wait()
+            faults.release.set()
+        codes = [answered.problem.code for answered in answers if isinstance(answered, Failed)]
+        assert codes == ["store_busy"] + ["response_not_found"] * MAX_WAITING
+
+
+async def test_what_was_asked_before_the_end_is_stored(tmp_path: Path) -> None:
+    settings = Settings(db=str(tmp_path / "db"), shutdown_timeout=20.0)
+    async with open_system(settings) as system:
+        for number in range(20):
+            await system.refs.store.tell(CommitResponse(response(f"r{number}")))
+    async with open_system(settings) as system:
+        for number in range(20):
+            await ask(system.refs.store, FindResponse(f"r{number}", ""), StoredResponse)
