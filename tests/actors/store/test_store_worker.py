@@ -12,7 +12,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from greenroom.actors.store import connection
 from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.store_worker import MAX_HUNG, MAX_WAITING
 from greenroom.actors.system import System, open_system
@@ -56,7 +55,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
         opened.set_trace_callback(trace)
         return opened
 
-    monkeypatch.setattr(connection.sqlite3, "connect", connect)
+    monkeypatch.setattr(sqlite3, "connect", connect)
     return faults
 
 

@@ -1,0 +1,104 @@
+"""Processes that share a file, are killed while they write to it, or have no more room for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.connection import Connection
+from greenroom.schemas.store_protocol import FindResponse, History, Turns
+from greenroom.schemas.stored import StoredResponse
+from greenroom.tests.support.store_process import LARGE, StoreProcess, store_process
+
+
+def kill(running: StoreProcess) -> None:
+    running.process.send_signal(signal.SIGKILL)
+    running.process.wait()
+
+
+def find(path: Path, name: str) -> StoredResponse:
+    with closing(Connection(str(path))) as connection:
+        found = Answers(connection, "reader").answer(FindResponse(name, ""))
+    assert isinstance(found, StoredResponse)
+    return found
+
+
+def check_whole(path: Path, name: str, told: Sequence[str]) -> None:
+    """Assert that a conversation has every turn that was told, each of them whole, and the file no damage."""
+    with closing(Connection(str(path))) as connection:
+        assert [row[0] for row in connection.read("pragma integrity_check")] == ["ok"]
+        history = Answers(connection, "reader").answer(History("", conversation=name))
+    assert isinstance(history, Turns)
+    stored = [turn.response for turn in history.turns]
+    # The last one may have been committed just before it could be told.
+    assert len(told) <= len(stored) <= len(told) + 1
+    assert stored[: len(told)] == list(told)
+    assert all(len(turn.input) == len(turn.output) == 1 and turn.raw == LARGE for turn in history.turns)
+
+
+def test_processes_write_to_one_new_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "db"
+    with ExitStack() as opened:
+        running = [opened.enter_context(store_process(path)) for _ in range(2)]
+        for number, process in enumerate(running):
+            process.tell("many", f"c{number}", "30")
+        told = [[process.line() for _ in range(30)] for process in running]
+    for number, names in enumerate(told):
+        check_whole(path, f"c{number}", names)
+
+
+def test_what_a_killed_server_left_unfinished_has_failed_and_that_of_a_living_one_goes_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "db"
+    with store_process(path) as killed, store_process(path) as living:
+        assert killed.ask("begin", "lost") == "Committed"
+        assert living.ask("begin", "going-on") == "Committed"
+        kill(killed)
+        with store_process(path) as second:
+            assert second.ask("begin", "lost-too") == "Committed"
+            lost = find(path, "lost")
+            body = json.loads(lost.body)
+            assert (lost.status, body["status"]) == ("failed", "failed")
+            assert body["error"]["code"] == "server_error"
+            assert find(path, "going-on").status == "in_progress"
+            kill(second)
+        assert living.ask("prune") == "Pruned"  # as it does now and then
+        assert find(path, "lost-too").status == "failed"
+        assert find(path, "going-on").status == "in_progress"
+        living.process.communicate()  # it ends by itself, and tells that nothing will come
+        assert find(path, "going-on").status == "failed"
+    left = [name for name in os.listdir(tmp_path) if "server" in name]
+    assert left == []
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_process_that_is_killed_while_it_stores_leaves_whole_turns(times: int, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    for number in range(times):
+        with store_process(path) as running:
+            running.tell("many", f"c{number}", "1000")
+            told = [running.line() for _ in range(number + 3)]
+            kill(running)
+            told += iter(running.line, "")
+        check_whole(path, f"c{number}", told)
+
+
+def test_without_room_the_turn_is_refused_by_name_and_the_store_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with store_process(path) as running:
+        assert running.ask("commit", "before") == "Committed"
+        assert running.ask("limit", "200000") == "limited"
+        assert running.ask("commit", "large", "x" * 300_000) == "storage_full"
+        assert running.ask("commit", "small") == "Committed"
+        assert running.ask("limit", "0") == "limited"
+        assert running.ask("commit", "large", "x" * 300_000) == "Committed"
+    assert find(path, "small").raw == ""
+    assert len(find(path, "large").raw) == 300_000
