@@ -12,6 +12,11 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.response_format import ResponseFormat
 from greenroom.schemas.thinking import Thinking
 
+Verbosity = Literal["low", "medium", "high"]
+"""How much the model shall say."""
+
+VERBOSITIES: tuple[Verbosity, ...] = ("low", "medium", "high")
+
 
 @attrs.frozen
 class ChatInput:
@@ -23,6 +28,7 @@ class ChatInput:
         continue_final_message: The last message is an assistant's beginning, to be continued.
         parallel_tool_calls: More than one call may be made.
         thinking: Whether and how much the model shall think.
+        verbosity: How much it shall say; `medium` is what it says by itself.
     """
 
     messages: tuple[Message, ...]
@@ -32,6 +38,7 @@ class ChatInput:
     continue_final_message: bool = False
     parallel_tool_calls: bool = True
     thinking: Thinking = Thinking()
+    verbosity: Verbosity = "medium"
 
 
 @attrs.frozen

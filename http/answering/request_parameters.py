@@ -9,7 +9,7 @@ from greenroom.schemas.generation import check
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.requests import Overflow
+from greenroom.schemas.requests import VERBOSITIES, Overflow, Verbosity
 from greenroom.schemas.wire import json_type
 
 ParameterTable = Mapping[str, str]
@@ -49,6 +49,20 @@ def parse_truncation(value: Any, field: str = "truncation") -> Overflow:
             return "drop_oldest"
         case _:
             raise invalid(f"`{field}` must be 'auto' or 'disabled'.", field)
+
+
+def parse_verbosity(value: Any, field: str = "verbosity") -> Verbosity:
+    """Return how much the model shall say, in OpenAI's words; null is `medium`.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    if value is None:
+        return "medium"
+    found = next((verbosity for verbosity in VERBOSITIES if verbosity == value), None)
+    if found is None:
+        raise invalid(f"`{field}` must be one of {', '.join(map(repr, VERBOSITIES))}.", field)
+    return found
 
 
 def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:

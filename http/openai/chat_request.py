@@ -7,7 +7,12 @@ from typing import Any
 
 from greenroom.http.answering.call_arguments import ArgumentCheck
 from greenroom.http.answering.custom_tools import check_names, custom_call, parse_custom_tool
-from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters, parse_truncation
+from greenroom.http.answering.request_parameters import (
+    parse_model_key,
+    parse_parameters,
+    parse_truncation,
+    parse_verbosity,
+)
 from greenroom.http.openai.legacy_functions import with_tools
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.response_format import parse_response_format
@@ -48,6 +53,7 @@ def parse_chat_request(
         continue_final_message=wire.continue_final_message or False,
         parallel_tool_calls=wire.parallel_tool_calls is not False,
         thinking=_thinking(wire),
+        verbosity=parse_verbosity(wire.verbosity),
     )
     parameters, key = _parameters(body), parse_model_key(wire.model)
     response_format = parse_response_format(body)

@@ -49,7 +49,6 @@ UNSUPPORTED_IN_CHAT: NeutralValues = {
     "prediction": (),
     "web_search_options": (),
     "moderation": (),
-    "verbosity": ("medium",),
     "service_tier": ("auto", "default"),
 }
 

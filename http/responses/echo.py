@@ -42,7 +42,7 @@ def make_echo(
         "tool_choice": "auto" if wire.tool_choice is None else wire.tool_choice,
         "truncation": wire.truncation or ("auto" if goes_on else "disabled"),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "text": {"format": text_format, "verbosity": "medium"},
+        "text": {"format": text_format, "verbosity": (wire.text and wire.text.verbosity) or "medium"},
         "top_p": parameters.get("top_p", 1.0),
         "presence_penalty": parameters.get("presence_penalty", 0.0),
         "frequency_penalty": parameters.get("frequency_penalty", 0.0),

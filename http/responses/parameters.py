@@ -50,7 +50,6 @@ UNSUPPORTED: NeutralValues = {
     "prompt": (),
     "reasoning.mode": ("standard",),
     "service_tier": ("auto", "default"),
-    "text.verbosity": ("medium",),
 }
 
 

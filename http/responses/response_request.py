@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.http.answering.request_parameters import parse_model_key, parse_truncation
+from greenroom.http.answering.request_parameters import parse_model_key, parse_truncation, parse_verbosity
 from greenroom.http.responses.conversation import Conversation
 from greenroom.http.responses.parameters import parse_response_parameters
 from greenroom.http.responses.text_format import parse_text_format
@@ -113,6 +113,7 @@ def parse_response_request(
         parse_tool_choice(wire.tool_choice),
         parallel_tool_calls=wire.parallel_tool_calls is not False,
         thinking=_thinking(wire.reasoning or ReasoningParam()),
+        verbosity=parse_verbosity(wire.text and wire.text.verbosity, "text.verbosity"),
     )
     key = parse_model_key("default" if wire.model is None else wire.model)
     previous, conversation = _kept(wire)

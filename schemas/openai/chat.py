@@ -129,6 +129,7 @@ class ChatRequest:
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     truncation: Any = None
+    verbosity: Any = None
     store: bool | None = None
 
 

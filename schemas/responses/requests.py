@@ -55,7 +55,7 @@ class TextParam:
     """What the text of the answer must look like."""
 
     format: dict[str, Any] | None = None
-    verbosity: str | None = None
+    verbosity: Any = None
 
 
 @attrs.frozen

@@ -16,9 +16,10 @@ from greenroom.engine.adapters.prompts.oldest_turns import (
     without_oldest,
 )
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer, RenderedPrompt
+from greenroom.engine.adapters.prompts.system_messages import SystemMessages
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages import Message
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, Overflow
 
@@ -66,7 +67,7 @@ class ConversationPrompts:
         self._tokenizer = tokenizer
         self._renderer = renderer
         self._context_length = context_length
-        self._default = (Message("system", (TextPart(system_prompt),)),) if system_prompt else ()
+        self._system_messages = SystemMessages(system_prompt)
 
     def encode(
         self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
@@ -81,8 +82,7 @@ class ConversationPrompts:
         Raises:
             ProblemError: 400 for whatever the request or the template cannot do.
         """
-        if self._default and all(message.role != "system" for message in chat.messages):
-            chat = attrs.evolve(chat, messages=(*self._default, *chat.messages))
+        chat = self._system_messages.complete(chat)
         if overflow == "refuse":
             return self._encode(chat, thinking)
         length = self._context_length

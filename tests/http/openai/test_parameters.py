@@ -25,7 +25,6 @@ from greenroom.schemas.problems import ProblemError
         ("audio", {"voice": "a", "format": "mp3"}),
         ("prediction", {"type": "content", "content": ""}),
         ("web_search_options", {}),
-        ("verbosity", "low"),
         ("service_tier", "flex"),
     ],
 )

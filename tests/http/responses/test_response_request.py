@@ -92,13 +92,14 @@ def test_a_response_repeats_its_request() -> None:
         "user": "u",
         "prompt_cache_retention": "24h",
         "reasoning": {"effort": "low", "summary": "auto", "context": "all_turns"},
-        "text": {"format": FLAT},
+        "text": {"format": FLAT, "verbosity": "low"},
     }
     members = parsed(**asked)[1].members
     function, search = members["tools"]
     assert function == {**FUNCTION, "description": None, "strict": False}
     assert search == asked["tools"][1]  # type: ignore[index]
-    assert members["text"]["format"] == {**FLAT, "description": None}
+    assert members["text"] == {"format": {**FLAT, "description": None}, "verbosity": "low"}
+    assert chat(**asked).verbosity == "low"
     unchanged = asked.keys() - {"tools", "text"}
     assert {name: members[name] for name in unchanged} == {name: asked[name] for name in unchanged}
 
@@ -246,7 +247,7 @@ def test_messages_of_chats_are_taken_too() -> None:
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
         ({"text": {"format": {"type": "json_schema", "schema": {}, "strict": 1}}}, "text.format.strict"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format.type"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"verbosity": "mute"}}, "text.verbosity"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {}}},
             "response_format.json_schema.schema",
