@@ -4,7 +4,14 @@ import asyncio
 import os
 
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
@@ -24,7 +31,11 @@ def make_chat():
     return OpenAIChatCompletionsModel("default", AsyncOpenAI(base_url=f"{URL}/v1", api_key="none"))
 
 
-@pytest.fixture(params=[make_chat], ids=["chat"])
+def make_responses():
+    return OpenAIResponsesModel("default", AsyncOpenAI(base_url=f"{URL}/v1", api_key="none"))
+
+
+@pytest.fixture(params=[make_chat, make_responses], ids=["chat", "responses"])
 def model(request):
     return request.param()
 

@@ -8,7 +8,7 @@ from anthropic import AsyncAnthropic
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.anthropic import AnthropicModel
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -27,13 +27,17 @@ def make_chat():
     return OpenAIChatModel("default", provider=OpenAIProvider(base_url=f"{URL}/v1", api_key="none"))
 
 
+def make_responses():
+    return OpenAIResponsesModel("default", provider=OpenAIProvider(base_url=f"{URL}/v1", api_key="none"))
+
+
 def make_messages():
     return AnthropicModel(
         "default", provider=AnthropicProvider(anthropic_client=AsyncAnthropic(base_url=URL, api_key="none"))
     )
 
 
-@pytest.fixture(params=[make_chat, make_messages], ids=["chat", "messages"])
+@pytest.fixture(params=[make_chat, make_responses, make_messages], ids=["chat", "responses", "messages"])
 def model(request):
     return request.param()
 
