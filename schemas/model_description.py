@@ -22,6 +22,7 @@ class ModelDescription:
         quantization: Bits of its weights (`4-bit`), or their type.
         template: Source of its chat template.
         thinks: The template knows thoughts.
+        fills_gaps: Its vocabulary has tokens for text between two texts.
         generation: Its `generation_config.json`.
         folder: Where its files are.
     """
@@ -35,5 +36,6 @@ class ModelDescription:
     quantization: str = ""
     template: str = ""
     thinks: bool = False
+    fills_gaps: bool = False
     generation: JsonObject = attrs.field(factory=dict)
     folder: str | None = None

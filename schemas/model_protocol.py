@@ -55,14 +55,14 @@ class PromptContents:
 
     Args:
         tokens: Their ids, `[prompt]`.
-        texts: What each of them writes; a part of a character is a replacement character.
+        pieces: What each of them writes, in UTF-8; it may be a part of a character.
         text: All of it, control tokens included.
         context: Tokens that the model takes, prompt and answer together.
         dropped_messages: How many of the oldest messages were left out of it.
     """
 
     tokens: tuple[int, ...]
-    texts: tuple[str, ...]
+    pieces: tuple[bytes, ...]
     text: str
     context: int
     dropped_messages: int = 0

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.fill_in_the_middle import find_fill_format
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError
+
+_HEAD = 256 * 1024
+"""Bytes of a tokenizer's files, where those tokens stand that were added to its vocabulary."""
 
 _MAX_TEMPLATE = 1024 * 1024
 """Bytes; real templates have some tens of thousands."""
@@ -34,6 +39,7 @@ def describe(entry: CatalogEntry, trust_remote_code: bool = False) -> ModelDescr
         quantization=_quantization(folder),
         template=template,
         thinks=re.search(r"think|reasoning", template) is not None,
+        fills_gaps=find_fill_format(_added_tokens(folder)) is not None,
         generation=read_optional(folder / "generation_config.json"),
         folder=str(folder),
     )
@@ -48,6 +54,23 @@ def _template(folder: Path) -> str:
         pass
     template = read_optional(folder / "tokenizer_config.json").get("chat_template")
     return template if isinstance(template, str) else ""
+
+
+def _added_tokens(folder: Path) -> set[str]:
+    """Return the tokens that were added to the vocabulary, as far as the files' beginnings tell."""
+    found: set[str] = set()
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        try:
+            with (folder / name).open("rb") as file:
+                head = file.read(_HEAD).decode("utf-8", "replace")
+        except OSError:
+            continue
+        for written in re.findall(r'"content":\s*("(?:[^"\\]|\\.){1,80}")', head):
+            try:
+                found.add(json.loads(written))
+            except ValueError:
+                continue
+    return found
 
 
 def _parameters(folder: Path) -> int | None:

@@ -23,13 +23,14 @@ def tagged(model: ModelDescription) -> dict[str, Any]:
 
 def shown(model: ModelDescription) -> dict[str, Any]:
     """Return all that is told of a model."""
+    known = {"insert": model.fills_gaps, "thinking": model.thinks}
     return {
         "modelfile": f"FROM {model.id}\n",
         "parameters": "\n".join(f"{name} {value}" for name, value in _parameters(model)),
         "template": model.template,
         "details": _details(model),
         "model_info": _model_info(model),
-        "capabilities": ["completion", "tools", *(["thinking"] if model.thinks else [])],
+        "capabilities": ["completion", "tools", *(name for name, can in known.items() if can)],
         "modified_at": timestamp(model.created),
     }
 

@@ -36,6 +36,10 @@ PARAMETERS: ParameterTable = {
     "top_logprobs": "top_logprobs",
 }
 
+_HOTTEST_ELSEWHERE = 2.0
+_HOTTEST = 100.0
+"""Temperatures: Ollama has no limit, other protocols have one; beyond the latter all tokens are alike."""
+
 UNSUPPORTED: NeutralValues = {
     "template": ("",),
     "context": ([],),
@@ -67,7 +71,10 @@ def parse_options(body: JsonObject) -> dict[str, Any]:
             del options[name]
     if _is_number(options.get("repeat_last_n")) and options["repeat_last_n"] == 0:
         options.pop("repeat_penalty", None)
-    return parse_parameters({**body, "options": options}, PARAMETERS)
+    hotter: dict[str, Any] = {}
+    if _is_number(options.get("temperature")) and options["temperature"] > _HOTTEST_ELSEWHERE:
+        hotter["temperature"] = min(float(options.pop("temperature")), _HOTTEST)
+    return parse_parameters({**body, "options": options}, PARAMETERS) | hotter
 
 
 def _is_number(value: Any) -> bool:

@@ -63,6 +63,8 @@ def parse_generate(
     if wire.raw or wire.suffix:
         if wire.system:
             raise invalid("`system` has no place beside `raw` or `suffix`.", "system")
+        if _thinking(wire.think).enabled:
+            raise invalid("`think` has no place beside `raw` or `suffix`: there is no template.", "think")
         return _request(wire, body, RawInput(prompt, wire.suffix or ""), request_id, client)
     system = (Message("system", (TextPart(wire.system),)),) if wire.system else ()
     messages = (*system, Message("user", (TextPart(prompt),)))
@@ -107,48 +109,58 @@ def _format(value: Any) -> ResponseFormat | None:
 def _messages(messages: tuple[MessageParam, ...]) -> list[Message]:
     """Return the conversation; calls and results without ids get some, results in the order of the calls."""
     converted: list[Message] = []
+    made: set[str] = set()
     unanswered: list[ToolCall] = []
     for i, message in enumerate(messages):
-        field = f"messages[{i}]"
-        _refuse_images(message.images, f"{field}.images")
-        calls: tuple[ToolCall, ...] = ()
-        call_id = None
+        _refuse_images(message.images, f"messages[{i}].images")
+        if message.role == "tool":
+            converted.append(_result(message, _answered(message, made, unanswered)))
+            continue
+        calls = _calls(message, i) if message.role == "assistant" else ()
         if message.role == "assistant":
-            calls = tuple(
-                ToolCall(
-                    call.id or f"call_{i}_{j}",
-                    call.function.name,
-                    json.dumps(call.function.arguments, ensure_ascii=False),
-                )
-                for j, call in enumerate(message.tool_calls or ())
-            )
+            made.update(call.id for call in calls)
             unanswered = list(calls)
-        elif message.role == "tool":
-            call_id = _answered(message, unanswered, field)
-        converted.append(_message(message, calls, call_id))
+        converted.append(_message(message, calls))
     return converted
 
 
-def _answered(message: MessageParam, unanswered: list[ToolCall], field: str) -> str:
-    if message.tool_call_id:
+def _calls(message: MessageParam, index: int) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(
+            call.id or f"call_{index}_{j}",
+            call.function.name,
+            json.dumps(call.function.arguments or {}, ensure_ascii=False),
+        )
+        for j, call in enumerate(message.tool_calls or ())
+    )
+
+
+def _answered(message: MessageParam, made: set[str], unanswered: list[ToolCall]) -> str | None:
+    """Return which call a result belongs to: by its id, else by its name; None if it belongs to none."""
+    if message.tool_call_id in made:
         return message.tool_call_id
     found = next((call for call in unanswered if message.tool_name in (None, "", call.name)), None)
     if found is None:
-        name = f"{field}.tool_name"
-        raise invalid(f"`{field}` is the result of no call before it; name one in `{name}`.", name)
+        return None
     unanswered.remove(found)
     return found.id
 
 
-def _message(message: MessageParam, calls: tuple[ToolCall, ...], call_id: str | None) -> Message:
+def _result(message: MessageParam, call_id: str | None) -> Message:
+    """Return a tool's result; one whose call the client has cut off is shown as text, as Ollama shows it."""
+    if call_id is not None:
+        return attrs.evolve(_message(message, ()), tool_call_id=call_id, name=message.tool_name)
+    of = f" of {message.tool_name}" if message.tool_name else ""
+    return Message("user", (TextPart(f"Result{of}:\n{message.content or ''}"),))
+
+
+def _message(message: MessageParam, calls: tuple[ToolCall, ...]) -> Message:
     role: NeutralRole = message.role  # type: ignore[assignment]
     return Message(
         role=role,
         content=(TextPart(message.content),) if message.content else (),
         reasoning=message.thinking or None if role == "assistant" else None,
         tool_calls=calls,
-        tool_call_id=call_id,
-        name=message.tool_name if role == "tool" else None,
     )
 
 

@@ -12,6 +12,7 @@ from greenroom.http.answering.request_parameters import (
     parse_parameters,
     parse_truncation,
     parse_verbosity,
+    refuse_unsupported,
 )
 from greenroom.http.openai.legacy_functions import with_tools
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
@@ -41,6 +42,9 @@ def parse_chat_request(
     """
     if not wire.messages:
         raise invalid("`messages` must hold at least one message.", "messages")
+    # An answer that is not begun has no prompt.
+    begun = not wire.continue_final_message
+    refuse_unsupported(body, {"add_generation_prompt": (begun,)})
     wire = with_tools(wire)
     _check_arguments(wire.messages)
     tools = tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ()))

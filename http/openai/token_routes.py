@@ -10,7 +10,7 @@ from quart import Blueprint, Response
 from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.current_request import read_request, request_client, request_id
-from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.http_responses import json_response, large_json_response
 from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key, refuse_unsupported
 from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
@@ -25,8 +25,6 @@ from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.wire import structure
 
 UNSUPPORTED_IN_TEXT: NeutralValues = {"parse_special": (True,)}
-UNSUPPORTED_IN_CONVERSATIONS: NeutralValues = {"add_generation_prompt": (True,)}
-"""Unless the last message is to be continued: an answer that is not begun has no prompt."""
 
 
 def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
@@ -43,7 +41,8 @@ def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
     async def tokenize() -> Response:
         parse = partial(_parse_tokenize, request_id=request_id(), client=request_client())
         wire, asked = await read_request(TokenizeRequest, OPENAI, {}, parse)
-        return json_response(_tokenized(wire, await inspect(asked)))
+        contents = await inspect(asked)
+        return await large_json_response(lambda: _tokenized(wire, contents), len(contents.tokens))
 
     @routes.post("/detokenize")
     async def detokenize() -> Response:
@@ -78,8 +77,6 @@ def _parse_tokenize(
 
 
 def _parse_chat(wire: TokenizeRequest, body: JsonObject, request_id: str, client: str) -> InferenceRequest:
-    if body.get("continue_final_message") is not True:
-        refuse_unsupported(body, UNSUPPORTED_IN_CONVERSATIONS)
     body = {**body, "model": wire.model}
     return parse_chat_request(structure(body, ChatRequest, OPENAI), body, request_id, client)
 
@@ -94,11 +91,27 @@ def _parse_detokenize(
 def _tokenized(wire: TokenizeRequest, contents: PromptContents) -> dict[str, Any]:
     tokens: list[Any] = list(contents.tokens)
     if wire.with_pieces:
-        pairs = zip(contents.tokens, contents.texts, strict=True)
-        tokens = [{"id": ident, "piece": text} for ident, text in pairs]
+        pairs = zip(contents.tokens, contents.pieces, strict=True)
+        tokens = [{"id": ident, "piece": _piece(piece)} for ident, piece in pairs]
     return {
         "count": len(tokens),
         "max_model_len": contents.context,
         "tokens": tokens,
-        "token_strs": list(contents.texts) if wire.return_token_strs else None,
+        "token_strs": list(map(_token_str, contents.pieces)) if wire.return_token_strs else None,
     }
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    """Return what a token writes: text, or bytes where it is a part of a character, as llama.cpp has it."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
+
+
+def _token_str(piece: bytes) -> str:
+    """Return the same as text, bytes in the form that SentencePiece gives them."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "".join(f"<0x{byte:02X}>" for byte in piece)

@@ -25,7 +25,7 @@ class FunctionCall:
     """The call of a function; its arguments are an object, not text."""
 
     name: str
-    arguments: dict[str, Any] = attrs.field(factory=dict)
+    arguments: dict[str, Any] | None = None
 
 
 @attrs.frozen

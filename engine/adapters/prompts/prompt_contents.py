@@ -20,4 +20,5 @@ def contents_of(
         context: Tokens of prompt and answer together.
     """
     shown = tokenizer.decode(tokens) if text is None else unmark(text)
-    return PromptContents(tuple(tokens), tuple(names.look_up(ident).text for ident in tokens), shown, context)
+    pieces = tuple(names.look_up(ident).bytes for ident in tokens)
+    return PromptContents(tuple(tokens), pieces, shown, context)

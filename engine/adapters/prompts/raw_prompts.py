@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenroom.engine.adapters.prompts.context_limits import check_text_length, collect_tokens
-from greenroom.engine.adapters.prompts.fill_in_the_middle import find_fill_format
+from greenroom.engine.catalog.fill_in_the_middle import find_fill_format
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.prepared_input import EchoedPrompt
@@ -82,7 +82,7 @@ class RawPrompts:
         if not isinstance(prefix, str):
             raise invalid("`suffix` needs a `prompt` that is text.", "suffix", "unsupported_parameter")
         check_text_length(len(prefix) + len(suffix), self._tokenizer, self._context_length)
-        text = form.prompt(prefix, suffix, self._marker)
+        text = form.prompt(prefix, suffix, self._marker.text)
         pieces = self._tokenizer.encode_rendered(text)
         tokens = collect_tokens(pieces, len(text), self._context_length)
         return [*self._tokenizer.beginning, *tokens]

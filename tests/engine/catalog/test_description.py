@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.description import describe
@@ -41,3 +44,25 @@ def test_what_is_not_here_or_broken_has_a_name(tmp_path: Path) -> None:
     broken = describe(CatalogEntry("b", tmp_path))
     assert broken.problem is not None
     assert broken.problem.code == "load_failed"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "fills"),
+    [
+        (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), True),
+        (("<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"), True),
+        (("<|fim_prefix|>", "<|fim_suffix|>"), False),
+    ],
+)
+def test_a_vocabulary_tells_whether_gaps_can_be_filled(
+    tiny_model: Callable[..., Path], tmp_path: Path, tokens: tuple[str, ...], fills: bool
+) -> None:
+    from tokenizers import AddedToken, Tokenizer
+
+    folder = tmp_path / "coder"
+    shutil.copytree(tiny_model("qwen3"), folder)
+    assert not describe(CatalogEntry("a", folder)).fills_gaps
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_tokens([AddedToken(token, special=False) for token in tokens])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert describe(CatalogEntry("a", folder)).fills_gaps == fills

@@ -52,6 +52,28 @@ def test_results_without_ids_answer_the_calls_in_their_order() -> None:
     assert [call.arguments for call in messages[1].tool_calls] == ['{"n": 0}', '{"n": 1}', '{"n": 2}']
 
 
+def test_results_of_calls_that_were_cut_off_are_text() -> None:
+    results = [
+        {"role": "tool", "tool_name": "b", "content": "1"},
+        {"role": "tool", "tool_call_id": "gone", "content": "2"},
+    ]
+    messages = chat(messages=[results[0], USER, results[1], called("a"), *results]).messages
+    assert [(message.role, message.text) for message in messages] == [
+        ("user", "Result of b:\n1"),
+        ("user", "a"),
+        ("user", "Result:\n2"),
+        ("assistant", ""),
+        ("user", "Result of b:\n1"),
+        ("tool", "2"),
+    ]
+    assert messages[-1].tool_call_id == messages[3].tool_calls[0].id
+
+
+def test_a_call_may_have_no_arguments() -> None:
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": None}}]}
+    assert chat(messages=[USER, call]).messages[1].tool_calls[0].arguments == "{}"
+
+
 def test_ids_of_clients_that_know_them_are_kept() -> None:
     result = {"role": "tool", "tool_call_id": "x", "content": "1"}
     messages = chat(messages=[USER, called("a", a="x"), result]).messages
@@ -79,6 +101,9 @@ def test_thinking_is_switched(think: Any, thinking: Thinking) -> None:
         ({"repeat_penalty": 1.5, "repeat_last_n": 64}, {"repetition_penalty": 1.5}),
         ({"repeat_penalty": 1.5, "repeat_last_n": 0}, {}),
         ({"stop": ["a"], "typical_p": 1.0, "mirostat": 0}, {"stop": ("a",)}),
+        ({"temperature": 2}, {"temperature": 2.0}),
+        ({"temperature": 5}, {"temperature": 5.0}),
+        ({"temperature": 1e300}, {"temperature": 100.0}),
         (None, {}),
     ],
 )
@@ -102,16 +127,27 @@ def test_a_prompt_is_a_conversation_of_one_message() -> None:
     ("body", "param"),
     [
         ({"messages": [{"role": "function", "content": "a"}]}, "messages[0].role"),
-        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].tool_name"),
-        ({"messages": [USER, called("a"), {"role": "tool", "tool_name": "b"}]}, "messages[2].tool_name"),
         ({"format": "yaml"}, "format"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
         ({"options": {"num_predict": "many"}}, "options.num_predict"),
         ({"options": [1]}, "options"),
         ({"options": {"typical_p": 0.5}}, "options.typical_p"),
+        ({"options": {"temperature": -1}}, "options.temperature"),
+        ({"options": {"temperature": True}}, "options.temperature"),
     ],
 )
 def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
     with pytest.raises(ProblemError) as caught:
         parsed(**body)
     assert (caught.value.problem.status, caught.value.problem.param) == (400, param)
+
+
+@pytest.mark.parametrize("field", ["raw", "suffix"])
+@pytest.mark.parametrize("think", [True, "low"])
+def test_thoughts_need_a_template(field: str, think: Any) -> None:
+    body = {"model": "m", "prompt": "a", field: True if field == "raw" else "b", "think": think}
+    with pytest.raises(ProblemError) as caught:
+        parse_generate(structure(body, GenerateRequest, OLLAMA), body, "r")
+    assert caught.value.problem.param == "think"
+    body["think"] = False
+    assert parse_generate(structure(body, GenerateRequest, OLLAMA), body, "r") is not None

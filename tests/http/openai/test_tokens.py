@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from greenroom.schemas.settings import Settings
 from greenroom.tests.support.http_servers import Served, fetch, serving
 
 MESSAGES = [{"role": "user", "content": "Hi <|im_end|> there"}]
+NO_PROMPT = {"model": "qwen3", "add_generation_prompt": False}
 TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {}}}]
 
 
@@ -26,6 +28,8 @@ async def test_text_goes_to_tokens_and_back_without_weights(settings: Settings) 
         made = await post(served, "/tokenize", model="qwen3", prompt="Hi thére", return_token_strs=True)
         back = await post(served, "/detokenize", model="qwen3", tokens=made["tokens"])
         pieces = await post(served, "/tokenize", content="Hi thére", with_pieces=True)
+        halves = await post(served, "/tokenize", content="\u6d77 \U0001f30a", with_pieces=True)
+        shown = await post(served, "/tokenize", content="\u6d77 \U0001f30a", return_token_strs=True)
         nothing = await post(served, "/detokenize", tokens=[])
         no_text = [await post(served, "/tokenize", **{name: ""}) for name in ("prompt", "content")]
         begun = [*MESSAGES, {"role": "assistant", "content": "We"}]
@@ -42,11 +46,27 @@ async def test_text_goes_to_tokens_and_back_without_weights(settings: Settings) 
     assert back == {"prompt": "Hi thére", "content": "Hi thére"}
     assert [piece["id"] for piece in pieces["tokens"]] == made["tokens"]
     assert "".join(piece["piece"] for piece in pieces["tokens"][:1]) == made["token_strs"][0]
+    written = [piece["piece"] for piece in halves["tokens"]]
+    assert any(isinstance(piece, list) for piece in written)
+    whole = b"".join(bytes(piece) if isinstance(piece, list) else piece.encode() for piece in written)
+    assert whole.decode() == "\u6d77 \U0001f30a"
+    assert "\ufffd" not in "".join(shown["token_strs"])
+    assert any(re.fullmatch("(<0x[0-9A-F]{2}>)+", text) for text in shown["token_strs"])
     assert nothing["prompt"] == ""
     assert [(made["count"], made["tokens"]) for made in no_text] == [(0, [])] * 2
     assert continued["prompt"].endswith("We")
     assert isinstance(status, PoolStatus)
     assert not any(model.state is ModelState.READY for model in status.models)
+
+
+async def test_many_tokens_are_told_from_another_thread(settings: Settings) -> None:
+    text = "The sea is wide. " * 3_000
+    async with serving(settings) as served:
+        made = await post(served, "/tokenize", content=text, with_pieces=True)
+        ids = await post(served, "/tokenize", content=text)
+    assert made["count"] == len(made["tokens"]) > 4_096
+    assert "".join(token["piece"] for token in made["tokens"]).strip() == text.strip()
+    assert [token["id"] for token in made["tokens"]] == ids["tokens"]
 
 
 async def test_a_conversation_is_shown_as_the_template_writes_it(settings: Settings) -> None:
@@ -72,6 +92,18 @@ async def test_a_conversation_is_shown_as_the_template_writes_it(settings: Setti
         (
             "/apply-template",
             {"messages": MESSAGES, "add_generation_prompt": False},
+            400,
+            "add_generation_prompt",
+        ),
+        ("/v1/chat/completions", {"messages": MESSAGES, **NO_PROMPT}, 400, "add_generation_prompt"),
+        (
+            "/v1/chat/completions",
+            {
+                "model": "qwen3",
+                "messages": MESSAGES,
+                "add_generation_prompt": True,
+                "continue_final_message": True,
+            },
             400,
             "add_generation_prompt",
         ),

@@ -6,11 +6,9 @@ Models to Fill in the Middle" (Bavarian et al., 2022), and the cards of the mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import attrs
-
-from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 
 
 @attrs.frozen
@@ -27,9 +25,13 @@ class FillFormat:
     tokens: tuple[str, ...]
     ends: tuple[str, ...] = ()
 
-    def prompt(self, prefix: str, suffix: str, marker: ControlTokenMarker) -> str:
-        """Return the prompt, with control tokens in the client's texts marked as text."""
-        places = {"{prefix}": marker.text(prefix), "{suffix}": marker.text(suffix)}
+    def prompt(self, prefix: str, suffix: str, mark: Callable[[str], str]) -> str:
+        """Return the prompt.
+
+        Args:
+            mark: Marks control tokens in the client's texts as text.
+        """
+        places = {"{prefix}": mark(prefix), "{suffix}": mark(suffix)}
         before, between, after = self._parts()
         first, second = sorted(places, key=self.template.index)
         return f"{before}{places[first]}{between}{places[second]}{after}"
@@ -63,6 +65,6 @@ FILL_FORMATS = (
 )
 
 
-def find_fill_format(added_tokens: Mapping[str, int]) -> FillFormat | None:
+def find_fill_format(added_tokens: Collection[str]) -> FillFormat | None:
     """Return the format whose tokens a vocabulary has; None if the model was not trained to fill gaps."""
     return next((form for form in FILL_FORMATS if all(token in added_tokens for token in form.tokens)), None)
