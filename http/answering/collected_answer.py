@@ -122,9 +122,9 @@ def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> Non
     match event:
         case Failed(problem):
             raise ProblemError(problem)
-        case Admitted(dropped_messages=dropped):
+        case Admitted():
             for collector in collectors:
-                collector.dropped_messages = dropped
+                collector.add(event)
         case PromptText() | TextDelta() | ReasoningDelta() | ToolCallDelta() | Finished():
             collectors[event.index].add(event)
 
@@ -142,6 +142,8 @@ class ChoiceCollector:
     def add(self, event: InferenceEvent) -> None:
         """Add what an event of this choice brings."""
         match event:
+            case Admitted(dropped_messages=dropped):
+                self.dropped_messages = dropped
             case PromptText():
                 self._prompt.append(event)
             case TextDelta(text, _, logprobs):

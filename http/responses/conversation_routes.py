@@ -13,13 +13,13 @@ from quart import Blueprint, Response, request
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.current_request import read_request, request_owner
-from greenroom.http.answering.http_responses import json_response, list_response
+from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.list_query import parse_list_query
 from greenroom.http.answering.metadata import parse_metadata
 from greenroom.http.answering.server_seal import server_seal
 from greenroom.http.responses.history import check_items, find_references
 from greenroom.http.responses.included import check_included
-from greenroom.http.responses.item_bodies import stored_items
+from greenroom.http.responses.item_bodies import item_page, stored_items
 from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.items import Item
@@ -83,14 +83,14 @@ def conversation_item_routes(refs: ActorRefs) -> Blueprint:
         await ask_actor(refs.store, FindConversation(conversation_id, request_owner()), StoredConversation)
         items = await _stored(refs, wire.items)
         await ask_actor(refs.store, AddItems(conversation_id, request_owner(), items), Committed)
-        return _page(ItemPage(items, has_more=False))
+        return item_page(ItemPage(items, has_more=False))
 
     @routes.get(path)
     async def list_items(conversation_id: str) -> Response:
         check_included(request.args)
         query = parse_list_query(request.args, "desc")
         message = ListItems(conversation_id, request_owner(), query.after, query.limit, query.order)
-        return _page(await ask_actor(refs.store, message, ItemPage))
+        return item_page(await ask_actor(refs.store, message, ItemPage))
 
     @routes.get(f"{path}/<item_id>")
     async def find_item(conversation_id: str, item_id: str) -> Response:
@@ -132,8 +132,3 @@ def _conversation(conversation: StoredConversation) -> dict[str, Any]:
         "created_at": int(conversation.created),
         "metadata": dict(conversation.metadata),
     }
-
-
-def _page(page: ItemPage) -> Response:
-    bodies = [item.body.encode() for item in page.items]
-    return list_response(bodies, [item.id for item in page.items], page.has_more)

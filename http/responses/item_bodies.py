@@ -6,7 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from quart import Response
+
+from greenroom.http.answering.http_responses import list_response
 from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.store_protocol import ItemPage
 from greenroom.schemas.stored import StoredItem
 
 PREFIXES = {
@@ -65,3 +69,9 @@ def _part(part: JsonObject) -> dict[str, Any]:
     if part.get("type") != "output_text":
         return dict(part)
     return {**part, "annotations": part.get("annotations") or [], "logprobs": part.get("logprobs") or []}
+
+
+def item_page(page: ItemPage) -> Response:
+    """Return a page of items as OpenAI's clients read it."""
+    bodies = [item.body.encode() for item in page.items]
+    return list_response(bodies, [item.id for item in page.items], page.has_more)

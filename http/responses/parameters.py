@@ -42,7 +42,6 @@ RESPONSE_PARAMETERS: ParameterTable = {
 
 UNSUPPORTED: NeutralValues = {
     "access_programs.cyber": ("standard",),
-    "background": (False,),
     "context_management": ([],),
     "image.context_compression": ("auto", "disabled"),
     "moderation": (),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
@@ -13,14 +15,14 @@ from greenroom.http.answering.current_request import (
     request_client,
     request_id,
     request_owner,
+    stores_answers,
 )
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.responses.echo import make_echo
 from greenroom.http.responses.history import Recalled, recall, recall_nothing
 from greenroom.http.responses.parameters import UNSUPPORTED
-from greenroom.http.responses.response_formatter import ResponseFormatter
-from greenroom.http.responses.response_object import ResponseEcho
 from greenroom.http.responses.response_request import AskedResponse, parse_response_request
+from greenroom.http.responses.stored_answer import answer_stored
+from greenroom.http.responses.turn import parse_turn
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.responses.converter import RESPONSES
@@ -37,21 +39,16 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
 
     @routes.post("/v1/responses")
     async def responses() -> Response:
-        identity = (request_id(), request_client())
-
-        def parse(
-            wire: ResponseRequest, body: JsonObject
-        ) -> tuple[AskedResponse, Recalled | None, ResponseEcho]:
-            asked = parse_response_request(wire, body, *identity)
-            echo = make_echo(wire, asked.parameters, asked.text_format, stored=False)
-            return asked, recall_nothing(asked) if asked.stands_alone else None, echo
-
-        wire, (asked, recalled, echo) = await read_request(ResponseRequest, RESPONSES, UNSUPPORTED, parse)
-        recalled = recalled or await recall(refs.store, asked, request_owner())
-        formatter = ResponseFormatter(echo, answer_id("resp_"))
+        parse = partial(parse_turn, answer_id=answer_id("resp_"), identity=(request_id(), request_client()))
+        wire, turn = await read_request(
+            ResponseRequest, RESPONSES, UNSUPPORTED, partial(parse, storing=stores_answers())
+        )
         stream = bool(wire.stream)
+        if turn.stored:
+            return await answer_stored(refs, turn, stream=stream, status_timeout=status_timeout)
+        recalled = turn.alone or await recall(refs.store, turn.asked, request_owner())
         return await answer_request(
-            refs.pool, [recalled.request], formatter, stream=stream, status_timeout=status_timeout
+            refs.pool, [recalled.request], turn.formatter, stream=stream, status_timeout=status_timeout
         )
 
     @routes.post("/v1/responses/input_tokens")

@@ -26,7 +26,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/chat": {"messages": MESSAGES, "options": OPTIONS},
     "/api/generate": {"prompt": PROMPT, "options": OPTIONS},
     "/v1/responses": {**RESPONSE, "store": False},
+    "/v1/responses?stored": {**RESPONSE, "store": True},
 }
+"""By path, with a query that nobody reads where one path has two roads."""
 
 
 @pytest.mark.parametrize("path", BODIES)

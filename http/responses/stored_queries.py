@@ -1,0 +1,72 @@
+"""What the URL of a stored response asks for."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+from werkzeug.datastructures import MultiDict
+
+from greenroom.http.answering.thought_signature import sign
+from greenroom.http.responses.included import check_included
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.responses.requests import THOUGHTS
+from greenroom.schemas.stored import StoredResponse
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_LONGEST_NUMBER = 15
+"""Digits; no stream has so many events."""
+
+
+@attrs.frozen
+class StoredQuery:
+    """How a stored response is to be shown.
+
+    Args:
+        stream: As the events that it was, or is being, streamed as.
+        starting_after: Number of the last event that the client has; -1 is none.
+        thoughts: With what a client gives thoughts back, whether it was created so or not.
+    """
+
+    stream: bool
+    starting_after: int
+    thoughts: bool
+
+
+def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
+    """Return what a URL asks for.
+
+    Raises:
+        ProblemError: 400 that names what is wrong.
+    """
+    stream = _boolean(query, "stream")
+    _boolean(query, "include_obfuscation")
+    after = query.get("starting_after")
+    if after is not None and not stream:
+        raise invalid("`starting_after` is only of use with `stream=true`.", "starting_after")
+    included = check_included(query)
+    return StoredQuery(stream, -1 if after is None else _number(after), THOUGHTS in included)
+
+
+def with_thoughts(stored: StoredResponse) -> StoredResponse:
+    """Return a response whose thoughts can be given back."""
+    response = json.loads(stored.body)
+    for item in response["output"]:
+        if item["type"] == "reasoning" and "encrypted_content" not in item:
+            thought = "".join(part["text"] for part in item["summary"])
+            item["encrypted_content"] = sign(thought, hidden=True)
+    return attrs.evolve(stored, body=json.dumps(response))
+
+
+def _boolean(query: MultiDict[str, str], name: str) -> bool:
+    value = query.get(name, "false").lower()
+    if value not in _BOOLEANS:
+        raise invalid(f"`{name}` must be true or false.", name)
+    return _BOOLEANS[value]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
+        detail = "`starting_after` must be the number of an event, which is 0 or more."
+        raise invalid(detail, "starting_after")
+    return int(text)

@@ -1,0 +1,59 @@
+"""`/v1/responses/{id}`: read, stream again, cancel and delete what is stored; the items of its request."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from quart import Blueprint, Response, request
+
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.responses.handles import Subscribed
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.current_request import request_owner, request_resources
+from greenroom.http.answering.event_stream import EventStream
+from greenroom.http.answering.http_responses import json_response, stream_response
+from greenroom.http.answering.list_query import parse_list_query
+from greenroom.http.responses.included import check_included
+from greenroom.http.responses.item_bodies import item_page
+from greenroom.http.responses.stored_answer import as_events, stored_response
+from greenroom.http.responses.stored_queries import parse_stored_query, with_thoughts
+from greenroom.http.responses.stored_stream import stream_of
+from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, Retrieve, Subscribe
+from greenroom.schemas.store_protocol import Deleted, ItemPage, ListInput
+from greenroom.schemas.stored import StoredResponse
+
+
+def stored_routes(refs: ActorRefs) -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("stored_responses", __name__)
+    responses = refs.responses
+
+    @routes.get("/v1/responses/<ident>")
+    async def retrieve(ident: str) -> Response:
+        query = parse_stored_query(request.args)
+        if not query.stream:
+            found = await ask_actor(responses, Retrieve(ident, request_owner()), StoredResponse)
+            return stored_response(with_thoughts(found) if query.thoughts else found)
+        subscribed = await ask_actor(responses, Subscribe(ident, request_owner()), Subscribed)
+        request_resources().enter_context(closing(subscribed.subscription))
+        assert subscribed.response is not None
+        stream = stream_of(subscribed.response, query.starting_after, seals_thoughts=query.thoughts)
+        return stream_response(EventStream(as_events(subscribed.subscription), stream))
+
+    @routes.delete("/v1/responses/<ident>")
+    async def delete(ident: str) -> Response:
+        await ask_actor(responses, DeleteRun(ident, request_owner()), Deleted)
+        return json_response({"id": ident, "object": "response", "deleted": True})
+
+    @routes.post("/v1/responses/<ident>/cancel")
+    async def cancel(ident: str) -> Response:
+        return stored_response(await ask_actor(responses, CancelRun(ident, request_owner()), StoredResponse))
+
+    @routes.get("/v1/responses/<ident>/input_items")
+    async def input_items(ident: str) -> Response:
+        check_included(request.args)
+        query = parse_list_query(request.args, "desc")
+        message = ListInput(ident, request_owner(), query.after, query.limit, query.order)
+        return item_page(await ask_actor(refs.store, message, ItemPage))
+
+    return routes
