@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import attrs
+import trio
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.generation import Generation
 from greenroom.http.answering.collected_answer import collect_choices
 from greenroom.http.answering.current_request import (
@@ -20,15 +22,18 @@ from greenroom.http.answering.current_request import (
 )
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.server_seal import server_seal
-from greenroom.http.responses.compaction import REQUEST, SUMMARY_TOKENS, compacted
+from greenroom.http.responses.compaction import REQUEST, Room, compacted
 from greenroom.http.responses.history import recall
 from greenroom.http.responses.response_object import usage_object
 from greenroom.http.responses.response_request import AskedResponse, parse_response_request
 from greenroom.schemas.messages import JsonObject, Message, TextPart, ToolChoice
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import PromptRequest
 from greenroom.schemas.thinking import Thinking
+
+_ASKED = Message("user", (TextPart(REQUEST),))
 
 
 def compact_routes(refs: ActorRefs) -> Blueprint:
@@ -45,9 +50,11 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
         _, asked = await read_request(PromptRequest, RESPONSES, {}, parse)
         recalled = await recall(refs.store, asked, request_owner())
         seal = await server_seal(refs.store)
-        summarizing = Generation(refs.pool, summary_request(recalled.request))
+        room = await _room(refs, recalled.request)
+        summarizing = Generation(refs.pool, summary_request(recalled.request, room.summary))
         [summary] = await collect_choices(request_resources().enter_context(summarizing))
-        compaction = compacted(summary.text.strip() or summary.thought.strip(), recalled.conversation)
+        text = summary.text.strip() or summary.thought.strip()
+        compaction = await trio.to_thread.run_sync(compacted, text, recalled.conversation, room)
         return json_response(
             {
                 "id": answer_id("resp_"),
@@ -62,24 +69,37 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
     return routes
 
 
-def summary_request(request: InferenceRequest) -> InferenceRequest:
+async def _room(refs: ActorRefs, request: InferenceRequest) -> Room:
+    """Return how much a compaction of that request's model may hold."""
+    contents = await inspect_prompt(
+        refs.pool, attrs.evolve(request, input=ChatInput((_ASKED,)), response_format=None)
+    )
+    if isinstance(contents, Problem):
+        raise ProblemError(contents)
+    return Room.within(contents.context)
+
+
+def summary_request(request: InferenceRequest, most: int) -> InferenceRequest:
     """Return the request for a summary of a request's conversation.
 
     It begins as that request does, so that what is cached of it is found. What has no room for the summary is
     left out from its beginning.
+
+    Args:
+        most: Tokens of the summary.
     """
     chat = request.input
     assert isinstance(chat, ChatInput)
     asked = attrs.evolve(
         chat,
-        messages=(*chat.messages, Message("user", (TextPart(REQUEST),))),
+        messages=(*chat.messages, _ASKED),
         tool_choice=ToolChoice("none"),
         thinking=Thinking(False),
     )
     return attrs.evolve(
         request,
         input=asked,
-        overrides={"max_tokens": SUMMARY_TOKENS},
+        overrides={"max_tokens": most},
         response_format=None,
         overflow="drop_oldest",
     )

@@ -16,10 +16,14 @@ from greenroom.http.answering.seal import Seal
 from greenroom.schemas.messages import JsonObject
 
 KEPT_TURNS = 16_384
-"""Characters of JSON that the last turns may have to be kept as they were: some 4,000 tokens."""
+"""Characters of JSON that the last turns may have at most to be kept as they were: some 4,000 tokens."""
 
 SUMMARY_TOKENS = 2_048
 """Of a summary at most."""
+
+_SUMMARY_SHARE = 8
+_TURNS_SHARE = 4
+"""Parts of a short context: an eighth is for the summary, a quarter for turns of three characters a token."""
 
 REQUEST = (
     "Summarize this conversation for an assistant who will go on with it and sees nothing else of it. Say "
@@ -64,7 +68,28 @@ class Compaction:
         return [*instructions, _summary_item(self.summary), *turns]
 
 
-def compacted(summary: str, items: Sequence[JsonObject]) -> Compaction:
+@attrs.frozen
+class Room:
+    """How much a compaction may hold, so that there is room for what follows it.
+
+    Args:
+        summary: Tokens.
+        turns: Characters of JSON.
+    """
+
+    summary: int = SUMMARY_TOKENS
+    turns: int = KEPT_TURNS
+
+    @classmethod
+    def within(cls, context: int) -> Room:
+        """Return what there is room for in a context of so many tokens."""
+        return cls(
+            max(1, min(SUMMARY_TOKENS, context // _SUMMARY_SHARE)),
+            min(KEPT_TURNS, 3 * context // _TURNS_SHARE),
+        )
+
+
+def compacted(summary: str, items: Sequence[JsonObject], room: Room) -> Compaction:
     """Return what a conversation is made into, given its summary.
 
     Args:
@@ -72,10 +97,10 @@ def compacted(summary: str, items: Sequence[JsonObject]) -> Compaction:
     """
     instructions = [item for item in items if is_instruction(item) and not _is_summary(item)]
     said = [item for item in items if not is_instruction(item)]
-    return Compaction(summary, (*instructions, *last_turns(said)))
+    return Compaction(summary, (*instructions, *last_turns(said, room.turns)))
 
 
-def last_turns(items: Sequence[JsonObject], room: int = KEPT_TURNS) -> Sequence[JsonObject]:
+def last_turns(items: Sequence[JsonObject], room: int) -> Sequence[JsonObject]:
     """Return as many whole turns at the end as there is room for.
 
     If there is none for the last turn, its question is kept, and what there is room for at its end. No call
@@ -92,9 +117,8 @@ def last_turns(items: Sequence[JsonObject], room: int = KEPT_TURNS) -> Sequence[
             return items[index:]
     question = items[questions[-1] : questions[-1] + 1] if questions else []
     last = questions[-1] + 1 if questions else 0
-    room -= behind[last - 1] - behind[last] if question else 0
-    if room < 0:
-        question, room = [], KEPT_TURNS
+    size = behind[last - 1] - behind[last] if question else 0
+    question, room = (question, room - size) if size <= room else ([], room)
     begin = min((seam for seam in seams if seam >= last and behind[seam] <= room), default=len(items))
     return [*question, *items[begin:]]
 

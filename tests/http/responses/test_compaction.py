@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.http.answering.seal import KEY_BYTES, Seal
-from greenroom.http.responses.compaction import Compaction, compacted, last_turns
+from greenroom.http.responses.compaction import KEPT_TURNS, Compaction, Room, compacted, last_turns
 from greenroom.schemas.problems import ProblemError
 
 SEAL = Seal(bytes(KEY_BYTES))
@@ -32,7 +32,7 @@ CHAT = [said("user", "Hi"), said("assistant", "Hello"), said("user", "Bye"), sai
 
 
 def test_whole_turns_are_kept_as_many_as_there_is_room_for() -> None:
-    assert last_turns(CHAT) == CHAT
+    assert last_turns(CHAT, KEPT_TURNS) == CHAT
     assert last_turns(CHAT, room=200) == CHAT[2:]
 
 
@@ -79,7 +79,7 @@ def test_no_call_is_parted_from_its_result(items: list[dict[str, Any]], room: in
 
 
 def test_what_was_sealed_is_opened_and_stands_for_what_came_before() -> None:
-    sealed = compacted("They said hello.", [RULES, *CHAT]).sealed(SEAL)
+    sealed = compacted("They said hello.", [RULES, *CHAT], Room()).sealed(SEAL)
     assert "hello" not in sealed
     opened = Compaction.open(SEAL, sealed, "input[0].encrypted_content")
     read = opened.stands_for()
@@ -95,15 +95,20 @@ def test_what_was_sealed_is_opened_and_stands_for_what_came_before() -> None:
 
 
 def test_a_conversation_that_is_compacted_again_has_one_summary() -> None:
-    once = compacted("First summary.", [RULES, *CHAT]).stands_for()
-    twice = compacted("Second summary.", [*once, said("user", "More")]).stands_for()
+    once = compacted("First summary.", [RULES, *CHAT], Room()).stands_for()
+    twice = compacted("Second summary.", [*once, said("user", "More")], Room()).stands_for()
     summaries = [item for item in twice if item["role"] == "developer"]
     assert [item["content"] for item in summaries] == ["What came before, summarized:\n\nSecond summary."]
     assert twice.count(RULES) == 1
 
 
 def test_a_compaction_that_was_changed_is_refused_by_name() -> None:
-    sealed = compacted("They said hello.", CHAT).sealed(SEAL)
+    sealed = compacted("They said hello.", CHAT, Room()).sealed(SEAL)
     with pytest.raises(ProblemError) as error:
         Compaction.open(SEAL, sealed[:-8], "input[2].encrypted_content")
     assert error.value.problem.param == "input[2].encrypted_content"
+
+
+def test_a_compaction_leaves_room_in_a_short_context() -> None:
+    assert Room.within(1_024) == Room(128, 768)
+    assert Room.within(131_072) == Room()

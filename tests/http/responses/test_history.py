@@ -1,0 +1,239 @@
+"""What was said before a response, put together from a real database and counted by the official client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import openai
+import pytest
+
+from greenroom.schemas.settings import Settings
+from greenroom.schemas.store_protocol import (
+    CommitResponse,
+    Committed,
+    CreateConversation,
+    Deleted,
+    DeleteResponse,
+)
+from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
+from greenroom.tests.support.http_servers import Served, serving
+from greenroom.tests.support.openai_clients import ask
+
+TOOL = {"type": "function", "name": "read", "parameters": {"type": "object"}}
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    return attrs.evolve(settings, db=str(tmp_path / "store.db"))
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+def call(ident: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": ident, "name": "read", "arguments": "{}"}
+
+
+def result(ident: str, text: str = "blue") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": ident, "output": text}
+
+
+def stored(items: list[dict[str, Any]], stem: str) -> tuple[StoredItem, ...]:
+    named = [{**item, "id": f"msg_{stem}_{index}"} for index, item in enumerate(items)]
+    return tuple(StoredItem(item["id"], json.dumps(item)) for item in named)
+
+
+async def keep(
+    served: Served, name: str, asked: list[dict[str, Any]], answered: list[dict[str, Any]], **fields: Any
+) -> str:
+    """Store a response as if it had been generated, and return its id."""
+    response = StoredResponse(
+        f"resp_{name}",
+        "",
+        "qwen3",
+        "completed",
+        1.0,
+        json.dumps({"instructions": "Speak like a pirate."}),
+        input=stored(asked, f"{name}_in"),
+        output=stored(answered, name),
+        **fields,
+    )
+    committed = await served.system.refs.store.ask(CommitResponse(response), Committed)
+    assert isinstance(committed, Committed)
+    return response.id
+
+
+async def tokens(served: Served, items: Any, **fields: Any) -> int:
+    counted = await ask(
+        served, lambda client: client.responses.input_tokens.count(model="qwen3", input=items, **fields)
+    )
+    return counted.input_tokens
+
+
+FIRST: list[Any] = [said("user", "Tell me about the sea"), said("assistant", "It is blue and very large.")]
+SECOND: list[Any] = [said("user", "And the sky?"), said("assistant", "It is blue, too, and larger.")]
+OTHER: list[Any] = [said("user", "And a sparrow?"), said("assistant", "It is small.")]
+QUESTION: list[Any] = [said("user", "Which is larger?")]
+
+
+async def test_a_chain_is_read_up_to_the_response_that_is_named_so_it_can_branch(settings: Settings) -> None:
+    async with serving(settings) as served:
+        first = await keep(served, "1", FIRST[:1], FIRST[1:])
+        second = await keep(served, "2", SECOND[:1], SECOND[1:], parent=first)
+        other = await keep(served, "3", OTHER[:1], OTHER[1:], parent=first)
+        assert await tokens(served, QUESTION, previous_response_id=first) == await tokens(
+            served, [*FIRST, *QUESTION]
+        )
+        for branch, turns in ((second, SECOND), (other, OTHER)):
+            whole = await tokens(served, [*FIRST, *turns, *QUESTION], instructions="Be brief.")
+            assert (
+                await tokens(served, QUESTION, previous_response_id=branch, instructions="Be brief.") == whole
+            )
+
+
+async def test_a_branch_whose_parent_was_deleted_is_refused_by_name(settings: Settings) -> None:
+    async with serving(settings) as served:
+        first = await keep(served, "1", FIRST[:1], FIRST[1:])
+        second = await keep(served, "2", SECOND[:1], SECOND[1:], parent=first)
+        assert isinstance(await served.system.refs.store.ask(DeleteResponse(first, ""), Deleted), Deleted)
+        with pytest.raises(openai.NotFoundError) as error:
+            await tokens(served, QUESTION, previous_response_id=second)
+        assert error.value.param == "previous_response_id"
+
+
+async def test_a_conversation_is_read_to_its_end(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await ask(served, lambda client: client.conversations.create(items=FIRST))
+        await keep(served, "1", SECOND[:1], SECOND[1:], conversation=made.id)
+        whole = await tokens(served, [*FIRST, *SECOND, *QUESTION])
+        assert await tokens(served, QUESTION, conversation=made.id) == whole
+        assert await tokens(served, QUESTION, conversation={"id": made.id}) == whole
+        answer = await ask(
+            served,
+            lambda client: client.responses.create(
+                model="qwen3",
+                input=QUESTION,
+                conversation=made.id,
+                store=False,
+                max_output_tokens=2,
+            ),
+        )
+        assert answer.usage
+        assert answer.usage.input_tokens == whole
+        assert answer.truncation == "auto"
+        assert answer.conversation
+        assert answer.conversation.id == made.id
+
+
+REFUSED: list[tuple[dict[str, Any], type[openai.APIStatusError], str]] = [
+    ({"previous_response_id": "resp_nobody's"}, openai.NotFoundError, "previous_response_id"),
+    ({"previous_response_id": "\ud800"}, openai.NotFoundError, "previous_response_id"),
+    ({"previous_response_id": "x" * 100_000}, openai.NotFoundError, "previous_response_id"),
+    ({"conversation": "conv_nobody's"}, openai.NotFoundError, "conversation"),
+    ({"conversation": {"id": "\x00"}}, openai.NotFoundError, "conversation"),
+    ({"conversation": {}}, openai.BadRequestError, "conversation.id"),
+    ({"conversation": "a", "previous_response_id": "b"}, openai.BadRequestError, "previous_response_id"),
+    ({"input": [{"type": "item_reference", "id": "msg_1_0"}]}, openai.NotFoundError, "input[0].id"),
+    ({"input": [{"type": "item_reference", "id": "\ud800"}]}, openai.NotFoundError, "input[0].id"),
+    (
+        {"input": [{"type": "item_reference", "id": f"msg_{index}_0"} for index in range(1_001)]},
+        openai.BadRequestError,
+        "input",
+    ),
+    (
+        {"input": [*QUESTION, {"type": "compaction", "encrypted_content": "gr1_AAAA"}]},
+        openai.BadRequestError,
+        "input[1].encrypted_content",
+    ),
+]
+
+
+async def test_what_is_not_there_is_refused_by_name(settings: Settings) -> None:
+    async with serving(settings) as served:
+        for fields, status, param in REFUSED:
+
+            def create(client: openai.OpenAI, fields: dict[str, Any] = fields) -> object:
+                body = json.dumps({"model": "qwen3", "input": "Hi", "store": False, **fields}).encode()
+                headers = {"content-type": "application/json"}
+                return client.post("/responses", cast_to=object, content=body, options={"headers": headers})
+
+            with pytest.raises(status) as error:
+                await ask(served, create)
+            assert error.value.param == param, error.value.message
+
+
+async def test_a_reference_stands_for_the_item_once(settings: Settings) -> None:
+    async with serving(settings) as served:
+        await keep(served, "1", FIRST[:1], [call("call_1")])
+        asked = [said("user", "Read it"), {"type": "item_reference", "id": "msg_1_0"}, result("call_1")]
+        written = [said("user", "Read it"), call("call_1"), result("call_1")]
+        assert await tokens(served, asked, tools=[TOOL]) == await tokens(served, written, tools=[TOOL])
+        again = [{"type": "item_reference", "id": "msg_1_0"}, result("call_1")]
+        whole = await tokens(served, [FIRST[0], call("call_1"), result("call_1")], tools=[TOOL])
+        assert await tokens(served, again, previous_response_id="resp_1", tools=[TOOL]) == whole
+
+
+async def test_a_call_is_answered_in_the_next_turn(settings: Settings) -> None:
+    async with serving(settings) as served:
+        first = await keep(served, "1", FIRST[:1], [call("call_1")])
+        whole = await tokens(served, [FIRST[0], call("call_1"), result("call_1")], tools=[TOOL])
+        answered = [result("call_1")]
+        assert await tokens(served, answered, previous_response_id=first, tools=[TOOL]) == whole
+
+
+async def test_a_result_whose_call_was_deleted_is_left_out(settings: Settings) -> None:
+    async with serving(settings) as served:
+        items: Any = [FIRST[0], call("call_1"), result("call_1")]
+        made = await ask(served, lambda client: client.conversations.create(items=items))
+        listed: list[Any] = await ask(
+            served, lambda client: list(client.conversations.items.list(made.id, order="asc"))
+        )
+        await ask(
+            served,
+            lambda client: client.conversations.items.delete(listed[1].id, conversation_id=made.id),
+        )
+        whole = await tokens(served, [FIRST[0], *QUESTION])
+        assert await tokens(served, QUESTION, conversation=made.id) == whole
+
+
+async def test_thoughts_of_stored_turns_are_thoughts_again(settings: Settings) -> None:
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm, the sea."}]}
+    async with serving(settings) as served:
+        turn = [thought, call("call_1")]
+        first = await keep(served, "1", FIRST[:1], turn)
+        whole = await tokens(served, [FIRST[0], *turn, result("call_1")], tools=[TOOL])
+        without = await tokens(served, [FIRST[0], *turn[1:], result("call_1")], tools=[TOOL])
+        answered = [result("call_1")]
+        assert await tokens(served, answered, previous_response_id=first, tools=[TOOL]) == whole > without
+
+
+async def test_a_conversation_too_long_to_be_read_loses_its_beginning_unless_that_is_refused(
+    settings: Settings,
+) -> None:
+    turns = [said(role, f"{index}: the sea") for index in range(6_000) for role in ("user", "assistant")]
+    made = StoredConversation("conv_long", "", 1.0)
+    async with serving(attrs.evolve(settings, max_context=1024)) as served:
+        created = CreateConversation(made, stored(turns, "long"))
+        assert isinstance(await served.system.refs.store.ask(created, Committed), Committed)
+
+        def answer(truncation: Any) -> Callable[[openai.OpenAI], Any]:
+            return lambda client: client.responses.create(
+                model="qwen3",
+                input="Which?",
+                conversation="conv_long",
+                store=False,
+                max_output_tokens=2,
+                truncation=truncation,
+            )
+
+        kept = await ask(served, answer(None))
+        assert kept.truncation == "auto"
+        with pytest.raises(openai.BadRequestError) as error:
+            await ask(served, answer("disabled"))
+        assert error.value.code == "context_length_exceeded"
