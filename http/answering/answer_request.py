@@ -30,7 +30,7 @@ class AnswerFormatter(Protocol):
         """Return what formats the answer of that model as a stream."""
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> object:
-        """Return the complete answer of that model as JSON has it."""
+        """Return the complete answer of that model as JSON has it, or as bytes of JSON."""
 
 
 async def answer_request(

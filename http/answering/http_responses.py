@@ -15,8 +15,9 @@ LARGE = 4_096
 
 
 def json_response(document: object) -> Response:
-    """Return a response that holds a whole answer."""
-    return Response(json_bytes(document), content_type="application/json")
+    """Return a response that holds a whole answer; bytes are JSON already."""
+    encoded = document if isinstance(document, bytes) else json_bytes(document)
+    return Response(encoded, content_type="application/json")
 
 
 def list_response(entries: Sequence[bytes], ids: Sequence[str], has_more: bool) -> Response:

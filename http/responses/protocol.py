@@ -1,14 +1,14 @@
-"""The Responses API, as the application knows it; its errors are those of all of OpenAI's paths."""
+"""The Responses API, as the application knows it."""
 
 from __future__ import annotations
 
 from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.openai_errors import error_members
 from greenroom.http.answering.wire_protocol import WireProtocol
 from greenroom.http.responses.compact_routes import compact_routes
 from greenroom.http.responses.conversation_routes import conversation_item_routes, conversation_routes
+from greenroom.http.responses.errors import error_members
 from greenroom.http.responses.response_routes import response_routes
 from greenroom.http.responses.stored_routes import stored_routes
 

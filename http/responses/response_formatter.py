@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
-from greenroom.http.responses.response_object import ResponseEcho, ResponseHead, answered_response
+from greenroom.http.responses.response_object import (
+    ResponseEcho,
+    ResponseHead,
+    answered_members,
+    encoded_response,
+)
 from greenroom.http.responses.response_stream import ResponseStream
 
 
@@ -30,8 +34,8 @@ class ResponseFormatter:
         """Return what formats the response as events."""
         return ResponseStream(self.echo, ResponseHead(self.answer_id, model, self.created))
 
-    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
+    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> bytes:
         """Return the complete response."""
         [choice] = choices
         head = ResponseHead(self.answer_id, model, self.created)
-        return answered_response(self.echo, head, choice, int(time.time()))
+        return encoded_response(self.echo, answered_members(self.echo, head, choice, int(time.time())))

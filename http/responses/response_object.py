@@ -96,6 +96,15 @@ def response_object(echo: ResponseEcho, head: ResponseHead, status: str, **membe
     return {**response_members(head, status, **members), **echo.members}
 
 
+def encoded_response(echo: ResponseEcho, own: JsonObject) -> bytes:
+    """Return a response as JSON, however much it repeats.
+
+    Args:
+        own: What it does not repeat (`response_members`).
+    """
+    return b"%b,%b}" % (json_ascii(own)[:-1], echo.encoded)
+
+
 def response_members(
     head: ResponseHead,
     status: str,
@@ -140,9 +149,15 @@ def answered_response(
     Args:
         completed: Unix time in seconds at which it ended.
     """
+    return {**answered_members(echo, head, choice, completed), **echo.members}
+
+
+def answered_members(
+    echo: ResponseEcho, head: ResponseHead, choice: CollectedChoice, completed: int
+) -> dict[str, Any]:
+    """Return what such a response does not repeat of its request."""
     status, incomplete = ending(choice.finished)
-    return response_object(
-        echo,
+    return response_members(
         head,
         status,
         completed=completed,

@@ -19,7 +19,13 @@ from greenroom.http.responses.item_streams import (
     item_end,
 )
 from greenroom.http.responses.output_items import ItemStatus, item_id
-from greenroom.http.responses.response_object import ResponseEcho, ResponseHead, ending, response_members
+from greenroom.http.responses.response_object import (
+    ResponseEcho,
+    ResponseHead,
+    encoded_response,
+    ending,
+    response_members,
+)
 from greenroom.schemas.events import (
     Admitted,
     Failed,
@@ -221,8 +227,7 @@ class ResponseStream:
             dropped_messages=self._dropped_messages,
             **members,
         )
-        response = json_ascii(own)[:-1] + b"," + self._echo.encoded + b"}"
-        return self._sent(f"response.{kind}", b'"response":' + response)
+        return self._sent(f"response.{kind}", b'"response":' + encoded_response(self._echo, own))
 
     def _event(self, event: Event) -> bytes:
         kind, members = event
