@@ -45,7 +45,7 @@ class BareBlockParser(BlockParser):
     ) -> ToolCallStream:
         if tools is not None and not tools:
             return NullToolStream()
-        return _BareStream(self, OfferedTools(tools))
+        return _BareStream(self, OfferedTools(tools), release)
 
 
 class BeginningStream(BlockStream):
@@ -61,8 +61,8 @@ class BeginningStream(BlockStream):
 
 
 class _BareStream(BeginningStream):
-    def __init__(self, parser: BareBlockParser, offered: OfferedTools) -> None:
-        super().__init__(parser, offered)
+    def __init__(self, parser: BareBlockParser, offered: OfferedTools, release: Release) -> None:
+        super().__init__(parser, offered, release)
         self._begins = parser.begins_bare
         self._only_calls_so_far = True
 

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from greenroom.engine.parsers.blocks.block_end import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.markers import marker_pattern
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
@@ -21,8 +22,6 @@ class BlockFormat(ToolCallParser):
             first `LONGEST_HEAD` characters only.
         json_header: What comes before the JSON value with which a block without an end marker ends; None if
             the end of the text ends such a block.
-        streamed_header: What comes before an arguments object that can be handed out while it is written.
-            Its group is the name.
         trailer: A marker that may follow a block and means nothing.
         dropped: Further markers that structure the answer and mean nothing to a reader.
         last: What means nothing as the last thing of an answer; elsewhere it may begin a marker.
@@ -30,7 +29,6 @@ class BlockFormat(ToolCallParser):
 
     body_start: re.Pattern[str] | None = None
     json_header: re.Pattern[str] | None = None
-    streamed_header: re.Pattern[str] | None = None
     trailer: str = ""
     dropped: tuple[str, ...] = ()
     last: str = ""
@@ -51,6 +49,17 @@ class BlockFormat(ToolCallParser):
             Unclosed: The end marker stands inside a value.
             Malformed: There is no call, or something besides calls.
         """
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None] | None:
+        """Return what reads a block while it is written; None if it has to be complete.
+
+        Joined, what is handed out is what `parse_block` would return.
+
+        Args:
+            text: What stands behind the marker, as it comes.
+            start: The marker that opened the block.
+        """
+        return None
 
     def reads_outside_calls(self, token: str) -> bool:
         return super().reads_outside_calls(token) or any(token in text for text in self.dropped)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from greenroom.engine.parsers.blocks.block_format import BlockFormat
 from greenroom.engine.parsers.blocks.block_stream import BlockStream
-from greenroom.engine.parsers.blocks.streamed_calls import StreamedCallStream
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
@@ -21,7 +20,4 @@ class BlockParser(BlockFormat):
     ) -> ToolCallStream:
         if tools is not None and not tools:
             return NullToolStream()
-        offered = OfferedTools(tools)
-        if release == "immediate" and self.streamed_header is not None:
-            return StreamedCallStream(self, offered, self.streamed_header)
-        return BlockStream(self, offered)
+        return BlockStream(self, OfferedTools(tools), release)

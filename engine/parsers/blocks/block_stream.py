@@ -2,134 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 
-from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.block_format import BlockFormat
 from greenroom.engine.parsers.blocks.retries import Retries
-from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE, skip_space
+from greenroom.engine.parsers.blocks.streamed_block import StreamedBlock
+from greenroom.engine.parsers.blocks.text_stream import TextStream
+from greenroom.engine.parsers.markers import LONGEST_HEAD
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
-from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent, PlainText
-from greenroom.engine.parsers.tool_call_parser import ToolCallStream
+from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName, ParserEvent
+from greenroom.engine.parsers.streaming.growing_text import GrowingText
+from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.engine.parsers.trial import is_trial
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
 _log = structlog.get_logger(__name__)
 
 
-class BlockStream(ToolCallStream):
+class BlockStream(TextStream):
     """Reads text for blocks.
 
-    Whitespace around calls is padding and dropped, and so held back until it is known not to be; only what
-    separates the text before from text behind is kept.
     A block that is no call comes back as text up to its end, or up to the next marker inside it, from where
     reading goes on: a marker that the text only mentions does not hide a call behind it.
+
+    Args:
+        release: Under `immediate` blocks are read while they are written, where their format can be.
     """
 
-    def __init__(self, parser: BlockFormat, offered: OfferedTools) -> None:
-        self._parser = parser
-        self._opening = parser.opening
+    def __init__(self, parser: BlockFormat, offered: OfferedTools, release: Release = "validated") -> None:
+        super().__init__(parser)
         self._offered = offered
-        # How to read on; it returns False if that needs more text.
-        self._read: Callable[[list[ParserEvent]], bool] = self._read_text
-        # What is not decided begins at `_at`; what came in before it is dropped when a piece has been read.
-        self._pending = ""
-        self._at = 0
-        self._dropped = 0
-        self._long_block: list[str] | None = None
-        self._padding: list[str] = []
-        # None before any text; empty behind text; after a call, what separates that text from more of it.
-        self._separator: str | None = None
-        self._trailers: tuple[str, ...] = ()
-        self._final = self._is_plain = False
+        self._streams = release == "immediate"
+        self._streamed: StreamedBlock | None = None
         self._start = ""
-        self._end = BlockEnd("", "")
         self._retries = Retries()
 
     @property
     def in_call(self) -> bool:  # type: ignore[override]
         return self._read == self._read_block
 
-    def feed(self, text: str) -> list[ParserEvent]:
-        if self._is_plain and self._opening.search(text) is None:
-            events: list[ParserEvent] = []
-            self._dropped += len(text)
-            self._add_text_before_padding(events, text)
-            return events
-        return self._feed(text)
-
-    def _feed(self, text: str) -> list[ParserEvent]:
-        if self._long_block is not None:
-            self._long_block.append(text)
-            if self._end.goes_on(text) and not self._final:
-                return []
-            text, self._long_block = "".join(self._long_block), None
-        self._pending = self._pending + text if self._pending else text
-        events: list[ParserEvent] = []
-        while self._read(events):
-            pass
-        if self._at:
-            self._drop(self._at)
-        self._is_plain = not self._pending and self._long_block is None and self._reads_only_text()
-        return events
-
-    def _reads_only_text(self) -> bool:
-        return self._read == self._read_text
-
-    def _drop(self, characters: int) -> None:
-        self._dropped += characters
-        self._pending = self._pending[characters:]
-        self._at = 0
-
-    def finish(self) -> list[ParserEvent]:
-        self._final = True
-        events = self.feed("")
-        is_last = self._pending.rstrip(WHITESPACE) == self._parser.last != ""
-        if not is_last and (rest := "".join(self._padding) + self._pending):
-            events.append(PlainText(rest))
-        self._pending, self._padding = "", []
-        return events
-
-    def _read_text(self, events: list[ParserEvent]) -> bool:
-        text, at = self._pending, self._at
-        found = self._opening.search(text, at)
-        if found is None:
-            self._pending, self._at = "", 0
-            self._dropped += len(text)
-            self._add_text_before_padding(events, text[at:])
-            return False
-        self._at = found.start()
-        self._add_text_before_padding(events, text[at : found.start()])
-        marker = found.group()
-        if marker in self._parser.dropped:
-            self._at = found.end()
-            return True
-        if is_whole := marker in self._parser.ends:
-            self._open_block(marker)
-        return is_whole
-
     def _open_block(self, start: str) -> None:
         self._start = start
         self._end = self._parser.new_block_end(start)
+        self._streamed = self._new_streamed_block(start) if self._streams else None
         self._read = self._read_block
 
-    def _add_text_before_padding(self, events: list[ParserEvent], text: str) -> None:
-        """Hand out text, except for the whitespace at its end, which may be padding."""
-        body = text.rstrip(WHITESPACE)
-        if not body:
-            if text:
-                self._padding.append(text)
-            return
-        events.append(PlainText("".join(self._padding) + body if self._padding else body))
-        if len(body) < len(text):
-            self._padding = [text[len(body) :]]
-        elif self._padding:
-            self._padding = []
-        self._separator = ""
+    def _new_streamed_block(self, start: str) -> StreamedBlock | None:
+        text = GrowingText(self._offered)
+        reading = self._parser.stream_calls(text, start)
+        return None if reading is None else StreamedBlock(text, reading)
 
     def _read_block(self, events: list[ParserEvent]) -> bool:
+        block = self._streamed
+        if block is None:
+            return self._read_whole_block(events)
+        if not block.text.begun and not self._begin_streamed(block):
+            # What is too long to be a call, or no such call, is read when all of it is there.
+            if block.state == "open" and block.fed < LONGEST_HEAD and not self._final:
+                return False
+            self._streamed = None
+            return True
+        return self._read_streamed(events, block)
+
+    def _begin_streamed(self, block: StreamedBlock) -> bool:
+        """Feed the beginning of a block; return whether a call was handed out."""
+        inside = self._at + len(self._start)
+        body_start = self._parser.body_start
+        if body_start is not None and not body_start.match(self._pending, inside, inside + LONGEST_HEAD):
+            block.state = "refused"
+            return False
+        block.feed(self._pending[inside + block.fed : inside + LONGEST_HEAD])
+        if block.text.begun:
+            self._at = inside + block.fed
+            self._drop_padding()
+        return block.text.begun
+
+    def _read_streamed(self, events: list[ParserEvent], block: StreamedBlock) -> bool:
+        if block.state == "open" and self._at < len(self._pending):
+            block.feed(self._pending[self._at :])
+            self._at = len(self._pending)
+        events += block.take_events(self._final)
+        if block.state == "open":
+            return False
+        unread = block.text.unread
+        self._dropped += self._at - len(unread)
+        self._pending, self._at = unread + self._pending[self._at :], 0
+        self._streamed = None
+        self._end_block(0)
+        return True
+
+    def _read_whole_block(self, events: list[ParserEvent]) -> bool:
         text, begin, inside = self._pending, self._at, self._at + len(self._start)
         body_start = self._parser.body_start
         if body_start is not None and not body_start.match(text, inside, inside + LONGEST_HEAD):
@@ -195,30 +157,6 @@ class BlockStream(ToolCallStream):
         self._drop_padding()
         self._trailers = (self._parser.trailer,) if self._parser.trailer else ()
         self._read = self._read_after
-
-    def _drop_padding(self) -> None:
-        if self._separator == "":
-            self._separator = "".join(self._padding) or "\n"
-        self._padding = []
-
-    def _read_after(self, events: list[ParserEvent]) -> bool:
-        text = self._pending
-        self._at = at = skip_space(text, self._at)
-        if at == len(text):
-            return False
-        trailer = next((one for one in self._trailers if text.startswith(one, at)), "")
-        if trailer:
-            self._at += len(trailer)
-            self._trailers = ()
-            return True
-        if self._trailers:
-            rest = text[at : at + max(map(len, self._trailers))]
-            if any(trailer.startswith(rest) for trailer in self._trailers):
-                self._at = len(text) if self._final else at
-                return False
-        self._padding = [self._separator] if self._separator else []
-        self._read = self._read_text
-        return True
 
 
 def _log_broken_call(parser: str, reason: str, text: str) -> None:

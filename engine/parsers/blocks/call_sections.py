@@ -12,6 +12,8 @@ from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_section
 from greenroom.engine.parsers.values.json_calls import normalize_object, read_value
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
@@ -141,8 +143,12 @@ class HeadedCallParser(SectionParser):
         before = before.replace(r"functions\.", r"\s*(?:functions\.)?")
         after = after.replace(r":\{index\}", r"(?::[0-9]{1,9})?\s*")
         self._head = re.compile(rf"{before}\s*([^\s<>{{}}]+?)\s*{after}\s*")
+        self._streamed_head = re.compile(rf"{self._head.pattern}(?=\{{)")
         self._tail = re.compile(rf"\s*{_loosely(call_format.tail)}")
         super().__init__()
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_headed_section(text, self._streamed_head, self._tail, self._format.end)
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         head = self._head.match(text, position)

@@ -10,6 +10,8 @@ from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import LONGEST_HEAD, WHITESPACE
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.json_calls import normalize_object
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
@@ -31,7 +33,11 @@ class FunctionaryV32Parser(BlockParser):
     frames_text = True
     body_start = re.compile(r"[^\s<>{}]*(?:\Z|\n\s*(?:\Z|\{))")
     json_header = re.compile(r"[^\s<>{}]+\n\s*(?=\{)")
+    _header = re.compile(r"([^\s<>{}]+)\n\s*(?=\{)")
     _body = re.compile(r"([^\s<>{}]+)\n\s*(\{.*)\Z", re.DOTALL)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_headed_call(text, self._header)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         parts = self._body.match(body)
@@ -42,7 +48,7 @@ class FunctionaryV32Parser(BlockParser):
     def new_stream(
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"
     ) -> ToolCallStream:
-        return _FunctionaryStream(self, OfferedTools(tools))
+        return _FunctionaryStream(self, OfferedTools(tools), release)
 
     def begins_call(self, text: str) -> bool | None:
         name, ended, behind = text.partition("\n")
@@ -59,8 +65,8 @@ class FunctionaryV32Parser(BlockParser):
 
 
 class _FunctionaryStream(BeginningStream):
-    def __init__(self, parser: BlockParser, offered: OfferedTools) -> None:
-        super().__init__(parser, offered)
+    def __init__(self, parser: BlockParser, offered: OfferedTools, release: Release) -> None:
+        super().__init__(parser, offered, release)
         self._at_beginning = True
 
     def _reads_only_text(self) -> bool:

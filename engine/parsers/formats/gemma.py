@@ -11,6 +11,8 @@ import attrs
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_gemma import GemmaStream
 from greenroom.engine.parsers.values.json_calls import dump_json, read_value
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.python_literals import expect, skip_space
@@ -54,6 +56,9 @@ class GemmaParser(BlockParser):
         self.markers: Markers = ((call_format.start, call_format.end),)
         self._format = call_format
         super().__init__()
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return GemmaStream(text, self._format.quote, self._format.end, _bare_value).read()
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         calls: list[ParsedCall] = []

@@ -7,6 +7,10 @@ import re
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call, stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
@@ -16,6 +20,7 @@ from greenroom.engine.parsers.values.tagged_arguments import (
 )
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]]+)\s*")
+_STREAMED_NAME = re.compile(rf"{_NAME.pattern}(?=[<{{])")
 
 
 class Glm4NativeParser(BlockParser):
@@ -35,7 +40,18 @@ class Glm4NativeParser(BlockParser):
         self._before = re.compile(rf"\s*<{tag}arg_key>(?P<key>[^<>]*)</{tag}arg_key>\s*<{tag}arg_value>")
         self._behind = re.compile(rf"</{tag}arg_value>\s*(?=<{tag}arg_key>|\Z)")
         self._foreign = re.compile(rf"<{tag}arg_(?:key|value)>")
+        ((_, end),) = self.markers
+        followers = (f"<{tag}arg_key>", end)
+        value_end = ValueEnd(f"</{tag}arg_value>", followers)
+        self._tags = StreamedTags(self._before, value_end, re.compile(re.escape(end)))
         super().__init__()
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if (yield from text.peek()) in "{[":
+            yield from stream_json_calls(text, self.ends[start])
+            return
+        head = yield from text.match(_STREAMED_NAME)
+        yield from stream_tagged_call(text, head.group(1), self._tags)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         if body.lstrip().startswith(("{", "[")):  # Some of these models fall back on JSON.
@@ -81,8 +97,11 @@ class Glm4XmlParser(BlockParser):
     markers = (("<tool_call>", "</arguments>"),)
     trailer = "</tool_call>"
     body_start = re.compile(rf"\s*(?:\Z|<name>|{prefix_pattern('<name>')}\Z)")
-    streamed_header = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>\s*(?=\{)")
+    _header = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>\s*(?=\{)")
     _body = re.compile(r"\s*<name>\s*([^<>]+?)\s*</name>\s*<arguments>(.*)\Z", re.DOTALL)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_headed_call(text, self._header, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         parts = self._body.match(body)

@@ -17,6 +17,8 @@ from greenroom.engine.parsers.markers import WHITESPACE
 from greenroom.engine.parsers.null import NullToolStream
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
 from greenroom.engine.parsers.parser_events import ParserEvent, PlainText, ThoughtEvent, ThoughtText
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call
 from greenroom.engine.parsers.thinking_parser import ThinkingParser, ThinkingStream
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.engine.parsers.values.json_calls import normalize_object
@@ -171,13 +173,16 @@ class _AddressedCalls(BlockParser):
 
     parser_id = "harmony"
     markers = ((CHANNEL, _CALL_END), (START, _CALL_END))
-    streamed_header = re.compile(
+    _header = re.compile(
         r"(?:(?!<\|message\|>)[^{])*\bto=(?:functions\.)?([^\s<]+)"
         r"(?:(?!<\|message\|>)[^{])*<\|message\|>\s*(?=\{)"
     )
     _body = re.compile(
         r"(?:(?!<\|message\|>).)*\bto=([^\s<]+)(?:(?!<\|message\|>).)*<\|message\|>(.*)\Z", re.DOTALL
     )
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_headed_call(text, self._header, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         parts = self._body.match(body)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
 from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
@@ -20,9 +22,9 @@ class HermesJsonParser(BlockParser):
     parser_id = "hermes_json"
     markers: Markers = (("<tool_call>", "</tool_call>"),)
     body_start = JSON_BODY
-    streamed_header: re.Pattern[str] | None = re.compile(
-        r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
-    )
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_json_calls(text, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_json_calls(body)
@@ -36,7 +38,6 @@ class GraniteJsonParser(HermesJsonParser):
 
     parser_id = "granite_json"
     markers = (("<|tool_call|>", ""), ("<tool_call>", "</tool_call>"))
-    streamed_header = None
 
     def render(self, name: str, arguments: str) -> str:
         return self.render_all([ParsedCall(name, arguments)])

@@ -9,6 +9,10 @@ from greenroom.engine.parsers.blocks.block_end import BlockEnd
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
@@ -30,6 +34,17 @@ _VALUE_END = re.compile(
 _CUT_TAIL = re.compile(rf"\s*(?:<e|</(?:{prefix_pattern('tool_call>')})?)[\w:>-]*\Z")
 
 
+_STREAMED_HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*<tool_sep{_LABEL}>")
+
+
+def _tags(label: str) -> StreamedTags:
+    followers = (f"<arg_key{label}>", f"</tool_call{label}>", f"<end_of_tool_call{label}>")
+    return StreamedTags(_KEY, ValueEnd(f"</arg_value{label}>", followers), _TAIL)
+
+
+_TAGS = {label: _tags(label) for label in ("", ":opensource")}
+
+
 class _CallEnd(BlockEnd):
     """Finds the end of a call without a section, and leaves it to the reader of calls."""
 
@@ -49,6 +64,12 @@ class _TaggedCalls(SectionParser):
 
     common_end = "</tool_call"
     label = ""
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        label = ":opensource" if start.endswith(":opensource>") else ""
+        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
+            yield from text.peek()
+            yield from _stream_call(text, label)
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         head = _HEAD.match(text, position)
@@ -81,12 +102,23 @@ class _TaggedCalls(SectionParser):
         return head + "".join(lines) + tail
 
 
+def _stream_call(text: GrowingText, label: str) -> Reading[None]:
+    head = yield from text.match(_STREAMED_HEAD)
+    yield from stream_tagged_call(text, head.group(1), _TAGS[label])
+
+
 class HunyuanParser(_TaggedCalls):
     """Hunyuan A13B and the dense models: an array of JSON calls in a section; later ones write tags in it."""
 
     parser_id = "hunyuan"
     markers = (("<tool_calls>", "</tool_calls>"),)
     body_start = re.compile(rf"\s*(?:\Z|[\[{{]|<tool_call>|{prefix_pattern('<tool_call>')}\Z)")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if (yield from text.peek()) in "[{":
+            yield from stream_json_calls(text, self.ends[start])
+        else:
+            yield from super().stream_calls(text, start)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         if body.startswith(("[", "{"), skip_space(body, 0)):
@@ -109,6 +141,12 @@ class HunyuanV3Parser(_TaggedCalls):
         ("<tool_calls>", "</tool_calls>"),
         ("<tool_call>", "<end_of_tool_call>"),
     )
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if start.startswith("<tool_calls"):
+            return super().stream_calls(text, start)
+        text.text = start
+        return _stream_call(text, ":opensource" if "opensource" in start else "")
 
     def new_block_end(self, start: str) -> BlockEnd:
         in_section = start.startswith("<tool_calls")

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
     argument_pairs,
@@ -33,6 +36,10 @@ class InvokeTags:
             rf'\s*<{name}parameter\s+name="(?P<key>[^"]+)"(?:\s+string="(?P<string>true|false)")?\s*>'
         )
         self._end = re.compile(rf"\s*</{name}invoke>")
+        followers = (f"<{prefix}parameter", f"</{prefix}invoke>")
+        self._streamed = StreamedTags(
+            self._parameter, ValueEnd(f"</{prefix}parameter>", followers), self._end
+        )
         self._value_end = re.compile(
             rf"</{name}parameter>(?=\s*(?:<{name}parameter\s+name=|</{name}invoke>|(?:{cut})?\Z))"
         )
@@ -61,6 +68,20 @@ class InvokeTags:
             return ParsedCall(name, arguments), len(text)  # Cut, but no argument can follow.
         raise Malformed("the call has no end")
 
+    def stream(self, text: GrowingText) -> Reading[None]:
+        """Read a call while it is written.
+
+        Raises:
+            Malformed: No call begins here.
+        """
+        head = yield from text.match(self._invoke)
+        if head.group(2):
+            text.begin_call(head.group(1))
+            text.add("{}")
+            text.end_call()
+        else:
+            yield from stream_tagged_call(text, head.group(1), self._streamed)
+
     def render(self, call: ParsedCall) -> str:
         """Return a call, each argument on a line of its own."""
         tag, pairs = self._prefix, argument_pairs(call.arguments)
@@ -81,6 +102,11 @@ class InvokeSectionParser(SectionParser):
     body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "</"
     tags: InvokeTags
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
+            yield from text.peek()
+            yield from self.tags.stream(text)
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         return self.tags.read(text, position, offered)
@@ -122,7 +148,15 @@ class Step3Parser(InvokeSectionParser):
     common_end = ""
     tags = InvokeTags("steptml:")
     _head = re.compile(r"<｜tool_call_begin｜>\s*(?:function\s*<｜tool_sep｜>\s*)?")
+    _streamed_head = re.compile(rf"{_head.pattern}(?=<s)")
     _tail = "<｜tool_call_end｜>"
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
+            yield from text.take_any([self.separator])
+            yield from text.match(self._streamed_head)
+            yield from self.tags.stream(text)
+            yield from text.expect(self._tail)
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         head = self._head.match(text, position)

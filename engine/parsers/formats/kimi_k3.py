@@ -10,6 +10,9 @@ from typing import Any
 from greenroom.engine.parsers.blocks.call_sections import SectionParser
 from greenroom.engine.parsers.markers import prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object, read_value
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs
@@ -35,6 +38,12 @@ class KimiK3Parser(SectionParser):
     markers = (("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),)
     body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "<|close|>"
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
+            yield from text.peek()
+            head = yield from text.match(_CALL)
+            yield from stream_tagged_call(text, _attributes(head.group(1)).get("tool", ""), _TAGS)
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         head = _CALL.match(text, position)
@@ -100,3 +109,17 @@ def _argument(key: str, value: object) -> str:
     kind = _TYPES.get(type(value), "null")
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f'<|open|>argument key={_quoted(key)} type="{kind}"<|sep|>{written}<|close|>argument<|sep|>'
+
+
+def _key(argument: re.Match[str]) -> tuple[str, bool]:
+    attributes = _attributes(argument.group(1))
+    return attributes.get("key", ""), attributes.get("type") == "string"
+
+
+_TAGS = StreamedTags(
+    _ARGUMENT,
+    ValueEnd("<|close|>argument<|sep|>", ("<|open|>argument", "<|close|>call")),
+    _CALL_END,
+    _key,
+    (_JSON, _JSON_END),
+)

@@ -11,9 +11,14 @@ from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
 from greenroom.engine.parsers.markers import skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_headed_call, stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_python import stream_python_or_json
 from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls, render_json_call
 from greenroom.engine.parsers.values.json_scanner import PythonScanner
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
+
+_NAMED = re.compile(r"([^\s<>{}]+)>\s*(?=\{)")
 
 
 class LlamaXmlParser(BlockParser):
@@ -22,8 +27,10 @@ class LlamaXmlParser(BlockParser):
     parser_id = "llama_xml"
     markers = (("<function=", "</function>"),)
     body_start = re.compile(r"[^\s<>{}]*(?:\Z|>\s*(?:\Z|\{|<))")
-    streamed_header = re.compile(r"([^\s<>{}]+)>\s*(?=\{)")
     _body = re.compile(r"([^\s<>{}]+)>(.*)\Z", re.DOTALL)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_headed_call(text, _NAMED, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         parts = self._body.match(body)
@@ -49,6 +56,9 @@ class LlamaPythonParser(BlockParser):
 
     def new_block_end(self, start: str) -> BlockEnd:
         return _TagEnd(start, self.ends[start], following=start)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_json_calls(text, self.ends.get(start, ""))
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         body = body.strip()
@@ -123,6 +133,9 @@ class BarePythonicParser(BareBlockParser):
 
     def new_block_end(self, start: str) -> BlockEnd:
         return BlockEnd(start, self.ends[start]) if start else JsonBlockEnd("", re.compile(""), PythonScanner)
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_python_or_json(text, self.ends.get(start, ""))
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         body = body.strip()

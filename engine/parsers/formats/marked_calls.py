@@ -11,6 +11,9 @@ from greenroom.engine.parsers.formats.hermes import JSON_BODY, HermesJsonParser
 from greenroom.engine.parsers.formats.pythonic import parse_pythonic_calls, render_pythonic_call
 from greenroom.engine.parsers.markers import Markers
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_python import stream_python_calls, stream_python_or_json
 from greenroom.engine.parsers.thoughts.thought_markers import COHERE_STRUCTURE
 from greenroom.engine.parsers.values.json_calls import parse_json_calls, render_json_call
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
@@ -45,7 +48,6 @@ class AprielParser(MinimaxM1Parser):
     """Apriel: an array of calls between the same markers."""
 
     parser_id = "apriel"
-    streamed_header = None
 
     def render_block(self, calls: Sequence[ParsedCall]) -> str:
         array = ", ".join(render_json_call(call.name, call.arguments) for call in calls)
@@ -59,6 +61,9 @@ class Cohere2Parser(_OneBlock):
     markers = (("<|START_ACTION|>", "<|END_ACTION|>"),)
     body_start = JSON_BODY
     dropped = COHERE_STRUCTURE
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_json_calls(text, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_json_calls(body)
@@ -75,6 +80,9 @@ class CommandRParser(_OneBlock):
     markers = (("Action:\n```json", "```"), ("Action: ```json", "```"), ("Action:```json", "```"))
     body_start = JSON_BODY
 
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_json_calls(text, self.ends[start])
+
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_json_calls(body)
 
@@ -88,6 +96,9 @@ class Olmo3Parser(_OneBlock):
     parser_id = "olmo3"
     markers = (("<function_calls>", "</function_calls>"),)
     body_start = re.compile(r"\s*(?:\Z|\[|\w[\w.:/-]*(?:\Z|[ \t]*\())")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_python_calls(text, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         return parse_pythonic_calls(body, offered)
@@ -103,6 +114,9 @@ class Lfm2Parser(_OneBlock):
     parser_id = "mlx_lm.pythonic"
     markers = (("<|tool_call_start|>", "<|tool_call_end|>"),)
     body_start = re.compile(r"\s*(?:\Z|[\[{]|\w[\w.:/-]*(?:\Z|[ \t]*\())")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_python_or_json(text, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         as_json = re.match(r"\s*\[?\s*\{", body)

@@ -8,6 +8,9 @@ from typing import Any
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import WHITESPACE, prefix_pattern, skip_space
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall, Unclosed
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.json_calls import dump_json, normalize_object
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import argument_pairs, written_value
@@ -27,6 +30,10 @@ class Minicpm5Parser(BlockParser):
     parser_id = "mlx_lm.minicpm5"
     markers = (("<function name=", "</function>"),)
     body_start = re.compile(r"\s*(?:\Z|[\"'][^\"'<>]*(?:\Z|[\"']\s*(?:\Z|>\s*(?:\Z|[<{]))))")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        head = yield from text.match(_NAME)
+        yield from stream_tagged_call(text, head.group(1) or head.group(2), _TAGS)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         head = _NAME.match(body)
@@ -79,3 +86,16 @@ def _argument(key: str, value: object) -> str:
     if _NEEDS_CDATA.search(written):
         written = f"<![CDATA[{written.replace(']]>', ']]]]><![CDATA[>')}]]>"
     return f'<param name="{key}">{written}</param>'
+
+
+def _key(before: re.Match[str]) -> tuple[str, bool]:
+    return (before.group(1) or before.group(2)).strip(), False
+
+
+# A value in a CDATA section makes its call one that is read when it is complete.
+_TAGS = StreamedTags(
+    re.compile(rf"{_KEY.pattern}(?!\s*<!)(?=\s*[^\s])"),
+    ValueEnd("</param>", ("<param", "</function>"), stripped=True),
+    re.compile("</function>"),
+    _key,
+)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_named_or_json
 from greenroom.engine.parsers.values.json_calls import normalize_object, parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 
@@ -22,9 +24,12 @@ class MistralParser(BlockParser):
     parser_id = "mistral"
     markers = (("[TOOL_CALLS]", ""),)
     body_start = re.compile(r"\s*(?:\Z|[\[{]|[\w.-]+\s*(?:\Z|[\[{]))")
-    streamed_header = re.compile(rf"{_NAMED}(?=\{{)")
+    _header = re.compile(rf"{_NAMED}(?=\{{)")
     _named = re.compile(_NAMED)
     json_header = re.compile(rf"(?:{_NAMED}|\s*)(?=[\[{{])")
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        return stream_named_or_json(text, self._header)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         named = self._named.match(body)

@@ -7,6 +7,10 @@ import re
 from greenroom.engine.parsers.blocks.block_parser import BlockParser
 from greenroom.engine.parsers.markers import Markers, prefix_pattern
 from greenroom.engine.parsers.parsed_call import Malformed, ParsedCall
+from greenroom.engine.parsers.streaming.growing_text import GrowingText, Reading
+from greenroom.engine.parsers.streaming.streamed_calls import stream_json_calls
+from greenroom.engine.parsers.streaming.streamed_tags import StreamedTags, stream_tagged_call
+from greenroom.engine.parsers.streaming.streamed_values import ValueEnd
 from greenroom.engine.parsers.values.json_calls import parse_json_calls
 from greenroom.engine.parsers.values.offered_tools import OfferedTools
 from greenroom.engine.parsers.values.tagged_arguments import (
@@ -24,6 +28,13 @@ _SHOWN_END = re.compile(r"</(?:f[a-z]*>?\s*)?\Z")
 _VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{_END.pattern})")
 
 
+_TAGS = StreamedTags(
+    re.compile(r"<parameter=(?P<key>[^\s<>]+)>(?:\n|(?=[^\n]))"),
+    ValueEnd("</parameter>", ("<parameter=", "</function>"), line_break=True),
+    re.compile("</function>"),
+)
+
+
 class Qwen3CoderParser(BlockParser):
     """`<tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>`.
 
@@ -37,6 +48,18 @@ class Qwen3CoderParser(BlockParser):
     body_start = re.compile(
         rf"\s*(?:\Z|[{{\[]|<function=|{prefix_pattern('<function=')}\Z|[^\s<>{{\[]+(?:\Z|>\s*(?:\Z|[<{{])))"
     )
+
+    def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
+        if start == "<function=":
+            text.text = start
+            yield from _stream_function(text)
+            return
+        if (yield from text.peek()) == "{":
+            yield from stream_json_calls(text, self.ends[start])
+            return
+        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
+            yield from text.peek()
+            yield from _stream_function(text)
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         if body.lstrip().startswith("{"):
@@ -90,3 +113,8 @@ class SeedOssParser(Qwen3CoderParser):
         written = written_value(value)
         space = "" if written.strip("\n") == written else "\n"  # One line break at each end is no part of it.
         return f"<parameter={key}>{space}{written}{space}</parameter>"
+
+
+def _stream_function(text: GrowingText) -> Reading[None]:
+    head = yield from text.match(_HEAD)
+    yield from stream_tagged_call(text, head.group(1), _TAGS)

@@ -34,9 +34,11 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _STRICT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats)
 _LENIENT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats, strict=False)
 
-_NAMES = ("name", "tool_name", "function")
-_ARGUMENTS = ("arguments", "parameters")
-_LABELS = frozenset({"id", "call_id", "tool_call_id", "index", "type"})
+NAMES = ("name", "tool_name", "function")
+"""Members that hold the name of a call."""
+ARGUMENTS = ("arguments", "parameters")
+"""Members that hold its arguments."""
+LABELS = frozenset({"id", "call_id", "tool_call_id", "index", "type"})
 """Members that only tell a call from others."""
 
 
@@ -160,9 +162,9 @@ def _keyed_call(text: str, members: _Members) -> ParsedCall:
 
 
 def _call(text: str, members: _Members) -> ParsedCall:
-    named = [members[key] for key in _NAMES if key in members]
-    given = [members[key] for key in _ARGUMENTS if key in members]
-    if len(named) > 1 or len(given) > 1 or not members.keys() <= {*_NAMES, *_ARGUMENTS, *_LABELS}:
+    named = [members[key] for key in NAMES if key in members]
+    given = [members[key] for key in ARGUMENTS if key in members]
+    if len(named) > 1 or len(given) > 1 or not members.keys() <= {*NAMES, *ARGUMENTS, *LABELS}:
         raise Malformed("something in the call would be lost")
     name, start, _ = named[0] if named else (None, 0, 0)
     if isinstance(name, dict) and not given:

@@ -70,6 +70,12 @@ class OfferedTools:
         """Return names of the tool's arguments in the order of its schema."""
         return list(self._properties(name))
 
+    def takes_text(self, name: str, argument: str) -> bool:
+        """Return whether an argument is a string whatever its text."""
+        tool = self._tools.get(name)
+        types = schema_types(self._properties(name).get(argument), tool.parameters if tool else {})
+        return types == {"string"}
+
     def parse_value(self, name: str, argument: str, text: str) -> Any:
         """Return the value that `text` stands for in formats that do not quote strings.
 

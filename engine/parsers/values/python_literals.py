@@ -17,10 +17,11 @@ _NAMES = {
 }
 _NAME = re.compile(r"(?:True|False|None|true|false|null)(?!\w)")
 _STRING_START = re.compile(r"""([rR]?)(\"""|'''|"|')""")
-_STRING_PARTS = {
+STRING_PARTS = {
     quote: re.compile(rf"(?:[^\\{quote[0]}]++|\\.|(?!{quote}){quote[0]})*+", re.DOTALL)
     for quote in ('"', "'", '"""', "'''")
 }
+"""What stands between the quotes of a string, by the quotes."""
 _ESCAPE = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[0-3]?[0-7]{1,2}|[\n'\"\\abfnrtv])"
 )
@@ -76,13 +77,18 @@ def _read_strings(text: str, position: int) -> tuple[str, int]:
     parts, end = [], position
     while start := _STRING_START.match(text, position):
         raw, quote = start.groups()
-        inside = _STRING_PARTS[quote].match(text, start.end())
+        inside = STRING_PARTS[quote].match(text, start.end())
         if inside is None or not text.startswith(quote, inside.end()):
             raise Unclosed("a string has no end")
-        parts.append(inside.group() if raw else _ESCAPE.sub(_unescape, inside.group()))
+        parts.append(inside.group() if raw else unescaped(inside.group()))
         end = inside.end() + len(quote)
         position = skip_space(text, end)
     return "".join(parts), end
+
+
+def unescaped(text: str) -> str:
+    """Return what the inside of a string stands for."""
+    return _ESCAPE.sub(_unescape, text)
 
 
 def _unescape(escape: re.Match[str]) -> str:

@@ -133,8 +133,8 @@ def test_a_call_is_handed_out_when_its_block_has_proved_right() -> None:
     assert arguments == CallArguments('{"city": "Paris", "days": 2}')
 
 
-@pytest.mark.parametrize("parser_id", ["hermes_json", "glm4_xml", "llama_xml", "mistral"])
-def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
+@pytest.mark.parametrize("parser_id", ["hermes_json", "glm4_xml", "glm4_native", "llama_xml", "mistral"])
+def test_text_around_a_call_is_kept_while_it_is_written(parser_id: str) -> None:
     stream = PARSERS[parser_id].new_stream(TOOLS, "immediate")
     call = WRITTEN[parser_id]
     torn = call.index("Paris")
@@ -142,6 +142,21 @@ def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
     assert begun == [PlainText("Well."), CallName("get_weather"), CallArguments('{"city": "')]
     rest = merged([*stream.feed(call[torn:] + "\nOk."), *stream.finish()])
     assert rest == [CallArguments('Paris", "days": 2}'), CallEnd(), PlainText(" Ok.")]
+
+
+# Python behind Llama's tag is never demanded, and read when it is complete.
+@pytest.mark.parametrize("parser_id", sorted(WRITTEN.keys() - {"llama_python"}))
+def test_a_call_is_handed_out_while_it_is_written(parser_id: str) -> None:
+    stream = PARSERS[parser_id].new_stream(TOOLS, "immediate")
+    call = WRITTEN[parser_id]
+    events, shown = list[ParserEvent](), ""
+    for at, character in enumerate(call):
+        events += stream.feed(character)
+        if call[at - 4 : at + 1] == "Paris":
+            shown = "".join(event.fragment for event in events if isinstance(event, CallArguments))
+    assert shown == '{"city": "Paris'
+    whole = [CallName("get_weather"), CallArguments('{"city": "Paris", "days": 2}'), CallEnd()]
+    assert merged([*events, *stream.finish()]) == whole
 
 
 def test_a_call_that_is_cut_while_it_is_written_ends_there() -> None:

@@ -86,6 +86,17 @@ def test_twice_the_text_is_twice_the_work(parser_id: str) -> None:
     assert {name: factor for name, factor in factors.items() if factor > 2.3} == {}
 
 
+@pytest.mark.parametrize("parser_id", WRITTEN)
+def test_arguments_are_handed_out_in_work_that_grows_with_them(parser_id: str) -> None:
+    begun, _, behind = WRITTEN[parser_id].partition("Paris")
+    parser = make_tool_parser(parser_id)
+
+    def text(length: int) -> str:
+        return begun + ("a word and\\n   <another, " * length)[:length] + behind
+
+    assert grown(lambda: parser.new_stream(TOOLS, "immediate"), text) < 2.3
+
+
 def thoughts(parser_id: str) -> Iterator[Callable[[int], str]]:
     ((start, end),) = make_thinking_parser(parser_id).markers
     yield lambda length: start + (PROSE * length)[:length]

@@ -7,6 +7,7 @@ do tiny models with a template of the format, in one batch (15 minutes).
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.schemas.messages import ToolChoice
+from greenroom.engine.parsers.parser_events import CallArguments, CallName, ParserEvent
+from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.response_format import CallConstraint, Constraint
 from greenroom.tests.support.call_models import call_adapter, force_calls
 from greenroom.tests.support.grammar_walks import END, Grammars, validate
-from greenroom.tests.support.model_outputs import extract_calls
+from greenroom.tests.support.model_outputs import collect_calls, extract_calls
 from greenroom.tests.support.random_schemas import RandomSchemas
 
 REQUIRED, NAMED = ToolChoice("required"), ToolChoice("named", "find_all")
@@ -33,6 +36,23 @@ def values(calls: tuple[ParsedCall, ...]) -> list[tuple[str, object]]:
     return [(call.name, json.loads(call.arguments)) for call in calls]
 
 
+def read_while_written(
+    parser: ToolCallParser, text: str, tools: tuple[Tool, ...], seed: int
+) -> list[ParserEvent]:
+    """Return the events of a text that came in random pieces; no call has to be complete to be handed out."""
+    chance, stream = random.Random(seed), parser.new_stream(tools, "immediate")
+    events, at = list[ParserEvent](), 0
+    while at < len(text):
+        length = chance.randint(1, 12)
+        events += stream.feed(text[at : at + length])
+        at += length
+    events += stream.finish()
+    calls = sum(isinstance(event, CallName) for event in events)
+    pieces = sum(isinstance(event, CallArguments) for event in events)
+    assert pieces > calls or len(text) < 200, text
+    return events
+
+
 def force_a_call(grammars: Grammars, call_format: str, seed: int) -> None:
     """Demand a call to one of two tools with random schemas, strict or not, and check what is written."""
     schemas, parser = RandomSchemas(seed), make_tool_parser(call_format)
@@ -43,6 +63,7 @@ def force_a_call(grammars: Grammars, call_format: str, seed: int) -> None:
     assert written.stopped
     extracted = extract_calls(parser, written.text, tools)
     assert extracted.calls, written.text
+    assert collect_calls(read_while_written(parser, written.text, tools, seed)) == extracted, written.text
     assert not extracted.text.strip()
     assert parallel or len(extracted.calls) == 1
     by_name = {tool.name: tool.parameters for tool in tools}
