@@ -12,7 +12,7 @@ from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.requests import THOUGHTS, ReasoningParam, ResponseRequest
 
-MAX_ECHO = 8_000_000
+MAX_ECHO = 4_000_000
 """Bytes; every event of a response's life holds it."""
 LONGEST = {"safety_identifier": 128, "prompt_cache_key": 1_024, "user": 1_024}
 """Characters."""
