@@ -17,6 +17,7 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.list_query import parse_list_query
 from greenroom.http.answering.metadata import parse_metadata
 from greenroom.http.answering.server_seal import server_seal
+from greenroom.http.responses.held_conversation import hold_conversation
 from greenroom.http.responses.history import check_items, find_references
 from greenroom.http.responses.included import check_included
 from greenroom.http.responses.item_bodies import item_page, stored_items
@@ -82,6 +83,7 @@ def conversation_item_routes(refs: ActorRefs) -> Blueprint:
         wire, _ = await read_request(AddItemsRequest, RESPONSES, {}, lambda wire, _: None)
         await ask_actor(refs.store, FindConversation(conversation_id, request_owner()), StoredConversation)
         items = await _stored(refs, wire.items)
+        await hold_conversation(refs.responses, conversation_id, request_owner())
         await ask_actor(refs.store, AddItems(conversation_id, request_owner(), items), Committed)
         return item_page(ItemPage(items, has_more=False))
 

@@ -9,19 +9,19 @@ import trio
 from quart import Response
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.core.ref import Ref
-from greenroom.actors.responses.handles import ConversationHeld, Subscribed, Subscription
+from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.current_request import request_owner, request_resources
 from greenroom.http.answering.event_stream import Events, EventStream
 from greenroom.http.answering.http_responses import stream_response
 from greenroom.http.answering.response_timing import wait_for_first_event
+from greenroom.http.responses.held_conversation import hold_conversation
 from greenroom.http.responses.history import recall
 from greenroom.http.responses.run_record import RunRecord
 from greenroom.http.responses.stored_stream import StoredStream
 from greenroom.http.responses.turn import Turn
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.responses_protocol import HoldConversation, ResponsesMessage, RunEnded, StartRun
+from greenroom.schemas.responses_protocol import RunEnded, StartRun
 from greenroom.schemas.stored import StoredResponse
 
 
@@ -61,7 +61,7 @@ def stored_response(response: StoredResponse) -> Response:
 async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
     """Return what the actor is to do. Of a conversation it is claimed before its history is read."""
     asked, formatter, owner = turn.asked, turn.formatter, request_owner()
-    hold = await _hold(refs.responses, asked.conversation, owner) if asked.conversation else None
+    hold = await hold_conversation(refs.responses, asked.conversation, owner) if asked.conversation else None
     recalled, kept = turn.alone, turn.input
     if recalled is None:
         recalled = await recall(refs.store, asked, owner)
@@ -78,11 +78,6 @@ async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
         asked.previous,
     )
     return StartRun(recalled.request, record.id, owner, record, turn.background, patience, hold)
-
-
-async def _hold(responses: Ref[ResponsesMessage], conversation: str, owner: str) -> ConversationHeld:
-    held = await ask_actor(responses, HoldConversation(owner, conversation), ConversationHeld)
-    return request_resources().enter_context(closing(held))
 
 
 async def _whole(subscription: Subscription) -> Response:

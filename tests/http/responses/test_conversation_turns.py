@@ -107,6 +107,25 @@ async def test_instructions_are_not_inherited(settings: Settings) -> None:
             assert prompt_of(answer)[0] == counted.input_tokens
 
 
+async def test_nothing_is_added_while_a_turn_is_generated(settings: Settings) -> None:
+    hi: Any = {"role": "user", "content": "Hi"}
+    async with serving(settings) as served:
+
+        def stream(client: openai.OpenAI) -> str:
+            made = client.conversations.create()
+            events = client.responses.create(
+                model="qwen3", input="Go on", conversation=made.id, stream=True, max_output_tokens=60
+            )
+            next(iter(events))
+            with pytest.raises(openai.ConflictError):
+                client.conversations.items.create(made.id, items=[hi])
+            list(events)
+            client.conversations.items.create(made.id, items=[hi])
+            return " ".join(str(item.role) for item in client.conversations.items.list(made.id, order="asc"))  # type: ignore[union-attr]
+
+        assert await ask(served, stream) == "user assistant user"
+
+
 GONE: list[Callable[[openai.OpenAI, str, str], Any]] = [
     lambda client, conversation, item: client.conversations.delete(conversation),
     lambda client, conversation, item: client.conversations.items.delete(item, conversation_id=conversation),
