@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -42,13 +43,21 @@ def prepare_file(path: Path) -> None:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         # An existing file is never opened here: closing it would end the locks that SQLite has on it.
         # What SQLite makes beside it (`-wal`, `-shm`) gets its mode.
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
             raise UnusableDatabase("it is no file")
-        if stat.S_IMODE(mode) & 0o077:
-            path.chmod(0o600)
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            _hide_from_others(path, found.st_uid)
         for place in (path, path.resolve().parent):
             if not os.access(place, os.W_OK):
                 raise UnusableDatabase(f"'{place}' cannot be written to")
     except (OSError, ValueError, RuntimeError) as error:
         raise UnusableDatabase(getattr(error, "strerror", None) or str(error)) from error
+
+
+def _hide_from_others(path: Path, owner: int) -> None:
+    if owner != os.geteuid():
+        raise UnusableDatabase("it is another user's, and others can read it")
+    # Some disks, such as those that cameras and Windows read, know no modes.
+    with contextlib.suppress(OSError):
+        path.chmod(0o600)
