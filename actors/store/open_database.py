@@ -37,6 +37,8 @@ class OpenStore:
         retention = self.answers.retention()
         for _ in retention.steps():
             yield None
+        if retention.pruned != Pruned():
+            log.info("pruned", actor="store", **attrs.asdict(retention.pruned))
         yield retention.pruned
 
     def fail_unfinished(self) -> None:
@@ -85,6 +87,7 @@ class DatabaseOpener:
                 ServersTable(connection, self._boot),
             )
             store.servers.enter()
+            log.info("database opened", actor="store", path=str(connection.path or "in memory"))
             store.fail_unfinished()
         except BaseException:
             connection.close()
