@@ -65,6 +65,7 @@ class StreamProcessor:
         calls = tool_parser if reads_calls else NullToolParser()
         thoughts = thinking_parser if prepared.parse else NullThinkingParser()
         self._calls = calls.new_stream(prepared.tools, release)
+        self._calls.behind_thoughts = not isinstance(thoughts, NullThinkingParser)
         self._thoughts = thoughts.new_stream(prepared.starts_in_thinking)
         self._stop = StopStrings(prepared.stop) if prepared.stop else None
         self._new_call_id = new_call_id

@@ -30,11 +30,14 @@ class ToolCallStream(ABC):
         in_call: What comes next is part of a call, as far as is known.
         cut: Set before `finish`: the model did not end the text, so that an argument may be missing where
             nothing in the text says that there is none.
+        behind_thoughts: Set before `feed`: what is fed has been read for thoughts, and for the header that a
+            prompt may leave unfinished.
     """
 
     malformed_calls: int = 0
     in_call: bool = False
     cut: bool = False
+    behind_thoughts: bool = False
 
     @abstractmethod
     def feed(self, text: str) -> list[ParserEvent]:

@@ -145,6 +145,7 @@ class MessageToolStream(ToolCallStream):
     """Where nothing has split off thoughts before, they are passed over here."""
 
     def __init__(self, calls: ToolCallStream, messages: HarmonyMessages) -> None:
+        self._raw_messages = messages
         self._messages = MessageThinkingStream(messages)
         self._calls = calls
 
@@ -157,6 +158,8 @@ class MessageToolStream(ToolCallStream):
         return self._calls.in_call
 
     def feed(self, text: str) -> list[ParserEvent]:
+        if self.behind_thoughts:
+            self._raw_messages.expect_no_header()
         return self._read(self._messages.feed(text))
 
     def finish(self) -> list[ParserEvent]:

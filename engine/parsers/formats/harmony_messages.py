@@ -35,7 +35,21 @@ _HEADER = re.compile(
     rf"(?:<\|constrain\|>{_HEADER_TEXT}*)?<\|message\|>"
 )
 _HEADER_SO_FAR = re.compile(rf"(?:<\|(?:start|channel|constrain)\|>|{_HEADER_TEXT})*(?:<[|a-z]*(?:\|>?)?)?\Z")
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "python", "browser"})
+_CONTENT_TYPES = frozenset({"json", "code", "text", "python"})
 RECIPIENT = re.compile(r"\bto=(\S+)")
+
+
+def _means_all(header: re.Match[str]) -> bool:
+    """Return whether every word of a header is a role, a channel, a recipient or a type of content."""
+    role, *others = [word for word in header["role"].split() if not word.startswith("to=")] or [""]
+    if others or (role and role not in _ROLES and "." not in role):
+        return False
+    for channel in header["channels"].split(CHANNEL)[1:]:
+        words = [word for word in channel.split() if not word.startswith("to=")]
+        if not set(words[1:]) <= _CONTENT_TYPES:
+            return False
+    return True
 
 
 @attrs.frozen
@@ -97,6 +111,11 @@ class HarmonyMessages:
         while self._pending and self._advance(parts):
             pass
         return parts
+
+    def expect_no_header(self) -> None:
+        """Take what the output begins with for text, unless a marker says that it is a header."""
+        if self._state == "first":
+            self._state = "text"
 
     def finish(self) -> list[MessagePart]:
         """Return the parts that the end of the output decides."""
@@ -195,10 +214,12 @@ class HarmonyMessages:
 
     def _read_header(self, parts: list[MessagePart]) -> bool:
         header = _HEADER.match(self._pending)
-        if header is not None:
+        if header is not None and _means_all(header):
             self._begin_message(parts, header)
             return True
-        may_go_on = len(self._pending) < _LONGEST_HEADER and _HEADER_SO_FAR.match(self._pending)
+        may_go_on = (
+            header is None and len(self._pending) < _LONGEST_HEADER and _HEADER_SO_FAR.match(self._pending)
+        )
         if may_go_on and not self._final:
             return False
         marker = next((one for one in self.openings if self._pending.startswith(one)), "")

@@ -22,7 +22,7 @@ from greenroom.engine.parsers.values.tagged_arguments import (
 )
 
 # The open models write a label into every tag: `<tool_call:opensource>`.
-_LABEL = r"(?::[\w-]+)?"
+_LABEL = "(?::opensource)?"
 _HEAD = re.compile(rf"<tool_call{_LABEL}>\s*([^\s<>{{}}\[\]]+)\s*(?:<tool_sep{_LABEL}>\s*)?")
 _KEY = re.compile(rf"\s*<arg_key{_LABEL}>(?P<key>[^<>]*)</arg_key{_LABEL}>\s*<arg_value{_LABEL}>", re.DOTALL)
 _FOREIGN = re.compile(rf"<arg_(?:key|value){_LABEL}>")

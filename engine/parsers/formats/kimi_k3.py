@@ -43,11 +43,13 @@ class KimiK3Parser(SectionParser):
         while not (text.begun and (yield from text.take_any([self.ends[start]]))):
             yield from text.peek()
             head = yield from text.match(_CALL)
-            yield from stream_tagged_call(text, _attributes(head.group(1)).get("tool", ""), _TAGS)
+            yield from stream_tagged_call(
+                text, _attributes(head.group(1), "tool", "index").get("tool", ""), _TAGS
+            )
 
     def read_call(self, text: str, position: int, offered: OfferedTools) -> tuple[ParsedCall, int]:
         head = _CALL.match(text, position)
-        name = _attributes(head.group(1)).get("tool") if head is not None else None
+        name = _attributes(head.group(1), "tool", "index").get("tool") if head is not None else None
         if head is None or not name:
             raise Malformed("the call has no name")
         arguments, position = _read_arguments(name, text, head.end(), offered)
@@ -66,6 +68,7 @@ class KimiK3Parser(SectionParser):
 def _read_arguments(name: str, text: str, position: int, offered: OfferedTools) -> tuple[str, int]:
     opened = _JSON.match(text, position)
     if opened is not None:
+        _attributes(opened.group(1), "type")
         _, end = read_value(text, opened.end())
         closed = _JSON_END.match(text, end)
         if closed is None:
@@ -76,7 +79,10 @@ def _read_arguments(name: str, text: str, position: int, offered: OfferedTools) 
         end_tag = _VALUE_END.search(text, argument.end())
         if end_tag is None:
             raise Unclosed("a value has no end")
-        attributes, value = _attributes(argument.group(1)), text[argument.end() : end_tag.start()]
+        attributes, value = (
+            _attributes(argument.group(1), "key", "type"),
+            text[argument.end() : end_tag.start()],
+        )
         key = attributes.get("key")
         if not key or key in arguments:
             raise Malformed("an argument has no name, or comes twice")
@@ -86,10 +92,17 @@ def _read_arguments(name: str, text: str, position: int, offered: OfferedTools) 
     return dump_json(arguments), position
 
 
-def _attributes(text: str) -> dict[str, str]:
-    return {
-        key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in _ATTRIBUTE.findall(text)
-    }
+def _attributes(text: str, *known: str) -> dict[str, str]:
+    """Return the attributes of a tag.
+
+    Raises:
+        Malformed: One comes twice or means nothing, so that it would be lost.
+    """
+    pairs = _ATTRIBUTE.findall(text)
+    attributes = {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in pairs}
+    if len(attributes) < len(pairs) or not attributes.keys() <= set(known):
+        raise Malformed("an attribute would be lost")
+    return attributes
 
 
 def _quoted(text: str) -> str:
@@ -112,7 +125,7 @@ def _argument(key: str, value: object) -> str:
 
 
 def _key(argument: re.Match[str]) -> tuple[str, bool]:
-    attributes = _attributes(argument.group(1))
+    attributes = _attributes(argument.group(1), "key", "type")
     return attributes.get("key", ""), attributes.get("type") == "string"
 
 

@@ -94,7 +94,7 @@ def _key(before: re.Match[str]) -> tuple[str, bool]:
 
 # A value in a CDATA section makes its call one that is read when it is complete.
 _TAGS = StreamedTags(
-    re.compile(rf"{_KEY.pattern}(?!\s*<!)(?=\s*[^\s])"),
+    re.compile(rf"{_KEY.pattern}(?=\s*(?:[^\s<]|<[^!]))"),
     ValueEnd("</param>", ("<param", "</function>"), stripped=True),
     re.compile("</function>"),
     _key,

@@ -52,14 +52,8 @@ class Qwen3CoderParser(BlockParser):
     def stream_calls(self, text: GrowingText, start: str) -> Reading[None]:
         if start == "<function=":
             text.text = start
-            yield from _stream_function(text)
-            return
-        if (yield from text.peek()) == "{":
-            yield from stream_json_calls(text, self.ends[start])
-            return
-        while not (text.begun and (yield from text.take_any([self.ends[start]]))):
-            yield from text.peek()
-            yield from _stream_function(text)
+            return _stream_function(text)
+        return _stream_functions(text, self.ends[start])
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         if body.lstrip().startswith("{"):
@@ -113,6 +107,15 @@ class SeedOssParser(Qwen3CoderParser):
         written = written_value(value)
         space = "" if written.strip("\n") == written else "\n"  # One line break at each end is no part of it.
         return f"<parameter={key}>{space}{written}{space}</parameter>"
+
+
+def _stream_functions(text: GrowingText, end: str) -> Reading[None]:
+    if (yield from text.peek()) == "{":
+        yield from stream_json_calls(text, end)
+        return
+    while not (text.begun and (yield from text.take_any([end]))):
+        yield from text.peek()
+        yield from _stream_function(text)
 
 
 def _stream_function(text: GrowingText) -> Reading[None]:
