@@ -18,6 +18,7 @@ Includable = NewType("Includable", str)
 Summary = NewType("Summary", str)
 ReasoningContext = NewType("ReasoningContext", str)
 CacheRetention = NewType("CacheRetention", str)
+CacheMode = NewType("CacheMode", str)
 
 THOUGHTS = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -26,6 +27,7 @@ _CHOICES = {
     Truncation: ("auto", "disabled"),
     Summary: ("auto", "concise", "detailed"),
     ReasoningContext: ("auto", "current_turn", "all_turns"),
+    CacheMode: ("implicit", "explicit"),
     CacheRetention: ("in_memory", "in-memory", "24h"),
     Includable: (
         "code_interpreter_call.outputs",
@@ -56,6 +58,14 @@ class TextParam:
 
     format: dict[str, Any] | None = None
     verbosity: Any = None
+
+
+@attrs.frozen
+class CacheOptions:
+    """How the prompt is to be kept: what is known here of every prompt, as far as there is room."""
+
+    mode: CacheMode | None = None
+    ttl: str | None = None
 
 
 @attrs.frozen
@@ -110,7 +120,7 @@ class ResponseRequest(PromptRequest):
     max_tool_calls: int | None = None
     metadata: Any = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_options: CacheOptions | None = None
     prompt_cache_retention: CacheRetention | None = None
     safety_identifier: str | None = None
     store: bool | None = None

@@ -268,6 +268,8 @@ def test_messages_of_chats_are_taken_too() -> None:
         ({"safety_identifier": "a" * 129}, "safety_identifier"),
         ({"prompt_cache_key": "a" * 2_000}, "prompt_cache_key"),
         ({"prompt_cache_retention": "1h"}, "prompt_cache_retention"),
+        ({"prompt_cache_options": {"mode": "never"}}, "prompt_cache_options.mode"),
+        ({"prompt_cache_options": {"ttl": 30}}, "prompt_cache_options.ttl"),
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"moderation": {"model": "m"}}, "moderation"),
         ({"context_management": [{"type": "compaction"}]}, "context_management"),

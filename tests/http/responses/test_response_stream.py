@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import pytest
+from openai import Omit
+from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -263,3 +266,58 @@ def test_what_was_left_out_of_the_prompt_is_told() -> None:
     responses = [event["response"] for event in events if "response" in event]
     assert responses[-1]["dropped_messages"] == 3
     assert "dropped_messages" not in responses[0]
+
+
+def random_answer(source: random.Random) -> list[InferenceEvent]:
+    """Return the events of an answer whose parts come in any order, empty and blank ones among them."""
+    events: list[InferenceEvent] = []
+    calls = 0
+    for _ in range(source.randrange(8)):
+        match source.choice(("text", "thought", "function", "custom")):
+            case "text":
+                events += [TextDelta(source.choice(("One", " two", "\n", " ", "…"))) for _ in range(2)]
+            case "thought":
+                events += [ReasoningDelta(source.choice(("hm", " so", "\n"))) for _ in range(2)]
+            case kind:
+                name, arguments = (
+                    ("look", '{"at":1}') if kind == "function" else ("shell", '{"input":"l\\ns"}')
+                )
+                cut = source.randrange(len(arguments) + 1)
+                begun = ToolCallDelta(calls, f"call_{calls}", name, arguments[:cut])
+                events += [begun, ToolCallDelta(calls, arguments=arguments[cut:])]
+                calls += 1
+    return [*events, Finished(source.choice(("stop", "length", "tool_calls")), USAGE)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_answer_is_streamed_as_it_is_told_whole(seed: int) -> None:
+    answer = random_answer(random.Random(seed))
+    repeated = echo(seals_thoughts=bool(seed % 2))
+    whole = whole_of(answer, repeated)
+    events = read_events(sent(stream(echo=repeated), answer))
+    assert events[-1]["response"] == whole
+    client: ResponseStreamState[Any] = ResponseStreamState(input_tools=[], text_format=Omit())
+    for event in events:
+        client.handle_event(EVENTS.validate_python(event))
+    items = {item["id"]: item for item in whole["output"]}
+    assert len(items) == len(whole["output"]) > 0
+    assert [item["status"] for item in whole["output"][:-1]] == ["completed"] * (len(items) - 1)
+    for event in events:
+        if event["type"].endswith(".done") and "item_id" in event:
+            assert (
+                any(text_of_item(items[event["item_id"]]) == event.get(name) for name in TEXTS)
+                or "part" in event
+            )
+
+
+TEXTS = ("text", "arguments", "input")
+
+
+def text_of_item(item: dict[str, Any]) -> str:
+    match item["type"]:
+        case "message":
+            return str(item["content"][0]["text"])
+        case "reasoning":
+            return str(item["summary"][0]["text"])
+        case _:
+            return str(item.get("arguments", item.get("input")))
