@@ -41,7 +41,7 @@ class Fuzzer:
         async with connected(self.served.server, seconds=ANSWERED_WITHIN * requests) as client:
             for _ in range(requests):
                 request = spoiled_request(source, "default", self.stored)
-                body = b"" if request.body is None else json.dumps(request.body).encode()
+                body = json.dumps(request.body).encode() if request.method == "POST" else b""
                 await client.request(request.method, request.path, body)
                 with trio.fail_after(ANSWERED_WITHIN):
                     answer = await client.receive_response()

@@ -47,12 +47,12 @@ class SpoiledRequest:
 
     Args:
         path: With its query.
-        body: None if it has none.
+        body: Of a POST.
     """
 
     method: str
     path: str
-    body: Json | None
+    body: Any
 
 
 def spoiled_request(random: Random, model: str, stored: Mapping[str, str]) -> SpoiledRequest:
