@@ -27,6 +27,10 @@ def _response(text: str, limit: int, stream: bool) -> Body:
     return {"input": text, "max_output_tokens": limit, "stream": stream, "store": False}
 
 
+def _items(text: str, _limit: int, _stream: bool) -> Body:
+    return {"items": _conversation(text), "metadata": {"text": text[:100]}}
+
+
 def _ollama_chat(text: str, limit: int, stream: bool) -> Body:
     return {"messages": _conversation(text), "options": {"num_predict": limit}, "stream": stream}
 
@@ -54,6 +58,8 @@ BODIES: dict[str, Maker] = {
     "/v1/completions": _prompt,
     "/v1/responses": _response,
     "/v1/responses/input_tokens": _response,
+    "/v1/responses/compact": _response,
+    "/v1/conversations": _items,
     "/api/chat": _ollama_chat,
     "/api/generate": _ollama_generate,
     "/api/show": _prompt,

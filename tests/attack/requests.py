@@ -125,7 +125,7 @@ def _huge_fields() -> st.SearchStrategy[dict[str, Any]]:
     names = (
         *("messages", "tools", "stop", "prompt", "logit_bias", "stop_token_ids", "metadata", "user"),
         *("system", "stop_sequences", "input", "instructions", "functions", "tokens", "content", "options"),
-        *("suffix", "format", "include", "model"),
+        *("suffix", "format", "include", "model", "items", "conversation", "previous_response_id"),
     )
     fields = st.sampled_from(names)
     values = st.one_of(
@@ -163,6 +163,10 @@ def _parameters() -> st.SearchStrategy[dict[str, Any]]:
             "enable_thinking": odd,
             "think": odd,
             "best_of": odd,
+            "store": odd,
+            "background": odd,
+            "previous_response_id": odd,
+            "conversation": odd,
             "echo": odd,
             "truncation": st.sampled_from(["auto", "disabled", 1]),
             "reasoning": st.sampled_from([{"effort": "high"}, {"summary": "auto"}, {"effort": 1}, []]),
