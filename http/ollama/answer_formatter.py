@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.answering.json_encoding import json_bytes
+from greenroom.http.answering.timestamps import timestamp
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, ending_of
 from greenroom.schemas.events import (
     Admitted,
@@ -47,6 +49,12 @@ class AnswerFormatter:
         return answer_body(self.kind, self.name, piece, ending_of(choice.finished, choice.dropped_messages))
 
 
+_AROUND_TEXT: dict[Kind, tuple[bytes, bytes]] = {
+    "chat": (b'","message":{"role":"assistant","content":', b'},"done":false}\n'),
+    "generate": (b'","response":', b',"done":false}\n'),
+}
+
+
 class AnswerStream:
     """Formats one streamed answer. A call goes out when it is complete: its arguments are an object.
 
@@ -63,6 +71,8 @@ class AnswerStream:
         self._call: ToolCall | None = None
         self._calls = 0
         self._dropped_messages = 0
+        self._head = b'{"model":%b,"created_at":"' % json_bytes(name)
+        self._before_text, self._tail = _AROUND_TEXT[kind]
 
     def opening(self) -> bytes:
         """Return nothing: the first line comes with the first text."""
@@ -75,6 +85,8 @@ class AnswerStream:
     def event(self, event: InferenceEvent) -> bytes:
         """Return the lines for an event."""
         match event:
+            case TextDelta(text, logprobs=()) if self._call is None:
+                return self._text_line(text)
             case TextDelta(text, _, logprobs):
                 return self._complete_call() + self._line(Piece(text, logprobs=logprobs))
             case ReasoningDelta(text):
@@ -112,6 +124,11 @@ class AnswerStream:
         line = self._line(Piece(calls=(call,), first_call=self._calls))
         self._calls += 1
         return line
+
+    def _text_line(self, text: str) -> bytes:
+        """Return what `_line` would for text alone, sooner: there is one for nearly every token."""
+        now = timestamp(time.time()).encode()
+        return self._head + now + self._before_text + json_bytes(text) + self._tail
 
     def _line(self, piece: Piece, ending: dict[str, Any] | None = None) -> bytes:
         return json_bytes(answer_body(self._kind, self._name, piece, ending)) + b"\n"

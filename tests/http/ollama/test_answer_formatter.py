@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from greenroom.http.answering.collected_answer import ChoiceCollector
+from greenroom.http.ollama.answer_body import Piece, answer_body
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
 from greenroom.schemas.events import (
     Failed,
@@ -48,6 +52,17 @@ def whole(events: list[InferenceEvent], kind: Any = "chat") -> dict[str, Any]:
     choice = collector.collected()
     assert choice is not None
     return AnswerFormatter(kind, "m:latest").whole("m", [choice])
+
+
+@pytest.mark.parametrize("kind", ["chat", "generate"])
+def test_lines_of_text_alone_are_like_all_others(kind: Any) -> None:
+    texts = ['He said "sea"\n', "\u2028é🦊\ud83e", "\x00\\"]
+    *pieces, _ = lines([*map(TextDelta, texts), Finished("stop", Usage(7, 3))], kind)
+    expected = [answer_body(kind, "m:latest", Piece(text)) for text in texts]
+    for piece, line in zip(pieces, expected, strict=True):
+        assert list(piece) == list(line)
+        assert {**piece, "created_at": ""} == {**line, "created_at": ""}
+        assert datetime.fromisoformat(piece["created_at"]).tzinfo is UTC
 
 
 def test_a_call_goes_out_when_it_is_complete() -> None:
