@@ -76,18 +76,20 @@ class ResponseStream:
         self._open: ItemStream | None = None
         self._delta_head = self._delta_tail = b""
         self._dropped_messages = 0
+        self._queued = bool(echo.members["background"])
         self._items: list[dict[str, Any]] = []
         self._white_space: list[TextDelta] = []
 
     def opening(self) -> bytes:
         """Return the events that say that there is a response."""
-        if self._echo.members["background"]:
+        if self._queued:
             return self._life("created", "queued") + self._life("queued", "queued")
         return self._life("created", "in_progress") + self._life("in_progress", "in_progress")
 
     def heartbeat(self) -> bytes:
-        """Return an event that says that the response is still in progress: clients count no comments."""
-        return self._life("in_progress", "in_progress")
+        """Return an event that says that the response is still coming: clients count no comments."""
+        state = "queued" if self._queued else "in_progress"
+        return self._life(state, state)
 
     def failure(self, problem: Problem, usage: Usage | None = None) -> bytes:
         """Return the end of a response that cannot be completed."""
@@ -113,7 +115,8 @@ class ResponseStream:
                 self._dropped_messages = dropped
                 return b""
             case RunStarted():
-                return self.heartbeat() if self._echo.members["background"] else b""
+                was_queued, self._queued = self._queued, False
+                return self.heartbeat() if was_queued else b""
             case Heartbeat():
                 return self.heartbeat()
             case RunEnded(response):

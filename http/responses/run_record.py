@@ -12,7 +12,7 @@ from greenroom.http.responses.response_object import (
     ResponseEcho,
     ResponseHead,
     ending,
-    response_object,
+    response_members,
 )
 from greenroom.schemas.events import Admitted, Finished, Usage
 from greenroom.schemas.messages import JsonObject, TextPart
@@ -74,18 +74,19 @@ class RunRecord:
         finished = next((event for event in outcome.events if isinstance(event, Finished)), None)
         admitted = (event for event in outcome.events if isinstance(event, Admitted))
         dropped = max((event.dropped_messages for event in admitted), default=0)
-        response = response_object(
-            self.echo,
+        incomplete = ending(finished)[1] if finished is not None and outcome.status == "incomplete" else None
+        members = response_members(
             head,
             outcome.status,
             completed=None if outcome.ended is None else int(outcome.ended),
             output=output,
             usage=finished.usage if finished is not None else None,
             problem=outcome.problem,
-            incomplete=ending(finished)[1] if finished is not None else None,
+            incomplete=incomplete,
             dropped_messages=dropped,
         )
-        return json.dumps(response)
+        # What is echoed may be megabytes, and is encoded already.
+        return f"{json.dumps(members)[:-1]}, {self.echo.encoded.decode()}}}"
 
 
 def _collected(outcome: RunOutcome) -> CollectedChoice:

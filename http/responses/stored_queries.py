@@ -49,7 +49,7 @@ def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
 
 
 def with_thoughts(stored: StoredResponse) -> StoredResponse:
-    """Return a response whose thoughts can be given back."""
+    """Return a response whose thoughts can be given back. May take long if it is large."""
     response = json.loads(stored.body)
     for item in response["output"]:
         if item["type"] == "reasoning" and "encrypted_content" not in item:

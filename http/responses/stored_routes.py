@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 
+import trio
 from quart import Blueprint, Response, request
 
 from greenroom.actors.actor_refs import ActorRefs
@@ -33,11 +35,15 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
         query = parse_stored_query(request.args)
         if not query.stream:
             found = await ask_actor(responses, Retrieve(ident, request_owner()), StoredResponse)
-            return stored_response(with_thoughts(found) if query.thoughts else found)
+            if query.thoughts:
+                found = await trio.to_thread.run_sync(with_thoughts, found)
+            return stored_response(found)
         subscribed = await ask_actor(responses, Subscribe(ident, request_owner()), Subscribed)
         request_resources().enter_context(closing(subscribed.subscription))
         assert subscribed.response is not None
-        stream = stream_of(subscribed.response, query.starting_after, seals_thoughts=query.thoughts)
+        stream = await trio.to_thread.run_sync(
+            partial(stream_of, subscribed.response, query.starting_after, seals_thoughts=query.thoughts)
+        )
         return stream_response(EventStream(as_events(subscribed.subscription), stream))
 
     @routes.delete("/v1/responses/<ident>")

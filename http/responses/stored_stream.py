@@ -51,7 +51,7 @@ class StoredStream:
 
 
 def stream_of(stored: StoredResponse, starting_after: int, *, seals_thoughts: bool) -> StoredStream:
-    """Return what formats the log of a stored response again.
+    """Return what formats the log of a stored response again. May take long if that repeats much.
 
     Args:
         starting_after: Number of the last event that the client has.

@@ -197,3 +197,18 @@ async def test_a_response_that_waits_is_queued_and_can_be_cancelled(settings: Se
             cancelled = await ask(served, lambda client, r=response: client.responses.cancel(r.id))  # type: ignore[misc]
             assert cancelled.status == "cancelled"
         assert engines.engine is not None
+
+
+async def test_the_clients_own_helper_resumes_a_stream(settings: Settings) -> None:
+    async with serving(settings) as served:
+        asked = body(background=True, max_output_tokens=40)
+        created = await ask(served, lambda client: client.responses.create(**asked))
+
+        def resume(client: openai.OpenAI) -> list[Any]:
+            with client.responses.stream(response_id=created.id, starting_after=4) as stream:
+                return list(stream)
+
+        events = await ask(served, resume)
+        assert [event.sequence_number for event in events] == list(range(5, 5 + len(events)))
+        ended = await ask(served, lambda client: poll(client, created.id))
+        assert events[-1].response.output_text == ended.output_text
