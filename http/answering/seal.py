@@ -1,4 +1,4 @@
-"""Texts that a client keeps for the server and cannot read: summaries of what was said, thoughts.
+"""Texts that a client keeps for the server and cannot read, such as summaries of what was said.
 
 Sealing is authenticated encryption (AES-SIV, RFC 5297): what was changed on its way does not open. It needs
 no random number, so that a text has one seal under one key, and everybody who reads an answer again reads the
@@ -10,12 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from typing import Literal
 
 from greenroom.schemas.problems import invalid
-
-Purpose = Literal["compaction", "thought"]
-"""What is sealed; nothing opens as something else."""
 
 KEY_BYTES = 32
 """Of a key: half of it authenticates, half of it encrypts."""
@@ -40,13 +36,13 @@ class Seal:
 
         self._cipher = AESSIV(key)
 
-    def seal(self, text: str, purpose: Purpose) -> str:
+    def seal(self, text: str) -> str:
         """Return a text as only this key can read it, in characters that are safe everywhere."""
         packed = zlib.compress(text.encode("utf-8", "surrogatepass"))
-        sealed = self._cipher.encrypt(packed, [purpose.encode()])
+        sealed = self._cipher.encrypt(packed, None)
         return _VERSION + base64.urlsafe_b64encode(sealed).decode()
 
-    def open(self, sealed: str, purpose: Purpose, field: str) -> str:
+    def open(self, sealed: str, field: str) -> str:
         """Return the text that was sealed.
 
         Args:
@@ -61,7 +57,7 @@ class Seal:
             detail = f"`{field}` has {len(sealed)} characters, but must have at most {MAX_SEALED}."
             raise invalid(detail, field, "string_above_max_length")
         try:
-            packed = self._cipher.decrypt(_decode(sealed), [purpose.encode()])
+            packed = self._cipher.decrypt(_decode(sealed), None)
         except (InvalidTag, ValueError):
             detail = (
                 f"`{field}` cannot be opened: it must be sent back as this server sent it, and the server "

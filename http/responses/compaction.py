@@ -49,7 +49,7 @@ class Compaction:
 
     def sealed(self, seal: Seal) -> str:
         """Return what its item holds."""
-        return seal.seal(json.dumps({"summary": self.summary, "items": self.items}), "compaction")
+        return seal.seal(json.dumps({"summary": self.summary, "items": self.items}))
 
     @classmethod
     def open(cls, seal: Seal, sealed: str, field: str) -> Compaction:
@@ -58,7 +58,7 @@ class Compaction:
         Raises:
             ProblemError: 400 that names the field.
         """
-        opened = json.loads(seal.open(sealed, "compaction", field))
+        opened = json.loads(seal.open(sealed, field))
         return cls(opened["summary"], tuple(opened["items"]))
 
     def stands_for(self) -> list[JsonObject]:

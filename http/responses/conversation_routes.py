@@ -20,7 +20,7 @@ from greenroom.http.answering.server_seal import server_seal
 from greenroom.http.responses.held_conversation import hold_conversation
 from greenroom.http.responses.history import check_items, find_references
 from greenroom.http.responses.included import check_included
-from greenroom.http.responses.item_bodies import item_page, stored_items
+from greenroom.http.responses.item_bodies import item_document, item_page, stored_items
 from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.items import Item
@@ -79,27 +79,27 @@ def conversation_item_routes(refs: ActorRefs) -> Blueprint:
 
     @routes.post(path)
     async def add(conversation_id: str) -> Response:
-        check_included(request.args)
+        included = check_included(request.args)
         wire, _ = await read_request(AddItemsRequest, RESPONSES, {}, lambda wire, _: None)
         await ask_actor(refs.store, FindConversation(conversation_id, request_owner()), StoredConversation)
         items = await _stored(refs, wire.items)
         await hold_conversation(refs.responses, conversation_id, request_owner())
         await ask_actor(refs.store, AddItems(conversation_id, request_owner(), items), Committed)
-        return item_page(ItemPage(items, has_more=False))
+        return item_page(ItemPage(items, has_more=False), included)
 
     @routes.get(path)
     async def list_items(conversation_id: str) -> Response:
-        check_included(request.args)
+        included = check_included(request.args)
         query = parse_list_query(request.args, "desc")
         message = ListItems(conversation_id, request_owner(), query.after, query.limit, query.order)
-        return item_page(await ask_actor(refs.store, message, ItemPage))
+        return item_page(await ask_actor(refs.store, message, ItemPage), included)
 
     @routes.get(f"{path}/<item_id>")
     async def find_item(conversation_id: str, item_id: str) -> Response:
-        check_included(request.args)
+        included = check_included(request.args)
         message = FindItem(conversation_id, request_owner(), item_id)
         item = await ask_actor(refs.store, message, StoredItem)
-        return Response(item.body, content_type="application/json")
+        return Response(item_document(item, included), content_type="application/json")
 
     @routes.delete(f"{path}/<item_id>")
     async def delete_item(conversation_id: str, item_id: str) -> Response:

@@ -40,6 +40,10 @@ LONGEST_ID = 256
 MAX_RESPONSES = 1_000
 """To whose items one request may refer."""
 
+_READING = trio.CapacityLimiter(2)
+"""A history may be 64 MB, which take several times that while they are decoded; more at once would only
+compete for the GIL."""
+
 
 @attrs.frozen
 class Recalled:
@@ -98,9 +102,10 @@ async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> 
         ProblemError: 404 that names what is not stored here; 400 that names the field: a compaction that
             cannot be opened, or a history that may not be cut and is too long to be read.
     """
-    turns = await _turns(store, asked, owner)
-    referred = await find_references(store, asked.items, owner)
-    return await trio.to_thread.run_sync(_recalled, asked, turns, referred, await server_seal(store))
+    async with _READING:
+        turns = await _turns(store, asked, owner)
+        referred = await find_references(store, asked.items, owner)
+        return await trio.to_thread.run_sync(_recalled, asked, turns, referred, await server_seal(store))
 
 
 async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:

@@ -58,6 +58,9 @@ def hosted_parts(item: JsonObject, field: str) -> Iterator[HostedCall | HostedRe
             call_id = _id(item, "id", field)
             yield HostedCall(_call(call_id, "code_interpreter", {"code": item.get("code")}))
             yield HostedResult(call_id, _text(_without_images(item.get("outputs"))))
+        case "compaction_trigger":
+            detail = f"`{field}` asks for a compaction, which `POST /v1/responses/compact` makes."
+            raise invalid(detail, field, "unsupported_content")
         case "computer_call_output":
             detail = f"`{field}` is a picture, but no model that is served here reads anything but text."
             raise invalid(detail, field, "unsupported_content")

@@ -9,7 +9,9 @@ from typing import Any
 from quart import Response
 
 from greenroom.http.answering.http_responses import list_response
+from greenroom.http.answering.thought_signature import sign
 from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.responses.requests import THOUGHTS
 from greenroom.schemas.store_protocol import ItemPage
 from greenroom.schemas.stored import StoredItem
 
@@ -71,7 +73,30 @@ def _part(part: JsonObject) -> dict[str, Any]:
     return {**part, "annotations": part.get("annotations") or [], "logprobs": part.get("logprobs") or []}
 
 
-def item_page(page: ItemPage) -> Response:
-    """Return a page of items as OpenAI's clients read it."""
-    bodies = [item.body.encode() for item in page.items]
+def with_thought(item: JsonObject) -> JsonObject:
+    """Return an item with what a client gives it back by, if it is a thought."""
+    if item["type"] != "reasoning" or item.get("encrypted_content") is not None:
+        return item
+    thought = "".join(str(part.get("text") or "") for part in item["summary"])
+    return {**item, "encrypted_content": sign(thought, hidden=True)}
+
+
+def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
+    """Return an item as JSON.
+
+    Args:
+        included: What the client wants to see of it beyond the usual.
+    """
+    if THOUGHTS not in included or '"reasoning"' not in item.body:
+        return item.body.encode()
+    return json.dumps(with_thought(json.loads(item.body))).encode()
+
+
+def item_page(page: ItemPage, included: Sequence[str] = ()) -> Response:
+    """Return a page of items as OpenAI's clients read it.
+
+    Args:
+        included: What the client wants to see of them beyond the usual.
+    """
+    bodies = [item_document(item, included) for item in page.items]
     return list_response(bodies, [item.id for item in page.items], page.has_more)

@@ -7,8 +7,8 @@ import json
 import attrs
 from werkzeug.datastructures import MultiDict
 
-from greenroom.http.answering.thought_signature import sign
 from greenroom.http.responses.included import check_included
+from greenroom.http.responses.item_bodies import with_thought
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.requests import THOUGHTS
 from greenroom.schemas.stored import StoredResponse
@@ -51,10 +51,7 @@ def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
 def with_thoughts(stored: StoredResponse) -> StoredResponse:
     """Return a response whose thoughts can be given back. May take long if it is large."""
     response = json.loads(stored.body)
-    for item in response["output"]:
-        if item["type"] == "reasoning" and "encrypted_content" not in item:
-            thought = "".join(part["text"] for part in item["summary"])
-            item["encrypted_content"] = sign(thought, hidden=True)
+    response["output"] = [with_thought(item) for item in response["output"]]
     return attrs.evolve(stored, body=json.dumps(response))
 
 

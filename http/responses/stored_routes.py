@@ -57,9 +57,9 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
 
     @routes.get("/v1/responses/<ident>/input_items")
     async def input_items(ident: str) -> Response:
-        check_included(request.args)
+        included = check_included(request.args)
         query = parse_list_query(request.args, "desc")
         message = ListInput(ident, request_owner(), query.after, query.limit, query.order)
-        return item_page(await ask_actor(refs.store, message, ItemPage))
+        return item_page(await ask_actor(refs.store, message, ItemPage), included)
 
     return routes

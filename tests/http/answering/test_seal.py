@@ -1,4 +1,4 @@
-"""What is sealed opens unchanged, for the same key and purpose, and not otherwise."""
+"""What is sealed opens unchanged, under the same key, and not otherwise."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ FIELD = "input[3].encrypted_content"
     "text", ["", "a thought", "Grüße, 世界 \x00 \u2028", "\ud800 alone", "long " * 100_000]
 )
 def test_a_sealed_text_opens_as_it_was(text: str) -> None:
-    sealed = SEAL.seal(text, "compaction")
+    sealed = SEAL.seal(text)
     assert sealed.isascii()
-    assert SEAL.open(sealed, "compaction", FIELD) == text
+    assert SEAL.open(sealed, FIELD) == text
 
 
 def test_who_reads_an_answer_twice_reads_the_same() -> None:
-    assert SEAL.seal("a thought", "thought") == Seal(bytes(range(KEY_BYTES))).seal("a thought", "thought")
+    assert SEAL.seal("a thought") == Seal(bytes(range(KEY_BYTES))).seal("a thought")
 
 
 def test_a_sealed_text_cannot_be_read() -> None:
-    sealed = SEAL.seal("the password is swordfish", "thought")
+    sealed = SEAL.seal("the password is swordfish")
     content = base64.urlsafe_b64decode(sealed.removeprefix("gr1_"))
     assert b"swordfish" not in content
     with pytest.raises(zlib.error):
         zlib.decompress(content[16:])
 
 
-def refused(sealed: str, purpose: str = "compaction", seal: Seal = SEAL) -> ProblemError:
+def refused(sealed: str, seal: Seal = SEAL) -> ProblemError:
     with pytest.raises(ProblemError) as error:
-        seal.open(sealed, purpose, FIELD)  # type: ignore[arg-type]
+        seal.open(sealed, FIELD)
     assert error.value.problem.status == 400
     assert error.value.problem.param == FIELD
     return error.value
 
 
 def test_every_changed_character_is_noticed() -> None:
-    sealed = SEAL.seal("summary", "compaction")
+    sealed = SEAL.seal("summary")
     # The last character holds bits that mean nothing.
     for index in range(len(sealed) - 3):
         other = "A" if sealed[index] != "A" else "B"
@@ -58,11 +58,10 @@ def test_nonsense_is_refused_by_name(nonsense: str) -> None:
     assert refused(nonsense).problem.code == "invalid_encrypted_content"
 
 
-def test_half_of_it_another_key_and_another_purpose_are_refused() -> None:
-    sealed = SEAL.seal("summary" * 100, "compaction")
+def test_half_of_it_and_another_key_are_refused() -> None:
+    sealed = SEAL.seal("summary" * 100)
     refused(sealed[: len(sealed) // 2])
     refused(sealed, seal=Seal(bytes(KEY_BYTES)))
-    refused(sealed, "thought")
 
 
 def test_more_than_may_be_sealed_is_not_even_decoded() -> None:

@@ -24,6 +24,8 @@ HELLO: Any = {"type": "message", "role": "assistant", "content": [{"type": "outp
 CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"}
 RESULT: Any = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
 
+TRIGGER: Any = {"type": "compaction_trigger"}
+
 
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
@@ -99,6 +101,27 @@ async def test_items_are_added_listed_read_and_deleted(settings: Settings) -> No
         assert everything[3].id in error.value.message
 
 
+async def test_a_thought_is_listed_with_what_gives_it_back_where_that_is_wanted(settings: Settings) -> None:
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
+    include: Any = ["reasoning.encrypted_content"]
+    async with serving(settings) as served:
+        made = await created(served, items=[HI, thought])
+        [plain, _] = await listed(served, made.id)
+        [sealed, _] = await listed(served, made.id, include=include)
+        assert plain.encrypted_content is None
+        assert sealed.encrypted_content
+        assert sealed.model_copy(update={"encrypted_content": None}) == plain
+        one = await ask(
+            served,
+            lambda client: client.conversations.items.retrieve(
+                plain.id, conversation_id=made.id, include=include
+            ),
+        )
+        assert one == sealed
+        back: Any = {"type": "reasoning", "summary": [], "encrypted_content": sealed.encrypted_content}
+        assert await created(served, items=[HI, back])
+
+
 def item_of(kind: str) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": kind}]}
 
@@ -121,6 +144,12 @@ REFUSED: list[tuple[Call, str]] = [
             ident, items=[{"type": "compaction", "encrypted_content": "gr1_AAAA"}]
         ),
         "items[0].encrypted_content",
+    ),
+    (
+        lambda ident, client: client.conversations.items.create(
+            ident, items=[{"type": "compaction_trigger"}]
+        ),
+        "items[0]",
     ),
     (lambda ident, client: client.conversations.items.list(ident, limit=101), "limit"),
     (lambda ident, client: client.conversations.items.list(ident, order="up"), "order"),
