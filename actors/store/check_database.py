@@ -23,7 +23,7 @@ def check_database(name: str) -> None:
         path = Path(name).expanduser()
         prepare_file(path)
         with closing(sqlite3.connect(database_uri(path), timeout=_LOOK_SECONDS, uri=True)) as connection:
-            tables = {row[0] for row in connection.execute("select name from sqlite_schema")}
+            tables = {row[0] for row in connection.execute("select name from sqlite_master")}
             if "_sqlite_migrations" in tables:
                 check_version(row[0] for row in connection.execute(_APPLIED, (SET,)))
     except sqlite3.Error as error:

@@ -193,7 +193,7 @@ def _open(name: str) -> Database:
 def _adopt(database: Database | sqlite3.Connection) -> Database:
     wrapped = _wrap(database if isinstance(database, sqlite3.Connection) else database.conn)
     try:
-        wrapped.conn.execute("pragma foreign_keys = on")
+        wrapped.conn.execute("select 1")
     except sqlite3.ProgrammingError as error:
         raise UnusableDatabase("the database that was passed in needs `check_same_thread=False`") from error
     if wrapped.conn.in_transaction:

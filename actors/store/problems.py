@@ -17,7 +17,12 @@ _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 def store_unavailable(reason: str) -> Problem:
     """Return the problem of a database that cannot be opened."""
-    return Problem(503, "store_unavailable", f"Nothing can be stored or read now: {reason}.", retry_after=30)
+    return Problem(
+        503,
+        "store_unavailable",
+        f"Nothing can be stored or read now: {reason}. Requests with `store: false` are answered.",
+        retry_after=30,
+    )
 
 
 def store_hung(seconds: float) -> Problem:

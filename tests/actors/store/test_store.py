@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import attrs
 import pytest
 import sqlite_utils
 
-from greenroom.actors.system import open_system
+from greenroom.actors.store import connection as connections
+from greenroom.actors.system import System, open_system
 from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import (
@@ -117,6 +121,8 @@ async def test_what_was_not_used_for_store_retention_days_is_deleted(tmp_path: P
     async with storing(tmp_path / "db") as system:
         await ask(system.refs.store, CommitResponse(response("r")), Committed)
         assert await ask(system.refs.store, Prune(), Pruned) == Pruned()
+    async with storing(tmp_path / "db", store_retention_days=math.inf) as system:
+        assert await ask(system.refs.store, Prune(), Pruned) == Pruned()
     async with storing(tmp_path / "db", store_retention_days=1e-9) as system:
         assert await ask(system.refs.store, Prune(), Pruned) == Pruned(responses=1)
         assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
@@ -124,22 +130,28 @@ async def test_what_was_not_used_for_store_retention_days_is_deleted(tmp_path: P
 
 @pytest.mark.parametrize("wrapped", [True, False])
 async def test_an_embedder_passes_an_open_database_and_keeps_it(wrapped: bool) -> None:
-    connection = sqlite3.connect(":memory:", check_same_thread=False)
-    connection.execute("create table mine (x)")
-    database = sqlite_utils.Database(connection) if wrapped else connection
-    async with open_system(Settings(), database=database) as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
-    tables = sqlite_utils.Database(connection).table_names()
-    assert sorted(name for name in tables if not name.startswith(("greenroom_", "sqlite_"))) == [
-        "_sqlite_migrations",
-        "mine",
-    ]
-    assert connection.execute("select id from greenroom_responses").fetchall() == [("r",)]
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
+        connection.execute("create table mine (x)")
+        database = sqlite_utils.Database(connection) if wrapped else connection
+        async with open_system(Settings(), database=database) as system:
+            await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        tables = sqlite_utils.Database(connection).table_names()
+        assert sorted(name for name in tables if not name.startswith(("greenroom_", "sqlite_"))) == [
+            "_sqlite_migrations",
+            "mine",
+        ]
+        assert connection.execute("select id from greenroom_responses").fetchall() == [("r",)]
+
+
+@asynccontextmanager
+async def _with_database_of_this_thread() -> AsyncIterator[System]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        async with open_system(Settings(), database=connection) as system:
+            yield system
 
 
 async def test_a_database_of_another_thread_alone_is_refused_in_words() -> None:
-    connection = sqlite3.connect(":memory:")
-    async with open_system(Settings(), database=connection) as system:
+    async with _with_database_of_this_thread() as system:
         problem = await refusal(system.refs.store, FindResponse("r", ""))
         assert problem.code == "store_unavailable"
         assert "check_same_thread=False" in problem.detail
@@ -151,3 +163,30 @@ async def test_text_that_no_file_can_hold_is_a_400_and_the_store_goes_on() -> No
         broken = attrs.evolve(response("r"), raw="\ud800")
         assert (await refusal(system.refs.store, CommitResponse(broken))).status == 400
         await ask(system.refs.store, CommitResponse(response("r")), Committed)
+
+
+async def test_while_another_process_writes_reading_goes_on_and_storing_is_a_503(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 0.05)
+    async with storing(tmp_path / "db") as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        with closing(sqlite3.connect(tmp_path / "db")) as other:
+            other.execute("begin immediate")
+            problem = await refusal(system.refs.store, CommitResponse(response("s")))
+            assert (problem.status, problem.code, problem.retry_after) == (503, "store_busy", 2)
+            await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
+            other.rollback()
+        await ask(system.refs.store, CommitResponse(response("s")), Committed)
+        assert await ask(system.refs.store, DescribeStore(), StoreStatus) == StoreStatus()
+
+
+async def test_a_file_that_is_deleted_while_it_is_used_is_made_anew(tmp_path: Path) -> None:
+    async with storing(tmp_path / "db") as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        for name in os.listdir(tmp_path):
+            os.remove(tmp_path / name)
+        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
+        await ask(system.refs.store, CommitResponse(response("s")), Committed)
+    async with storing(tmp_path / "db") as system:
+        await ask(system.refs.store, FindResponse("s", ""), StoredResponse)

@@ -96,3 +96,13 @@ async def test_a_server_that_lost_a_thread_over_a_prompt_answers_and_says_so(
             return bool((await fetch(served.server, "GET", "/readyz")).json() == {"status": "ok"})
 
         await eventually(whole)
+
+
+async def test_a_server_that_can_store_nothing_is_ready_and_says_why() -> None:
+    async with serving(Settings(db="/dev/null", shutdown_timeout=20.0)) as served:
+        assert (await fetch(served.server, "GET", "/readyz")).json() == {"status": "ok"}  # not looked at yet
+        refused = await fetch(served.server, "POST", "/v1/conversations", {})
+        assert (refused.status, refused.json()["error"]["code"]) == (503, "store_unavailable")
+        told = await fetch(served.server, "GET", "/readyz")
+        assert (told.status, told.json()["status"]) == (200, "degraded")
+        assert "it is no file" in told.json()["store"]
