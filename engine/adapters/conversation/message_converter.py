@@ -73,6 +73,7 @@ class MessageConverter:
         traits, forms = self._traits, self._forms
         if forms.thoughts == "text":
             messages = drop_past_thoughts(messages)
+        messages = normalization.tell_calls_apart(messages)
         named = normalization.add_tool_names(messages)
         if not forms.late_results:
             named = normalization.place_results_first(named)
@@ -97,6 +98,8 @@ class MessageConverter:
         if forms.call_ids != "any":
             turns = number_calls(turns, by_turn=forms.call_ids == "turn")
         converted = [self._convert_turn(turn) for turn in turns]
+        if not forms.empty_beginning and converted and converted[0]["content"] == "":
+            converted[0]["content"] = " "  # Hunyuan A13B's template does what no sandbox allows.
         return [as_parts(turn) for turn in converted] if traits.parts else converted
 
     def _mark(self, message: Message) -> Message:

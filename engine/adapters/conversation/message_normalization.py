@@ -55,6 +55,27 @@ def place_results_first(messages: Iterable[Message]) -> list[Message]:
     return [*placed, *meanwhile]
 
 
+def tell_calls_apart(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages, calls of one turn with ids of their own, and their results with these in order."""
+    told: list[Message] = []
+    renamed: dict[str | None, list[str]] = {}
+    for message in messages:
+        ids = [call.id for call in message.tool_calls]
+        if ids:
+            renamed = {}
+        if len(set(ids)) < len(ids):
+            calls = []
+            for number, call in enumerate(message.tool_calls):
+                unique = call.id if call.id not in renamed else f"{call.id}-{number}"
+                renamed.setdefault(call.id, []).append(unique)
+                calls.append(attrs.evolve(call, id=unique))
+            message = attrs.evolve(message, tool_calls=tuple(calls))
+        elif waiting := renamed.get(message.tool_call_id):
+            message = attrs.evolve(message, tool_call_id=waiting.pop(0))
+        told.append(message)
+    return told
+
+
 def drop_empty_answers(messages: Sequence[Message]) -> list[Message]:
     """Return the messages without past turns in which the assistant neither said nor called anything."""
     *past, last = messages

@@ -37,6 +37,7 @@ class TurnForms:
         call_ids: Ids of calls are any; or `functions.NAME:INDEX`, counted over the conversation or the turn.
         system_with_result: A system message is shown though a tool's result comes last.
         empty_answers: The assistant may have said nothing.
+        empty_beginning: The first message may be empty.
         late_results: A result is shown though somebody spoke between its call and it.
     """
 
@@ -49,6 +50,7 @@ class TurnForms:
     call_ids: Literal["any", "conversation", "turn"] = "any"
     system_with_result: bool = True
     empty_answers: bool = True
+    empty_beginning: bool = True
     late_results: bool = True
 
 
@@ -69,8 +71,11 @@ def find_turn_forms(
         source: The template's text; None if it is code.
     """
     said_nothing = render([_USER, {"role": "assistant", "content": ""}, _LAST])
+    began_empty = render([{"role": "user", "content": ""}])
     forms = attrs.evolve(
-        _find_thoughts(render, source, traits, thinking_parser), empty_answers=said_nothing is not None
+        _find_thoughts(render, source, traits, thinking_parser),
+        empty_answers=said_nothing is not None,
+        empty_beginning=began_empty is not None,
     )
     if not traits.tool_calls:
         return attrs.evolve(forms, text_beside_calls=traits.text_beside_calls)

@@ -201,12 +201,10 @@ glm_arguments = TaggedArguments(
     space="",
     foreign=("<arg_",),
 )
-longcat_arguments = TaggedArguments(
-    head="{}\n",
+longcat_arguments = attrs.evolve(
+    glm_arguments,
     before="<longcat_arg_key>{}</longcat_arg_key>\n<longcat_arg_value>",
     end="</longcat_arg_value>",
-    tail="",
-    space="",
     close="</longcat_tool_call>",
     foreign=("<longcat_arg_",),
 )
@@ -217,12 +215,4 @@ qwen_arguments = TaggedArguments(
     tail="</function>",
     space="\n",
 )
-seed_arguments = TaggedArguments(
-    head="<function={}>",
-    before="<parameter={}>",
-    end="</parameter>",
-    tail="</function>",
-    space="",
-    close="</seed:tool_call>",
-    trimmed="\n",
-)
+seed_arguments = attrs.evolve(qwen_arguments, space="", close="</seed:tool_call>", trimmed="\n")

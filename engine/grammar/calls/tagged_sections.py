@@ -23,23 +23,26 @@ def _alone(arguments: TaggedArguments) -> Body:
     return lambda text, tools, many: arguments.alternatives(text, tools)
 
 
-_dsml = TaggedArguments(
-    head='<｜DSML｜invoke name="{}">\n',
-    before='<｜DSML｜parameter name="{}" string="{string}">',
-    end="</｜DSML｜parameter>",
-    tail="</｜DSML｜invoke>",
-    space="",
-)
+def _invoke(prefix: str) -> TaggedArguments:
+    return TaggedArguments(
+        head=f'<{prefix}invoke name="{{}}">\n',
+        before=f'<{prefix}parameter name="{{}}">',
+        end=f"</{prefix}parameter>",
+        tail=f"</{prefix}invoke>",
+        space="",
+    )
+
+
+_dsml = attrs.evolve(_invoke("｜DSML｜"), before='<｜DSML｜parameter name="{}" string="{string}">')
 DSML_SECTIONS = tuple(
     (f"<｜DSML｜{name}>", _section(_dsml, f"</｜DSML｜{name}>")) for name in ("function_calls", "tool_calls")
 )
 
-_step3 = TaggedArguments(
-    head='<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{}">\n',
-    before='<steptml:parameter name="{}">',
-    end="</steptml:parameter>",
-    tail="</steptml:invoke><｜tool_call_end｜>",
-    space="",
+_step3 = _invoke("steptml:")
+_step3 = attrs.evolve(
+    _step3,
+    head=f"<｜tool_call_begin｜>function<｜tool_sep｜>{_step3.head}",
+    tail=f"{_step3.tail}<｜tool_call_end｜>",
 )
 STEP3_SECTIONS = (("<｜tool_calls_begin｜>", _section(_step3, "<｜tool_calls_end｜>")),)
 
@@ -59,16 +62,6 @@ def _hunyuan_without_section(label: str) -> TaggedArguments:
     arguments = _hunyuan(label)
     start = f"<tool_call{label}>"
     return attrs.evolve(arguments, head=arguments.head.removeprefix(start), tail=f"<end_of_tool_call{label}>")
-
-
-def _invoke(prefix: str) -> TaggedArguments:
-    return TaggedArguments(
-        head=f'<{prefix}invoke name="{{}}">\n',
-        before=f'<{prefix}parameter name="{{}}">',
-        end=f"</{prefix}parameter>",
-        tail=f"</{prefix}invoke>",
-        space="",
-    )
 
 
 MINIMAX_M2_SECTIONS = (("<minimax:tool_call>", _section(_invoke(""), "</minimax:tool_call>")),)

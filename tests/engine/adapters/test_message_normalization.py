@@ -31,6 +31,25 @@ def test_a_long_run_of_one_role_is_joined_once(monkeypatch: pytest.MonkeyPatch) 
     assert sum(joined) == 5000
 
 
+def test_calls_of_one_turn_with_one_id_are_told_apart() -> None:
+    turns = [
+        said("user", "a"),
+        said("assistant", "", "c", "c", "d"),
+        result("c", "first"),
+        result("d", "third"),
+        result("c", "second"),
+        said("assistant", "", "c"),
+        result("c", "last"),
+    ]
+    told = normalization.tell_calls_apart(turns)
+    assert [[call.id for call in turn.tool_calls] for turn in told if turn.tool_calls] == [
+        ["c", "c-1", "d"],
+        ["c"],
+    ]
+    answered = {turn.text: turn.tool_call_id for turn in told if turn.role == "tool"}
+    assert answered == {"first": "c", "third": "d", "second": "c-1", "last": "c"}
+
+
 def test_runs_end_where_the_role_changes_or_text_follows_a_call() -> None:
     turns = [
         said("user", "a"),

@@ -136,6 +136,13 @@ def test_an_empty_answer_is_left_out_where_the_template_refuses_it(prompt: Promp
     assert read.index("Hi") < read.index("Hi?")
 
 
+def test_an_empty_beginning_is_a_space_where_the_template_refuses_it(prompt: Prompt) -> None:
+    strict = "{% if not messages[0].content %}{{ raise_exception('Empty.') }}{% endif %}"
+    turns = (say("user"), say("assistant", "Yes?"), say("user", "Hi"))
+    assert "<turn>user\n<turn>" in prompt(TEXT_LAST, *turns, parser="hermes_json")
+    assert "<turn>user\n <turn>" in prompt(strict + TEXT_LAST, *turns, parser="hermes_json")
+
+
 @pytest.mark.parametrize("template", [NUMBERED, LOOKED_UP])
 def test_text_beside_calls_is_a_turn_of_its_own_where_the_place_is_not_found(
     prompt: Prompt, template: str

@@ -30,6 +30,7 @@ def read(tool_parser: str, thinking_parser: str, text: str, starts: bool = False
         (" to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.<|eot|>", "Hm.", "Yes.", 0),
         (" to=user<|message|>Yes.", None, "Yes.", 0),
         ("Yes, to=self is a header.", None, "Yes, to=self is a header.", 0),
+        ("<|start|>world<|message|>there", None, "<|start|>world<|message|>there", 0),
         (
             f" to=self<|message|>Hm.<|eom|><|start|>assistant to=get_weather<|message|>{MUSE}<|eot|>",
             "Hm.",
@@ -52,6 +53,25 @@ def test_muse_writes_messages(
     found = read("mlx_lm.muse_spark", thinking_parser, text)
     assert (found["content"], len(found["calls"])) == (content, calls)
     assert found["reasoning"] == (thought if thinking_parser == "muse" else None)
+
+
+def test_an_answer_of_muse_may_begin_like_a_header() -> None:
+    found = read("mlx_lm.muse_spark", "muse", " to=user<|message|>to=self<|message|>Hello")
+    assert (found["reasoning"], found["content"]) == (None, "to=self<|message|>Hello")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|channel|>final some words<|message|>Hello<|end|>",
+        "Hello <|start|>world<|message|>there",
+        "Hello <|start|>assistant and more<|channel|>final<|message|>there",
+    ],
+)
+def test_a_header_whose_words_mean_nothing_is_text(text: str) -> None:
+    words = {"some", "words", "world", "and", "more", "Hello", "there"}
+    found = read("harmony", "harmony", text)["content"]
+    assert {word for word in words if word in text} == {word for word in words if word in found}
 
 
 def test_muse_goes_on_with_a_thought_that_the_prompt_opened() -> None:
