@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from quart import Response, request
 from quart_trio import QuartTrio
+from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.current_request import BODIES, STORES_ANSWERS, request_id
 from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.model_routes import model_routes
+from greenroom.http.answering.problem_documents import ErrorMembers
 from greenroom.http.answering.response_timing import STATUS_TIMEOUT
 from greenroom.http.answering.wire_protocol import protocol_of
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
@@ -28,6 +30,11 @@ PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PRO
 
 BODY_TIMEOUT = 60
 """Seconds in which a body must arrive."""
+
+
+def error_shapes(path: str, headers: Headers) -> ErrorMembers:
+    """Return the shape of errors for whoever asks so."""
+    return protocol_of(path, headers, PROTOCOLS).error_members
 
 
 def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = STATUS_TIMEOUT) -> QuartTrio:

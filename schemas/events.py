@@ -166,6 +166,7 @@ class Usage:
         reasoning: Those of `generated` that are no part of the visible answer.
         drafted: Tokens that were proposed to the model by speculation.
         accepted: Those of them that became part of `generated`.
+        written: Those of `prompt` that are kept from now on, for prompts that begin so.
     """
 
     prompt: int = _amount("tokens", shared=True)
@@ -174,6 +175,7 @@ class Usage:
     reasoning: int = _amount("tokens")
     drafted: int = _amount("tokens")
     accepted: int = _amount("tokens")
+    written: int = _amount("tokens", shared=True)
 
     def plus(self, choice: Usage) -> Usage:
         """Return what this and a further choice of the same request used together."""

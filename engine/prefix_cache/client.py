@@ -106,6 +106,20 @@ class PrefixCacheClient:
                 chosen.append(checkpoint)
         return tuple(chosen)
 
+    def count_written(self, sequence: Sequence, cache: Cache, length: int) -> int:
+        """Return how many tokens of a prompt are kept that were not: all that are new, or none.
+
+        Few new ones are not kept, and of a prompt beyond the budget nothing is.
+
+        Args:
+            cache: Holds the first `length` tokens of the prompt, perhaps beside others.
+        """
+        new = length - sequence.metrics.cached_tokens
+        if self._cache is None or sequence.key is None or new < _MIN_TOKENS:
+            return 0
+        fits = length * kv_tensors.bytes_per_token(cache) <= self._cache.memory.budget
+        return new if fits else 0
+
     def insert_prompt(self, sequence: Sequence, cache: Cache, row: int | None, length: int) -> None:
         """Insert the first `length` tokens of a prompt, which are computed, while its sequence runs on."""
         min_tokens = _MIN_TOKENS if self._stateful else MIN_TOKENS_RUNNING

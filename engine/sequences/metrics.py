@@ -15,6 +15,7 @@ class SequenceMetrics:
 
     Args:
         cached_tokens: Of the prompt, which the prefix cache had, so that they were not computed.
+        written_tokens: Of the prompt, which the prefix cache was given.
         drafted_tokens: Of the answer, which were drafted and verified.
         accepted_tokens: Those of them that became part of the answer.
         started_at: When computing its prompt began.
@@ -22,6 +23,7 @@ class SequenceMetrics:
     """
 
     cached_tokens: int = 0
+    written_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     submitted_at: float = attrs.field(factory=time.perf_counter)

@@ -215,6 +215,7 @@ class Sequence:
             self.processor.reasoning_tokens,
             metrics.drafted_tokens,
             metrics.accepted_tokens,
+            metrics.written_tokens,
         )
 
     def timing(self) -> Timing:

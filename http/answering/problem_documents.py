@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from werkzeug.datastructures import Headers
+
 from greenroom.schemas.problems import Problem
 
 CONTENT_TYPE = "application/problem+json"
@@ -20,9 +22,18 @@ ErrorMembers = Callable[[Problem, str | None], Mapping[str, Any]]
 """Returns a protocol's own members of an error document, given the problem and the request's id."""
 
 
+ErrorShapes = Callable[[str, Headers], ErrorMembers]
+"""Returns the members for whoever asks, given the path and the headers, as far as they are known."""
+
+
 def no_members(_problem: Problem, _request_id: str | None) -> Mapping[str, Any]:
     """Return nothing: the document is plain RFC 7807."""
     return {}
+
+
+def no_shapes(_path: str, _headers: Headers) -> ErrorMembers:
+    """Return `no_members`, whoever asks."""
+    return no_members
 
 
 def problem_document(

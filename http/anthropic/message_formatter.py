@@ -28,11 +28,13 @@ class MessageFormatter:
         wire: What the client asked for.
         answer_id: `msg_…`.
         request_id: For errors within a stream.
+        asked_to_cache: The client has marked what shall be cached.
     """
 
     wire: MessagesRequest
     answer_id: str
     request_id: str
+    asked_to_cache: bool = False
 
     def stream(self, model: str) -> MessageStream:
         """Return what formats the answer as events."""
@@ -41,6 +43,7 @@ class MessageFormatter:
             self.request_id,
             max_tokens=self.wire.max_tokens,
             hides_thoughts=hides_thoughts(self.wire),
+            asked_to_cache=self.asked_to_cache,
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
@@ -48,7 +51,7 @@ class MessageFormatter:
         [choice] = choices
         reason, sequence = stop_reason(choice.finished, self.wire.max_tokens)
         blocks = answer_blocks(choice.parts, hides_thoughts=hides_thoughts(self.wire))
-        usage = usage_body(choice.finished.usage)
+        usage = usage_body(choice.finished.usage, asked_to_cache=self.asked_to_cache)
         return message_members(
             MessageBody(self.answer_id, model, blocks, reason, sequence, usage, self._diagnostics())
         )

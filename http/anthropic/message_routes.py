@@ -19,10 +19,13 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.anthropic.message_formatter import MessageFormatter
 from greenroom.http.anthropic.messages_request import parse_messages_request
 from greenroom.http.anthropic.parameters import UNSUPPORTED
+from greenroom.http.anthropic.usage import asks_to_cache
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
+from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.requests import InferenceRequest
 
 
 def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
@@ -35,11 +38,15 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
 
     @routes.post("/v1/messages")
     async def messages() -> Response:
-        parse = partial(
+        neutral = partial(
             parse_messages_request, request_id=request_id(), client=request_client(), betas=_betas()
         )
-        wire, asked = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse)
-        formatter = MessageFormatter(wire, answer_id("msg_"), request_id())
+
+        def parse(wire: MessagesRequest, body: JsonObject) -> tuple[InferenceRequest, bool]:
+            return neutral(wire, body), asks_to_cache(body)
+
+        wire, (asked, marked) = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse)
+        formatter = MessageFormatter(wire, answer_id("msg_"), request_id(), marked)
         stream = bool(wire.stream)
         return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)
 

@@ -42,18 +42,26 @@ class MessageStream:
         message: The answer as it begins, without its usage.
         max_tokens: What the client allowed.
         hides_thoughts: Thoughts are sent without their text.
+        asked_to_cache: The client has marked what shall be cached.
     """
 
     content_type = SERVER_SENT_EVENTS
 
     def __init__(
-        self, message: MessageBody, request_id: str, *, max_tokens: int, hides_thoughts: bool
+        self,
+        message: MessageBody,
+        request_id: str,
+        *,
+        max_tokens: int,
+        hides_thoughts: bool,
+        asked_to_cache: bool = False,
     ) -> None:
         self.finished = False
         self._message = message
         self._request_id = request_id
         self._max_tokens = max_tokens
         self._hides_thoughts = hides_thoughts
+        self._asked_to_cache = asked_to_cache
         self._prompt: int | None = None
         self._started = False
         self._blocks = 0
@@ -165,7 +173,7 @@ class MessageStream:
             begun += self._begin("text", text_block(""), b'"text_delta","text":')
         reason, sequence = stop_reason(event, self._max_tokens)
         delta = {"stop_reason": reason, "stop_sequence": sequence}
-        usage = attrs.asdict(usage_body(event.usage))
+        usage = attrs.asdict(usage_body(event.usage, asked_to_cache=self._asked_to_cache))
         return begun + self._end_block() + _event("message_delta", {"delta": delta, "usage": usage}) + _STOP
 
 

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from greenroom.schemas.anthropic.answers import UsageBody
 from greenroom.schemas.events import Usage
+from greenroom.schemas.messages import JsonObject
 
 
-def usage_body(usage: Usage) -> UsageBody:
-    """Return what a request used.
+def usage_body(usage: Usage, *, asked_to_cache: bool = False) -> UsageBody:
+    """Return what a request used; the tokens of its prompt are split into three.
 
-    Every prompt is kept as far as there is room: nothing is written to the cache that would count apart.
+    Args:
+        asked_to_cache: The client has marked what shall be cached. Every prompt is, as far as there is room;
+            to who has asked for nothing, all that was computed is input.
     """
+    written = usage.written if asked_to_cache else 0
     return UsageBody(
-        input_tokens=usage.prompt - usage.cached,
-        cache_creation_input_tokens=0,
+        input_tokens=usage.prompt - usage.cached - written,
+        cache_creation_input_tokens=written,
         cache_read_input_tokens=usage.cached,
         output_tokens=usage.generated,
         output_tokens_details={"thinking_tokens": usage.reasoning},
     )
+
+
+def asks_to_cache(body: JsonObject) -> bool:
+    """Return whether anything of a request has a mark `cache_control`, or the request itself."""
+    return any(each.get("cache_control") is not None for each in (body, *_blocks(body)))
+
+
+def _blocks(body: JsonObject) -> Iterator[JsonObject]:
+    waiting: list[Any] = [body.get("tools"), body.get("system"), body.get("messages")]
+    while waiting:
+        listed = waiting.pop()
+        for block in listed if isinstance(listed, list) else ():
+            if isinstance(block, dict):
+                yield block
+                waiting.append(block.get("content"))

@@ -23,7 +23,11 @@ def usage_body(finished: Iterable[Finished], choices: int) -> UsageBody:
         prompt_tokens=prompt,
         completion_tokens=generated,
         total_tokens=prompt + generated,
-        prompt_tokens_details={"cached_tokens": sum(usage.cached for usage in prompts), "audio_tokens": 0},
+        prompt_tokens_details={
+            "cached_tokens": sum(usage.cached for usage in prompts),
+            "cache_write_tokens": sum(usage.written for usage in prompts),
+            "audio_tokens": 0,
+        },
         completion_tokens_details={
             "reasoning_tokens": sum(usage.reasoning for usage in usages),
             "audio_tokens": 0,

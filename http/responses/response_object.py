@@ -180,13 +180,10 @@ def ending(finished: Finished) -> tuple[str, str | None]:
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
-    """Return the tokens of a response.
-
-    Every prompt is kept as far as there is room: nothing is written to the cache that would count apart.
-    """
+    """Return the tokens of a response."""
     return {
         "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.written},
         "output_tokens": usage.generated,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.generated,

@@ -13,7 +13,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.answering.problem_documents import ErrorMembers, no_members
+from greenroom.http.answering.problem_documents import ErrorShapes, no_shapes
 from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig
@@ -41,7 +41,7 @@ class AcceptLoop:
     Args:
         app: Any ASGI application.
         send_timeout: Seconds after which a client that takes nothing is disconnected.
-        error_members: What a document carries that refuses a client before a path is known.
+        error_shapes: What a document carries that refuses a client in the app's stead.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class AcceptLoop:
         app: ASGIFramework,
         settings: Settings,
         send_timeout: float = SEND_TIMEOUT,
-        error_members: ErrorMembers = no_members,
+        error_shapes: ErrorShapes = no_shapes,
     ) -> None:
         self._connections: set[Connection] = set()
         self._app = ASGIWrapper(app)
-        self._config = _config(settings, error_members)
+        self._config = _config(settings, error_shapes)
         self._context = WorkerContext(None)
         self._settings = settings
         self._send_timeout = send_timeout
@@ -77,7 +77,7 @@ class AcceptLoop:
             task_status: Gets the addresses (`http://127.0.0.1:8000`).
         """
         self._limit, at_once = connection_capacity(self._settings.max_connections)
-        self._refusals = Refusals(at_once, self._config.error_members)
+        self._refusals = Refusals(at_once, self._config.error_shapes)
         async with trio.open_nursery() as connected:
             try:
                 async with trio.open_nursery() as accepting:
@@ -150,8 +150,8 @@ class AcceptLoop:
                 self._all_closed.set()
 
 
-def _config(settings: Settings, error_members: ErrorMembers) -> ServerConfig:
-    config = ServerConfig(error_members)
+def _config(settings: Settings, error_shapes: ErrorShapes) -> ServerConfig:
+    config = ServerConfig(error_shapes)
     config.keep_alive_timeout = settings.idle_connection
     config.h11_max_incomplete_size = MAX_HEAD_BYTES
     config.include_server_header = False

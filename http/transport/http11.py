@@ -15,9 +15,9 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ASGISendEvent, ResponseSummary
 
-from greenroom.http.answering.problem_documents import ErrorMembers
+from greenroom.http.answering.problem_documents import ErrorShapes
 from greenroom.http.transport.closing_response import closing_response
-from greenroom.http.transport.request_head import has_two_lengths, is_well_formed
+from greenroom.http.transport.request_head import client_of, has_two_lengths, is_well_formed
 from greenroom.schemas.problems import Problem
 
 MAX_AHEAD = 256 * 1024
@@ -27,10 +27,10 @@ MAX_HEADERS = 256
 
 
 class ServerConfig(Config):
-    """Hypercorn's configuration, with the shape of what is refused before a path is known."""
+    """Hypercorn's configuration, with the shapes of what is refused in the app's stead."""
 
-    def __init__(self, error_members: ErrorMembers) -> None:
-        self.error_members = error_members
+    def __init__(self, error_shapes: ErrorShapes) -> None:
+        self.error_shapes = error_shapes
 
 
 class Http11(H11Protocol):
@@ -49,7 +49,7 @@ class Http11(H11Protocol):
     _chunked = False
     _refused = False
     _overrun = False
-    _method = b""
+    _request: h11.Request | None = None
 
     def __init__(self, *args: Any, read_ahead: Callable[[], Awaitable[None]]) -> None:
         super().__init__(*args)
@@ -91,7 +91,7 @@ class Http11(H11Protocol):
         """Ignore upgrades, as a server may."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        self._method = request.method
+        self._request = request
         if not request.http_version.startswith(b"1."):
             await self.refuse(Problem(505, "http_version_not_supported", "This server speaks HTTP/1.1."))
             return
@@ -138,9 +138,10 @@ class Http11(H11Protocol):
         if self._refused or self.connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         self._refused = True
-        await self.send(
-            RawData(closing_response(problem, self.config.error_members, self._method != b"HEAD"))
-        )
+        path, headers = client_of(self._request)
+        with_body = self._request is None or self._request.method != b"HEAD"
+        members = self.config.error_shapes(path, headers)
+        await self.send(RawData(closing_response(problem, members, with_body)))
         if self.stream is not None:
             await self._log_answer(self.stream, {"status": problem.status, "headers": []})
         await self.send(Closed())

@@ -7,10 +7,11 @@ from collections import deque
 import structlog
 import trio
 
-from greenroom.http.answering.problem_documents import ErrorMembers
+from greenroom.http.answering.problem_documents import ErrorShapes
 from greenroom.http.transport.closing_response import closing_response
 from greenroom.http.transport.connection import LINGER
 from greenroom.http.transport.descriptors import SpareDescriptor
+from greenroom.http.transport.request_head import client_of_head
 from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.problems import too_many_connections
 
@@ -20,6 +21,8 @@ SPARE_LINGER = 0.05
 """Seconds for a client that was accepted on the spare descriptor: others wait behind it."""
 RETRY = 0.1
 """Seconds until the next attempt where the system has not even room for a refusal."""
+HEAD_WAIT = 0.05
+"""Seconds for the head of a request: it comes with the connection, and is answered in its own protocol."""
 CALM = 1.0
 """Seconds without a refusal after which the limit is no longer exceeded."""
 
@@ -29,12 +32,12 @@ class Refusals:
 
     Args:
         at_once: How many may be open; the oldest is closed for another one.
-        error_members: What a protocol adds to the document.
+        error_shapes: What a client's protocol adds to the document.
     """
 
-    def __init__(self, at_once: int, error_members: ErrorMembers) -> None:
+    def __init__(self, at_once: int, error_shapes: ErrorShapes) -> None:
         self._at_once = at_once
-        self._error_members = error_members
+        self._error_shapes = error_shapes
         self._lingering: deque[trio.CancelScope] = deque()
         self._spare = SpareDescriptor()
         self._spare_lock = trio.Lock()
@@ -50,14 +53,17 @@ class Refusals:
         """
         self._count(reason)
         stream = SocketStream(accepted)
-        response = closing_response(too_many_connections(), self._error_members)
-        if len(self._lingering) >= self._at_once:
+        crowded = len(self._lingering) >= self._at_once
+        if crowded:
             self._lingering[0].cancel("another one is refused")
         scope = trio.CancelScope(relative_deadline=linger)
         self._lingering.append(scope)
         try:
             with scope:
-                stream.send_now(response)  # a new socket takes it whole, without waiting
+                head = await _read_head(stream, 0.0 if crowded else min(HEAD_WAIT, linger / 2))
+                members = self._error_shapes(*client_of_head(head))
+                # A new socket takes it whole, without waiting.
+                stream.send_now(closing_response(too_many_connections(), members))
                 stream.send_eof()
                 while await stream.receive_some():
                     pass
@@ -99,3 +105,13 @@ class Refusals:
             log.warning("connections refused", reason=reason)
         self._refused += clients
         self._last = trio.current_time()
+
+
+async def _read_head(stream: SocketStream, seconds: float) -> bytes:
+    """Return the beginning of what a client asks, which tells its protocol, if it comes within that time."""
+    head = stream.receive_now()
+    if not head and seconds:
+        with trio.move_on_after(seconds, shield=True):  # It gets its answer even if it has to go.
+            await stream.wait_readable()
+            head = stream.receive_now()
+    return head

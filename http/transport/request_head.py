@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import h11
+from werkzeug.datastructures import Headers
 
 from greenroom.http.guard.host_guard import host_name
 
@@ -33,3 +34,27 @@ def is_well_formed(request: h11.Request) -> bool:
         return True
     absolute = _ABSOLUTE.match(target)
     return absolute is not None and absolute.group(1).lower() == host.lower()
+
+
+def client_of(request: h11.Request | None) -> tuple[str, Headers]:
+    """Return the path and the headers by which a client's protocol is known; empty if it sent none."""
+    if request is None:
+        return "", Headers()
+    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
+    return _path(request.target), Headers(fields)
+
+
+def client_of_head(head: bytes) -> tuple[str, Headers]:
+    """Return the same of the beginning of a head that nobody has looked at, as far as it is there."""
+    first, *lines = head.split(b"\r\n\r\n")[0].split(b"\r\n")
+    words = first.split(b" ")
+    shown = (text for line in lines if (text := line.decode("latin-1")).isprintable())
+    fields = (text.partition(":") for text in shown)
+    headers = Headers([(name, value.strip()) for name, colon, value in fields if colon])
+    return _path(words[1] if len(words) > 1 else b""), headers
+
+
+def _path(target: bytes) -> str:
+    absolute = _ABSOLUTE.match(target)
+    path = target[absolute.end() - 1 :] if absolute is not None else target
+    return path.partition(b"?")[0].decode("latin-1")

@@ -66,6 +66,27 @@ class SocketStream:
         """Return the next bytes; none when the client has ended its side."""
         return await self._stream.receive_some(max_bytes)
 
+    def receive_now(self, max_bytes: int = 4096) -> bytes:
+        """Return bytes that need not be waited for; none if there are none.
+
+        Raises:
+            trio.BrokenResourceError: The client is gone.
+            trio.ClosedResourceError: The socket was closed here.
+        """
+        descriptor = self.socket.fileno()
+        if descriptor < 0:
+            raise trio.ClosedResourceError
+        try:
+            return os.read(descriptor, max_bytes)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    async def wait_readable(self) -> None:
+        """Wait until there are bytes to be received, or the client has ended its side."""
+        await trio.lowlevel.wait_readable(self.socket)
+
     def send_eof(self) -> None:
         """End the sending side, without waiting."""
         with contextlib.suppress(OSError):  # The client was faster.

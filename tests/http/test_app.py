@@ -26,7 +26,7 @@ CHAT = "/v1/chat/completions"
         ("GET", "/v1/models/%00", 404),
         ("GET", "/static/app.py", 404),
         ("GET", "/%ff", 404),
-        ("GET", CHAT, 405),
+        ("GET", "/v1/completions", 405),
         ("DELETE", "/v1/models", 405),
         ("POST", "/health", 405),
         ("PATCH", CHAT, 405),

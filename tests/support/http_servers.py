@@ -14,7 +14,7 @@ from hypercorn.typing import ASGIFramework
 
 from greenroom.actors.engines import Engines
 from greenroom.actors.system import System, open_system
-from greenroom.http.app import PROTOCOLS, create_app
+from greenroom.http.app import create_app, error_shapes
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import open_listeners
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
@@ -49,7 +49,7 @@ async def running(
 ) -> AsyncIterator[Server]:
     """Serve an application with our accept loop, on a free port."""
     settings = attrs.evolve(settings, port=0)
-    loop = AcceptLoop(app, settings, send_timeout, PROTOCOLS[0].error_members)
+    loop = AcceptLoop(app, settings, send_timeout, error_shapes)
     drain, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[str, ...]]) -> None:

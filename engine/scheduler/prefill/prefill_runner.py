@@ -99,7 +99,10 @@ class PrefillRunner:
             self._prefix_cache.insert_prompt(request.sequence, cache, None, request.computed)
         elif tokens:
             self._prefix_cache.insert_part(request.sequence, cache, request.computed)
-        return None if request.remaining else PrefilledSequences((request.sequence,), cache)
+        if request.remaining:
+            return None
+        self._count_written(request, cache)
+        return PrefilledSequences((request.sequence,), cache)
 
     def compute_together(self, requests: Sequence[PrefillRequest]) -> PrefilledSequences:
         """Launch all that remains of several prompts in one pass."""
@@ -117,7 +120,14 @@ class PrefillRunner:
         for index, request in enumerate(requests):
             request.computed += request.remaining
             self._prefix_cache.insert_prompt(request.sequence, cache, index, request.computed)
+            self._count_written(request, cache)
         return PrefilledSequences(tuple(request.sequence for request in requests), cache)
+
+    def _count_written(self, request: PrefillRequest, cache: Cache) -> None:
+        sequence = request.sequence
+        if not sequence.preempted:
+            written = self._prefix_cache.count_written(sequence, cache, request.computed)
+            sequence.metrics.written_tokens = written
 
     def wait(self) -> None:
         """Wait for everything that was launched."""
