@@ -90,7 +90,8 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
 
 def _body_type() -> str:
     # Browsers name their page's site where extensions or settings keep them from naming its origin.
-    tolerant = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type and not (
-        "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
-    )
+    from_browser = "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
+    bodiless = not request.content_length and "Transfer-Encoding" not in request.headers
+    any_type = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type
+    tolerant = not from_browser and (any_type or (bodiless and not request.mimetype))
     return BODY_TYPES[0] if tolerant else request.mimetype

@@ -212,3 +212,14 @@ async def test_the_clients_own_helper_resumes_a_stream(settings: Settings) -> No
         assert [event.sequence_number for event in events] == list(range(5, 5 + len(events)))
         ended = await ask(served, lambda client: poll(client, created.id))
         assert events[-1].response.output_text == ended.output_text
+
+
+async def test_a_response_is_cancelled_without_a_body_but_not_by_a_page(settings: Settings) -> None:
+    async with serving(settings) as served:
+        created = await ask(served, lambda client: client.responses.create(**body(background=True)))
+        path = f"/v1/responses/{created.id}/cancel"
+        by_page = await fetch(served.server, "POST", path, Sec_Fetch_Site="cross-site")
+        assert by_page.status == 415
+        cancelled = await fetch(served.server, "POST", path)
+        assert cancelled.status == 200
+        assert cancelled.json()["id"] == created.id
