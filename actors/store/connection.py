@@ -22,6 +22,8 @@ BUSY_TIMEOUT = 5.0
 MAX_MEMORY = 1 << 30
 """Bytes of a database in memory."""
 PAGE = 4096
+MAX_LOG = 16 << 20
+"""Bytes that the log beside a file keeps for what is written next."""
 
 Row = sqlite3.Row
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -182,8 +184,9 @@ def _open(name: str) -> Database:
         if name == MEMORY:
             connection.execute(f"pragma max_page_count = {MAX_MEMORY // PAGE}")
         else:
-            # What is deleted is gone from the file as well.
+            # What is deleted is gone from the file as well; one large turn leaves no large log.
             connection.execute("pragma secure_delete = on")
+            connection.execute(f"pragma journal_size_limit = {MAX_LOG}")
     except BaseException:
         connection.close()
         raise

@@ -86,7 +86,8 @@ def find_problem(error: sqlite3.Error | UnusableDatabase | OSError) -> Problem:
     """Return what to tell a client of an error of the database."""
     code = getattr(error, "sqlite_errorcode", None)
     if code in _FULL or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
-        return Problem(507, "storage_full", "The disk of the database is full; nothing was stored.")
+        detail = "The database has no room left on its disk, or in memory if it is there; nothing was stored."
+        return Problem(507, "storage_full", detail)
     if code is not None and code & 0xFF in _LOCKED:
         detail = "Another process holds the database; nothing was stored."
         return Problem(503, "store_busy", detail, retry_after=2)

@@ -190,3 +190,13 @@ async def test_a_file_that_is_deleted_while_it_is_used_is_made_anew(tmp_path: Pa
         await ask(system.refs.store, CommitResponse(response("s")), Committed)
     async with storing(tmp_path / "db") as system:
         await ask(system.refs.store, FindResponse("s", ""), StoredResponse)
+
+
+async def test_a_full_memory_is_told_like_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_MEMORY", 1 << 20)
+    async with storing() as system:
+        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        problem = await refusal(system.refs.store, CommitResponse(response("s", raw="x" * (2 << 20))))
+        assert (problem.status, problem.code) == (507, "storage_full")
+        await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
+        assert (await refusal(system.refs.store, FindResponse("s", ""))).status == 404
