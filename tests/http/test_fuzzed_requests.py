@@ -23,8 +23,9 @@ AT_ONCE = 4
 ANSWERED_WITHIN = 120.0
 """Seconds, for a whole answer on a busy machine; no body asks for more than a full context."""
 FAULTS = (b"internal_error", b"model_crashed", b"model_hung", b"Traceback")
-REFUSALS = {400, 404, 405}
-"""404: where another model, response or conversation is named; 405: where an empty id makes another path."""
+REFUSALS = {400, 404, 405, 409}
+"""404: another model, response or conversation is named; 405: an empty id makes another path; 409: two turns
+at once in one conversation."""
 
 
 @attrs.define
