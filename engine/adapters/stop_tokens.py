@@ -11,6 +11,8 @@ _END_OF_TURN_TOKENS = (
     "<|eot_id|>",
     "<|eom_id|>",
     "<end_of_turn>",
+    "<|flush|>",
+    "<|calls|>",
 )
 """Tokens that end a turn in whichever vocabulary has them, declared as such or not."""
 

@@ -90,6 +90,8 @@ WRITTEN = {
     '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
     '<|open|>argument key="days" type="number"<|sep|>2<|close|>argument<|sep|>'
     "<|close|>call<|sep|><|close|>tools<|sep|>",
+    "solar_open": "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>get_weather<|tool_call:args|>"
+    '{"city": "Paris", "days": 2}<|tool_call:end|><|calls|>',
     "mlx_lm.longcat": "<longcat_tool_call>get_weather\n<longcat_arg_key>city</longcat_arg_key>\n"
     "<longcat_arg_value>Paris</longcat_arg_value>\n<longcat_arg_key>days</longcat_arg_key>\n"
     "<longcat_arg_value>2</longcat_arg_value>\n</longcat_tool_call>",

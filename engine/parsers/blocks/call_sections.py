@@ -83,11 +83,12 @@ class HeadedCallFormat:
     Args:
         parser_id: Id of the parser, and of the grammar.
         start: The marker that opens a section.
-        head: What stands before the arguments of a call; `{}` is its name, `{index}` its number. Line breaks
-            in it and in the tail may be any white space when they are read.
+        head: What stands before the arguments of a call; `{}` is its name, `{index}` its number, or
+            any id before the name. Line breaks in it and in the tail may be any white space when read.
         tail: What follows the arguments.
         between: What is written between two calls.
         end: The marker that closes a section.
+        preamble_frame: See `ToolCallParser`.
     """
 
     parser_id: str
@@ -96,6 +97,7 @@ class HeadedCallFormat:
     tail: str
     between: str
     end: str
+    preamble_frame: tuple[str, str] | None = None
 
 
 HEADED_CALL_FORMATS = (
@@ -123,8 +125,17 @@ HEADED_CALL_FORMATS = (
         "",
         "<|tool_calls_section_end|>",
     ),
+    HeadedCallFormat(
+        "solar_open",
+        "<|tool_calls|>",
+        "<|tool_call:begin|>{index}<|tool_call:name|>{}<|tool_call:args|>",
+        "<|tool_call:end|>",
+        "",
+        "<|calls|>",
+        ("<|content|>", "<|end|><|begin|>assistant"),
+    ),
 )
-"""DeepSeek V3 and R1; DeepSeek V3.1; Kimi K2."""
+"""DeepSeek V3 and R1; DeepSeek V3.1; Kimi K2; Solar Open."""
 
 
 class HeadedCallParser(SectionParser):
@@ -139,8 +150,10 @@ class HeadedCallParser(SectionParser):
         self.parser_id = call_format.parser_id
         self.markers = ((call_format.start, call_format.end),)
         self._format = call_format
+        self.preamble_frame = call_format.preamble_frame
         before, _, after = map(_loosely, call_format.head.partition("{}"))
         before = before.replace(r"functions\.", r"\s*(?:functions\.)?")
+        before = before.replace(r"\{index\}", r"[^\s<>]{1,64}")
         after = after.replace(r":\{index\}", r"(?::[0-9]{1,9})?\s*")
         self._head = re.compile(rf"{before}\s*([^\s<>{{}}]+?)\s*{after}\s*")
         self._streamed_head = re.compile(rf"{self._head.pattern}(?=\{{)")

@@ -58,6 +58,7 @@ _SHOWN_CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("deepseek_v3", ("<｜tool▁calls▁begin｜>", "```json"), ()),
     ("deepseek_v31", ("<｜tool▁calls▁begin｜>",), ()),
     ("step3", ("steptml:invoke",), ()),
+    ("solar_open", ("<|tool_call:name|>",), ()),
     ("nemotron_v2", ("<TOOLCALL>",), ()),
     ("apertus", ("<|tools_prefix|>",), ()),
     ("firefunction", ("functools", "<|start_header_id|>"), ()),
@@ -91,6 +92,7 @@ _SHOWN_CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 # Templates that open the thought in the prompt may show the end marker only.
 _SHOWN_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("solar_open", ("<|think|>", "<|tool_call:name|>")),
     ("hunyuan_v3", ("</think:opensource>",)),
     ("hunyuan", ("</think>", "<answer>")),
     ("muse", ("<atem:function_calls>", "<|message|>")),

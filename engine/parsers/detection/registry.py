@@ -41,7 +41,11 @@ from greenroom.engine.parsers.formats.xlam import XlamParser
 from greenroom.engine.parsers.null import NullThinkingParser, NullToolParser
 from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.thoughts.framed_answer import FramedAnswerParser
-from greenroom.engine.parsers.thoughts.think_tag import MarkedThinkingParser, ThinkTagParser
+from greenroom.engine.parsers.thoughts.think_tag import (
+    MarkedThinkingParser,
+    SolarOpenThinkingParser,
+    ThinkTagParser,
+)
 from greenroom.engine.parsers.thoughts.thought_markers import THOUGHT_MARKERS, NamedThinkingParser
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 
@@ -109,6 +113,7 @@ THINKING_PARSERS: dict[str, Callable[[], ThinkingParser]] = {
         "<|inner_suffix|>",
         ended_by=("<|tools_prefix|>",),
     ),
+    "solar_open": SolarOpenThinkingParser,
     "null": NullThinkingParser,
     "mlx_lm.think": partial(ThinkTagParser, "mlx_lm.think"),
 }

@@ -50,6 +50,17 @@ class ThinkTagParser(MarkedThinkingParser):
         super().__init__(parser_id, "<think>", "</think>")
 
 
+class SolarOpenThinkingParser(MarkedThinkingParser):
+    """Solar Open: each part of a turn is a message of its own, thoughts, answer and calls."""
+
+    forced_end = "<|end|><|begin|>assistant"
+    answer_starts = ("<|content|>", "<|begin|>assistant<|content|>")
+
+    def __init__(self) -> None:
+        frame = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>")
+        super().__init__("solar_open", "<|think|>", "<|end|>", frame)
+
+
 class _MarkedThinkingStream(ThinkingStream):
     """Thoughts come first; once the answer has begun, such markers are text.
 
