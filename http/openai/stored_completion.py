@@ -19,7 +19,7 @@ from greenroom.schemas.completion_store_protocol import SaveCompletion
 from greenroom.schemas.events import Failed
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.problems import Problem, ProblemError, draining, invalid
+from greenroom.schemas.problems import Problem, ProblemError, draining
 from greenroom.schemas.store_protocol import Committed, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
 
@@ -98,7 +98,7 @@ def completion_messages(completion: StoredCompletion, query: ListQuery) -> JsonO
     """Return a page of the messages that a completion answered.
 
     Raises:
-        ProblemError: 400 if the page shall begin behind a message that is none of them.
+        ProblemError: 404 if the page shall begin behind a message that is none of them.
     """
     messages = [
         _message(message, f"{completion.id}-{index}")
@@ -109,7 +109,8 @@ def completion_messages(completion: StoredCompletion, query: ListQuery) -> JsonO
     if query.after is not None:
         ids = [message["id"] for message in messages]
         if query.after not in ids:
-            raise invalid(f"`after` names no message of this completion: {query.after!r}.", "after")
+            detail = f"`after` names no message of this completion: {query.after[:80]!r}."
+            raise ProblemError(Problem(404, "not_found", detail, "after"))
         messages = messages[ids.index(query.after) + 1 :]
     page = messages[: query.limit]
     return {

@@ -11,7 +11,7 @@ from quart import Blueprint, Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.collected_answer import collect_choices
+from greenroom.http.answering.collected_answer import CollectedChoice, collect_choices
 from greenroom.http.answering.current_request import (
     answer_id,
     read_request,
@@ -27,13 +27,19 @@ from greenroom.http.responses.history import recall
 from greenroom.http.responses.response_object import usage_object
 from greenroom.http.responses.response_request import AskedResponse, parse_response_request
 from greenroom.schemas.messages import JsonObject, Message, TextPart, ToolChoice
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import PromptRequest
 from greenroom.schemas.thinking import Thinking
 
 _ASKED = Message("user", (TextPart(REQUEST),))
+
+
+_NOTHING_LEFT = (
+    "Nothing is left to compact: what was said last is by itself longer than this model's maximum context "
+    "length."
+)
 
 
 def compact_routes(refs: ActorRefs) -> Blueprint:
@@ -55,6 +61,8 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
         [summary] = await collect_choices(request_resources().enter_context(summarizing))
         text = summary.text.strip() or summary.thought.strip()
         compaction = await trio.to_thread.run_sync(compacted, text, recalled.conversation, room)
+        if summary.dropped_messages and not compaction.has_turns and _is_all(summary, recalled.request):
+            raise invalid(_NOTHING_LEFT, asked.field, "context_length_exceeded")
         return json_response(
             {
                 "id": answer_id("resp_"),
@@ -63,10 +71,18 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
                 "model": summarizing.key.model,
                 "output": [compaction_item(answer_id("cmp_"), compaction.sealed(seal))],
                 "usage": usage_object(summary.finished.usage),
+                **({"dropped_messages": summary.dropped_messages} if summary.dropped_messages else {}),
             }
         )
 
     return routes
+
+
+def _is_all(summary: CollectedChoice, request: InferenceRequest) -> bool:
+    """Whether everything that was said was dropped, because its last turn alone is too long."""
+    assert isinstance(request.input, ChatInput)
+    said = [message for message in request.input.messages if message.role != "system"]
+    return summary.dropped_messages >= len(said)
 
 
 async def _room(refs: ActorRefs, request: InferenceRequest) -> Room:

@@ -47,6 +47,11 @@ class Compaction:
     summary: str
     items: tuple[JsonObject, ...]
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether anything is kept as it was, but for instructions."""
+        return not all(map(is_instruction, self.items))
+
     def sealed(self, seal: Seal) -> str:
         """Return what its item holds."""
         return seal.seal(json.dumps({"summary": self.summary, "items": self.items}))

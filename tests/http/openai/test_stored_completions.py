@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,3 +174,16 @@ async def test_an_answer_that_was_left_is_not_stored(settings: Settings) -> None
         await ask(served, leave)
         await created(served)
         assert len(await ask(served, lambda client: list(client.chat.completions.list()))) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_cannot_be_stored_says_so(settings: Settings, stream: bool) -> None:
+    async with serving(settings) as served:
+        await created(served)
+        assert settings.db
+        with closing(sqlite3.connect(settings.db)) as database:
+            database.execute("drop table greenroom_completions")
+        with pytest.raises(openai.APIError) as error:
+            await (stream_of(served, store=True) if stream else created(served))
+        assert "store" in str(error.value) or "database" in str(error.value)
+        assert await ask(served, lambda client: client.chat.completions.create(**body()))

@@ -97,6 +97,10 @@ async def test_more_than_the_context_is_compacted(settings: Settings) -> None:
         answer = await compacted(served, input=long)
         assert answer.usage.input_tokens < 1_024
         assert answer.usage.output_tokens > 100
+        assert answer.to_dict()["dropped_messages"]
+        with pytest.raises(openai.BadRequestError) as error:
+            await compacted(served, input="sea " * 3_000)
+        assert error.value.code == "context_length_exceeded"
 
 
 async def test_a_compaction_that_was_changed_is_refused_by_name(settings: Settings) -> None:
