@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import attrs
 import openai
 import pytest
 import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.http_servers import fetch, serving
 from greenroom.tests.support.openai_clients import ask
 
 
@@ -58,32 +59,38 @@ async def test_the_asynchronous_client_streams_too(settings: Settings) -> None:
         assert len(set(texts)) == 1
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
-        {"input": [{"role": "user", "content": "one two three"}]},
-        {
-            "input": [
-                {
-                    "type": "message",
-                    "role": "user",
-                    "content": [{"type": "input_text", "text": "one two three"}],
-                }
-            ]
-        },
-        {"input": None, "messages": [{"role": "user", "content": "one two three"}]},
-    ],
-)
-async def test_counted_tokens_are_those_of_the_usage(settings: Settings, same: dict[str, Any]) -> None:
+SAME: list[dict[str, Any]] = [
+    {"input": [{"role": "user", "content": "one two three"}]},
+    {
+        "input": [
+            {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "one two three"}],
+            }
+        ]
+    },
+    {"input": None, "messages": [{"role": "user", "content": "one two three"}]},
+]
+"""The same question in other words."""
+
+
+async def test_counted_tokens_are_those_of_the_usage(settings: Settings) -> None:
     async with serving(settings) as served:
         plain = await ask(served, lambda client: client.responses.create(**body()))
-        other: Any = await ask(
-            served, lambda client: client.post("/responses", body=body(**same), cast_to=object)
-        )
         assert plain.usage
-        assert other["usage"]["input_tokens"] == plain.usage.input_tokens
         counted = await ask(served, lambda client: client.responses.input_tokens.count(input="one two three"))
         assert counted.input_tokens == plain.usage.input_tokens
+        for same in SAME:
+            other = (await fetch(served.server, "POST", "/v1/responses", body(**same))).json()
+            assert other["usage"]["input_tokens"] == plain.usage.input_tokens
+
+
+async def test_more_than_the_context_holds_may_be_asked_for(settings: Settings) -> None:
+    async with serving(attrs.evolve(settings, max_context=64)) as served:
+        answer = await fetch(served.server, "POST", "/v1/responses", body(max_output_tokens=32_000))
+    assert answer.json()["status"] in ("completed", "incomplete")
+    assert answer.json()["max_output_tokens"] == 32_000
 
 
 async def test_a_prompt_that_does_not_fit_is_refused_by_name(settings: Settings) -> None:
