@@ -194,14 +194,14 @@ def _open(name: str) -> Database:
 
 
 def _adopt(database: Database | sqlite3.Connection) -> Database:
-    wrapped = _wrap(database if isinstance(database, sqlite3.Connection) else database.conn)
+    connection = database if isinstance(database, sqlite3.Connection) else database.conn
     try:
-        wrapped.conn.execute("select 1")
+        connection.execute("select 1")
     except sqlite3.ProgrammingError as error:
         raise UnusableDatabase("the database that was passed in needs `check_same_thread=False`") from error
-    if wrapped.conn.in_transaction:
+    if connection.in_transaction:
         raise UnusableDatabase("the database that was passed in has an open transaction")
-    return wrapped
+    return _wrap(connection)
 
 
 def _wrap(connection: sqlite3.Connection) -> Database:
