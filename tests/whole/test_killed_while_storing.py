@@ -85,10 +85,22 @@ class Writer:
 
 
 @contextmanager
+def running(model: Path, database: Path) -> Iterator[ServerProcess]:
+    """Run a server whose log is read, so that it never waits to write it; kill it at the end."""
+    with serving(str(model), "--db", str(database)) as server:
+        assert server.process.stderr is not None
+        reader = threading.Thread(target=server.process.stderr.read)
+        reader.start()
+        try:
+            yield server
+        finally:
+            server.process.kill()
+            reader.join()
+
+
+@contextmanager
 def connected_to(server: ServerProcess) -> Iterator[openai.OpenAI]:
-    """Return a client that never asks twice; the log is read meanwhile, so that nobody waits to write it."""
-    assert server.process.stderr is not None
-    threading.Thread(target=server.process.stderr.read, daemon=True).start()
+    """Return a client that never asks twice."""
     address = f"{server.address}/v1"
     with openai.OpenAI(base_url=address, api_key="any", max_retries=0, timeout=60) as client:
         yield client
@@ -148,13 +160,13 @@ def _check_conversation(client: openai.OpenAI, writer: Writer) -> None:
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_killed_server_leaves_whole_turns_only(kills: int, tiny_model: TinyModel, tmp_path: Path) -> None:
     chance = random.Random(kills)
-    arguments = (str(tiny_model("qwen3")), "--db", str(tmp_path / "store.db"))
+    files = tiny_model("qwen3"), tmp_path / "store.db"
     writers = [Writer(number) for number in range(WRITERS)]
     for _ in range(kills):
-        with serving(*arguments) as server:
+        with running(*files) as server:
             with connected_to(server) as client:
                 check(client, writers)
             write_until_killed(server, writers, chance)
-    with serving(*arguments) as server, connected_to(server) as client:
+    with running(*files) as server, connected_to(server) as client:
         check(client, writers)
         check_that_all_goes_on(client, writers)

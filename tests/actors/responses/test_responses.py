@@ -317,6 +317,18 @@ async def test_runs_that_are_left_at_the_end_are_stored(settings: Settings, tmp_
         assert [await retrieve(system.refs, f"resp_{number}") for number in range(3)] == stored
 
 
+async def test_what_drains_for_too_long_fails_and_is_stored(settings: Settings) -> None:
+    async with open_system(attrs.evolve(settings, shutdown_timeout=2.0)) as system:
+        reader = await subscribe(system.refs, start("resp_1", background=True, max_tokens=LONG))
+        await read_until_text(reader)
+        await system.drain()
+        end = (await read(reader))[-1]
+        assert isinstance(end, RunEnded)
+        assert end.problem is not None
+        assert (end.response.status, end.problem.code) == ("failed", "draining")
+        assert await retrieve(system.refs, "resp_1") == end.response
+
+
 async def test_draining_takes_nothing_new_and_waits_for_what_runs(settings: Settings) -> None:
     async with open_system(settings) as system:
         refs = system.refs
