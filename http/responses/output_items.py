@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -47,13 +47,13 @@ def output_items(
     parts: Sequence[AnswerPart] = worded_parts(choice.parts) or (TextPart(""),)
     is_cut = choice.finished.reason in ("length", "cancelled")
     items: list[dict[str, Any]] = []
-    unwritten: Sequence[TokenLogprob] = choice.logprobs
+    logprobs = _logprobs_of_texts(choice)
     for index, part in enumerate(parts):
         status: ItemStatus = "incomplete" if is_cut and index == len(parts) - 1 else "completed"
         match part:
             case TextPart(text):
-                written, unwritten = _logprobs_of(part, parts[index + 1 :], unwritten)
-                items.append(message_item(item_id("msg", response_id, index), text, status, written))
+                ident = item_id("msg", response_id, index)
+                items.append(message_item(ident, text, status, next(logprobs, ())))
             case Thought(text):
                 sealed = sign(text, hidden=True) if seals_thoughts else None
                 items.append(reasoning_item(item_id("rs", response_id, index), text, status, sealed))
@@ -117,14 +117,21 @@ def call_item(
     return {"id": ident, "type": "function_call", **common, "arguments": call.arguments}
 
 
-def _logprobs_of(
-    part: TextPart, later: Sequence[AnswerPart], logprobs: Sequence[TokenLogprob]
-) -> tuple[Sequence[TokenLogprob], Sequence[TokenLogprob]]:
-    """Return the tokens that wrote a text, and those that wrote later ones."""
-    if not any(isinstance(other, TextPart) for other in later):
-        return logprobs, ()
-    room, count = len(part.text.encode("utf-8", "replace")), 0
+def _logprobs_of_texts(choice: CollectedChoice) -> Iterator[Sequence[TokenLogprob]]:
+    """Return the tokens of each text that has words, in their order."""
+    texts = [part.text for part in choice.parts if isinstance(part, TextPart)]
+    unwritten: Sequence[TokenLogprob] = choice.logprobs
+    for place, text in enumerate(texts):
+        count = _tokens_of(text, unwritten) if place < len(texts) - 1 else len(unwritten)
+        if text.strip():
+            yield unwritten[:count]
+        unwritten = unwritten[count:]
+
+
+def _tokens_of(text: str, logprobs: Sequence[TokenLogprob]) -> int:
+    """Return how many of the tokens wrote a text."""
+    room, count = len(text.encode("utf-8", "replace")), 0
     while room > 0 and count < len(logprobs):
         room -= len(logprobs[count].token.bytes)
         count += 1
-    return logprobs[:count], logprobs[count:]
+    return count

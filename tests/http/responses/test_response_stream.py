@@ -268,6 +268,10 @@ def test_what_was_left_out_of_the_prompt_is_told() -> None:
     assert "dropped_messages" not in responses[0]
 
 
+def logprob(text: str) -> TokenLogprob:
+    return TokenLogprob(Token(text, text.encode()), -0.5, ())
+
+
 def random_answer(source: random.Random) -> list[InferenceEvent]:
     """Return the events of an answer whose parts come in any order, empty and blank ones among them."""
     events: list[InferenceEvent] = []
@@ -275,7 +279,8 @@ def random_answer(source: random.Random) -> list[InferenceEvent]:
     for _ in range(source.randrange(8)):
         match source.choice(("text", "thought", "function", "custom")):
             case "text":
-                events += [TextDelta(source.choice(("One", " two", "\n", " ", "…"))) for _ in range(2)]
+                texts = [source.choice(("One", " two", "\n", " ", "…")) for _ in range(2)]
+                events += [TextDelta(text, logprobs=(logprob(text),)) for text in texts]
             case "thought":
                 events += [ReasoningDelta(source.choice(("hm", " so", "\n"))) for _ in range(2)]
             case kind:
