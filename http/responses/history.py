@@ -37,6 +37,8 @@ from greenroom.schemas.stored import StoredItem, StoredResponse
 
 LONGEST_ID = 256
 """Characters; nothing that is stored has a longer one."""
+UNREAD_AT_ONCE = MAX_ITEMS // 4
+"""Items that are left out at the beginning of a history that is too long to be read."""
 MAX_RESPONSES = 1_000
 """To whose items one request may refer."""
 
@@ -156,10 +158,12 @@ def _response_of(reference: str) -> str:
 
 def _recalled(asked: AskedResponse, turns: Turns, referred: Mapping[str, StoredItem], seal: Seal) -> Recalled:
     texts = [item.body for turn in turns.turns for item in (*turn.input, *turn.output)]
-    left_out = turns.left_out + (len(texts) > MAX_ITEMS)
+    # Many at once, so that the next turns begin as this one does and are found in the cache.
+    unread = max(0, -(-(len(texts) - MAX_ITEMS) // UNREAD_AT_ONCE)) * UNREAD_AT_ONCE
+    left_out = turns.left_out + (unread > 0)
     if left_out and not asked.may_be_cut:
         raise ProblemError(history_too_long())
-    bodies: list[JsonObject] = [json.loads(text) for text in texts[-MAX_ITEMS:]]
+    bodies: list[JsonObject] = [json.loads(text) for text in texts[unread:]]
     said = {str(body["id"]) for body in bodies}
     items = [_referred(item, said, referred) for item in asked.items]
     fields = [asked.history_field] * len(bodies)

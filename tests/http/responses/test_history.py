@@ -234,6 +234,9 @@ async def test_a_conversation_too_long_to_be_read_loses_its_beginning_unless_tha
 
         kept = await ask(served, answer(None))
         assert kept.truncation == "auto"
+        await ask(served, lambda client: client.conversations.items.create("conv_long", items=OTHER))
+        later = await ask(served, answer(None))
+        assert later.usage.input_tokens_details.cached_tokens > kept.usage.input_tokens // 2
         with pytest.raises(openai.BadRequestError) as error:
             await ask(served, answer("disabled"))
         assert error.value.code == "context_length_exceeded"
