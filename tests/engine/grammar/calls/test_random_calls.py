@@ -17,7 +17,7 @@ from greenroom.engine.grammar.calls.call_formats import CALL_FORMATS
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.parser_events import CallArguments, CallName, ParserEvent
+from greenroom.engine.parsers.parser_events import CallArguments, ParserEvent
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.response_format import CallConstraint, Constraint
@@ -47,9 +47,9 @@ def read_while_written(
         events += stream.feed(text[at : at + length])
         at += length
     events += stream.finish()
-    calls = sum(isinstance(event, CallName) for event in events)
-    pieces = sum(isinstance(event, CallArguments) for event in events)
-    assert pieces > calls or len(text) < 200, text
+    pieces = [event.fragment for event in events if isinstance(event, CallArguments)]
+    calls = collect_calls(events).calls
+    assert len(pieces) > len(calls) or max(len(call.arguments) for call in calls) < 50, text
     return events
 
 

@@ -38,9 +38,8 @@ def written_input(grammars: Grammars, call_format: str, tool: Tool, seed: int) -
 def test_a_text_matches_its_expression(grammars: Grammars, call_format: str) -> None:
     pattern = r'^(?P<word>[a-z"\\]{1,3})\n"\t?[^<>]{2,5}\s\d$'
     tool = text_tool("run", "Runs.", TextInput("regex", pattern), PARAM)
-    for seed in (1, 2):
-        text = written_input(grammars, call_format, tool, seed)
-        assert re.fullmatch(pattern, text), text
+    text = written_input(grammars, call_format, tool, 1)
+    assert re.fullmatch(pattern, text), text
 
 
 PATCH = """
