@@ -66,7 +66,8 @@ def read_messages(sent: bytes) -> Prompt:
     assert message.content
     assert message.stop_reason
     cached = message.usage.cache_read_input_tokens or 0
-    return message.usage.input_tokens + cached, cached
+    written = message.usage.cache_creation_input_tokens or 0
+    return message.usage.input_tokens + cached + written, cached
 
 
 def read_response(sent: bytes) -> Prompt:

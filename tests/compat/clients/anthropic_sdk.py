@@ -139,7 +139,8 @@ def test_structured_outputs(client):
 def test_tokens_are_counted_as_usage_has_them(client):
     counted = client.messages.count_tokens(model="default", messages=[PARIS], tools=[WEATHER])
     usage = client.messages.create(**OPTIONS, messages=[PARIS], tools=[WEATHER]).usage
-    assert counted.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
+    known = usage.cache_read_input_tokens + usage.cache_creation_input_tokens
+    assert counted.input_tokens == usage.input_tokens + known
 
 
 def test_stop_sequences(client):
