@@ -23,6 +23,11 @@ def _prompt(text: str, limit: int, _stream: bool) -> Body:
     return {"prompt": text, "max_tokens": limit}
 
 
+def _completion(text: str, limit: int, stream: bool) -> Body:
+    scored = {"echo": True, "logprobs": 2} if stream else {}
+    return {**_prompt(text, limit, stream), **scored, "stream": stream}
+
+
 def _response(text: str, limit: int, stream: bool) -> Body:
     return {"input": text, "max_output_tokens": limit, "stream": stream, "store": False}
 
@@ -55,7 +60,7 @@ BODIES: dict[str, Maker] = {
     "/v1/chat/completions": _messages,
     "/v1/messages": _messages,
     "/v1/messages/count_tokens": _messages,
-    "/v1/completions": _prompt,
+    "/v1/completions": _completion,
     "/v1/responses": _response,
     "/v1/responses/input_tokens": _response,
     "/v1/responses/compact": _response,
