@@ -131,6 +131,19 @@ async def test_a_conversation_is_read_to_its_end(settings: Settings) -> None:
         assert answer.conversation.id == made.id
 
 
+async def test_a_conversation_branches_at_any_of_its_turns(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await ask(served, lambda client: client.conversations.create(items=FIRST))
+        second = await keep(served, "1", SECOND[:1], SECOND[1:], conversation=made.id)
+        await keep(served, "2", OTHER[:1], OTHER[1:], conversation=made.id)
+        branch = await keep(served, "3", QUESTION, FIRST[1:], parent=second)
+        for parent, before in ((second, []), (branch, [*QUESTION, FIRST[1]])):
+            whole = await tokens(served, [*FIRST, *SECOND, *before, *OTHER[:1]])
+            assert await tokens(served, OTHER[:1], previous_response_id=parent) == whole
+        whole = await tokens(served, [*FIRST, *SECOND, *OTHER, *QUESTION])
+        assert await tokens(served, QUESTION, conversation=made.id) == whole
+
+
 REFUSED: list[tuple[dict[str, Any], type[openai.APIStatusError], str]] = [
     ({"previous_response_id": "resp_nobody's"}, openai.NotFoundError, "previous_response_id"),
     ({"previous_response_id": "\ud800"}, openai.NotFoundError, "previous_response_id"),
