@@ -61,6 +61,9 @@ def hosted_parts(item: JsonObject, field: str) -> Iterator[HostedCall | HostedRe
         case "compaction_trigger":
             detail = f"`{field}` asks for a compaction, which `POST /v1/responses/compact` makes."
             raise invalid(detail, field, "unsupported_content")
+        case "configuration_update":
+            detail = f"`{field}` is not supported: set `reasoning` and `text` of the request."
+            raise invalid(detail, field, "unsupported_content")
         case "computer_call_output":
             detail = f"`{field}` is a picture, but no model that is served here reads anything but text."
             raise invalid(detail, field, "unsupported_content")

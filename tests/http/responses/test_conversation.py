@@ -151,6 +151,8 @@ def test_tools_may_join_in_the_middle() -> None:
         ([thought("a", encrypted_content="gr1.changed")], "items[0].encrypted_content"),
         ([{"type": "compaction", "encrypted_content": "a"}], "items[0].encrypted_content"),
         ([{"type": "what"}], "items[0]"),
+        ([{"type": "configuration_update", "reasoning": {"effort": "low"}}], "items[0]"),
+        ([{"type": "compaction_trigger"}], "items[0]"),
         ([{**CALL, "id": 1}], "items[0].id"),
         ([{"type": "web_search_call", "status": ["completed"]}], "items[0].status"),
         ([thought("a", encrypted_content="a" * 11_000_000)], "items[0].encrypted_content"),
