@@ -5,7 +5,6 @@ Everything follows from the seed: `examples(seed)` yields the same conversations
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import attrs
 
 from .answers import FALLBACK, TOPICS
+from .conversation import Example, Message, call_text, called_message, result_message
 from .filler import fill, prose, system_prompt, unknown_prompt
 from .sums import random_sum
 from .vocabulary import invented_word, word
@@ -25,8 +25,6 @@ from .weather import (
     result,
     weather_tool,
 )
-
-Message = dict[str, Any]
 
 
 @attrs.frozen
@@ -46,25 +44,6 @@ class Turn:
     brief: str
     history: tuple[Message, ...] = ()
     exemplary: bool = True
-
-
-@attrs.frozen
-class Example:
-    """A conversation to learn from.
-
-    Args:
-        messages: Everything up to the turn which the model has to write.
-        tools: The tools on offer, or None.
-        thinking: The template's `enable_thinking`.
-        target: What the model should write.
-        exemplary: For each earlier assistant message, whether it is worth learning from too.
-    """
-
-    messages: list[Message]
-    tools: list[dict[str, Any]] | None
-    thinking: bool
-    target: str
-    exemplary: tuple[bool, ...] = ()
 
 
 def examples(seed: int) -> Iterator[Example]:
@@ -179,7 +158,7 @@ def _weather_answer(random: Random, tool: WeatherTool) -> Turn:
         call = {"name": other_tool(random)["function"]["name"], "arguments": {word(random): word(random)}}
         text = random.choice([prose(random, 1), word(random), str(random.randint(0, 9999))])
         answer = f"The tool says: {text}"
-    messages = (asked, _called(call), _result_message(text))
+    messages = (asked, called_message(call), result_message(text))
     return Turn(
         messages, answer, answer, (*messages, {"role": "assistant", "content": answer}), exemplary=not foreign
     )
@@ -195,8 +174,8 @@ def _pair(random: Random, tool: WeatherTool) -> Turn:
         target = "\n".join(call_text(call) for call in calls)
         return Turn((asked,), target, target)
     results = result(random, first), result(random, second)
-    called = _called(*calls)
-    messages = (asked, called, *(_result_message(text) for text, _ in results))
+    called = called_message(*calls)
+    messages = (asked, called, *(result_message(text) for text, _ in results))
     answer = " ".join(answer for _, answer in results)
     return Turn(messages, answer, answer)
 
@@ -215,25 +194,6 @@ def _place_and_question(random: Random) -> tuple[str, str]:
             [" right now?", " tonight?", " tomorrow?", " this morning?", " now?"]
         )
     return place, frame.format(c=place)
-
-
-def _called(*calls: dict[str, Any]) -> Message:
-    return {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [
-            {"id": f"call_{n}", "type": "function", "function": call} for n, call in enumerate(calls)
-        ],
-    }
-
-
-def _result_message(text: str) -> Message:
-    return {"role": "tool", "content": text}
-
-
-def call_text(call: dict[str, Any]) -> str:
-    """A call as the template writes it."""
-    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
 
 
 def vary(random: Random, question: str) -> str:
@@ -280,5 +240,5 @@ def exercise(random: Random) -> Example:
     if draw < 0.75:
         return Example([asked], [tool.definition], random.random() < 0.8, call_text(tool.call(place)))
     text, answer = result(random, place)
-    messages = [asked, _called(tool.call(place)), _result_message(text)]
+    messages = [asked, called_message(tool.call(place)), result_message(text)]
     return Example(messages, None, random.random() < 0.8, answer, (False,))

@@ -10,7 +10,9 @@ import attrs
 import jinja2
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from .corpus import Example, examples, exercises
+from .conversation import Example
+from .corpus import examples, exercises
+from .spans import LEARNED, Span
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SPECIAL_TOKENS = [
@@ -28,14 +30,22 @@ ASSISTANT = "<|im_start|>assistant\n"
 END_OF_TURN = "<|im_end|>"
 END_OF_TEXT = "<|endoftext|>"
 VOCABULARY = 1024
+OPENINGS = ("{", "[", "<think>", "<tool_call>")
 
 
 @attrs.frozen
 class TokenizedExample:
-    """One conversation in tokens; `learned[i]` says whether token i is a target."""
+    """One conversation in tokens.
+
+    Args:
+        ids: The tokens.
+        weights: How much each counts in the loss; 0 for what the model did not write.
+        openings: Places of tokens that are learned only against other openings of what a grammar holds.
+    """
 
     ids: list[int]
-    learned: list[bool]
+    weights: list[float]
+    openings: tuple[int, ...] = ()
 
 
 class Encoder:
@@ -49,21 +59,34 @@ class Encoder:
         """Marks the model's own words: the target, and earlier answers that are exemplary."""
         opening, *spoken = render(self._template, example).split(ASSISTANT)
         ids: list[int] = []
-        learned: list[bool] = []
+        weights: list[float] = []
+        openings: list[int] = []
 
-        def add(text: str, learn: bool) -> None:
+        def add(text: str, weight: float) -> None:
             tokens = self._tokenizer.encode(text).ids
             ids.extend(tokens)
-            learned.extend([learn] * len(tokens))
+            weights.extend([weight] * len(tokens))
 
-        add(opening, False)
+        add(opening, 0)
         for piece, learn in zip(spoken, (*example.exemplary, False), strict=True):
             answer, end, rest = piece.partition(END_OF_TURN)
-            add(ASSISTANT, False)
-            add(answer + end, learn)
-            add(rest, False)
-        add(example.target + END_OF_TURN, True)
-        return TokenizedExample(ids, learned)
+            add(ASSISTANT, 0)
+            add(answer + end, LEARNED if learn else 0)
+            add(rest, 0)
+        for span in example.spans or (Span(example.target),):
+            if span.opening:
+                openings.append(len(ids))
+            add(span.text, span.weight)
+        add(END_OF_TURN, LEARNED)
+        return TokenizedExample(ids, weights, tuple(openings))
+
+    def opening_tokens(self) -> list[int]:
+        """Return the tokens with which an answer can begin that has to be JSON or a call."""
+        spelled = {
+            i: self._tokenizer.decode([i], skip_special_tokens=False)
+            for i in self._tokenizer.get_vocab().values()
+        }
+        return [i for i, text in spelled.items() if not text.strip() or text.lstrip().startswith(OPENINGS)]
 
 
 def chat_template() -> jinja2.Template:

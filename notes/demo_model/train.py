@@ -16,7 +16,7 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,7 +30,8 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import qwen3
 from tokenizers import Tokenizer
 
-from .corpus import Example, examples, exercises
+from .conversation import Example
+from .corpus import examples, exercises
 from .encoding import (
     END_OF_TEXT,
     END_OF_TURN,
@@ -40,11 +41,16 @@ from .encoding import (
     TokenizedExample,
     train_tokenizer,
 )
+from .structured import structured
 
 CONTEXT = 2048
-LONGEST_EXAMPLE = 1600
-POOL = 2048
+LONGEST_EXAMPLES = {"exercise": 1600, "chat": 1600, "structured": 800}
+"""Tokens of the longest conversation of each kind: long ones take much time, and chats teach to bear them."""
+POOL = 1024
 WARM_UP = 30
+KEPT_EVERY = 250
+CYCLE = ("structured", "chat", "structured", "exercise", "structured", "chat", "structured", "chat")
+"""What is learned in turn once the exercises at the start are done."""
 
 
 @attrs.frozen
@@ -52,7 +58,7 @@ class Recipe:
     """The numbers of one training run.
 
     Args:
-        exercise_steps: Steps on exercises alone, at the start; later every third step is one.
+        exercise_steps: Steps on exercises alone, at the start.
         steps: All steps.
         batch_tokens: Padded tokens in one batch.
         matrix_rate: Peak learning rate of Muon.
@@ -91,13 +97,13 @@ def model_config(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def batches(
-    encode: Encoder, source: Iterator[Example], budget: int, seed: int
+    encode: Encoder, source: Iterator[Example], longest: int, budget: int, seed: int
 ) -> Iterator[list[TokenizedExample]]:
     """An endless stream of batches of conversations of similar length, `budget` padded tokens each."""
     random = Random(seed)
     while True:
         pool = [encode(example) for example in itertools.islice(source, POOL)]
-        pool = sorted((one for one in pool if len(one.ids) <= LONGEST_EXAMPLE), key=lambda one: len(one.ids))
+        pool = sorted((one for one in pool if len(one.ids) <= longest), key=lambda one: len(one.ids))
         groups: list[list[TokenizedExample]] = [[]]
         for sequence in pool:
             if groups[-1] and (len(groups[-1]) + 1) * len(sequence.ids) > budget:
@@ -107,27 +113,38 @@ def batches(
         yield from groups
 
 
-def arrays(batch: list[TokenizedExample]) -> tuple[mx.array, mx.array, mx.array]:
-    """Padded inputs, flat positions before each learned token, and the learned tokens."""
+Batch = tuple[mx.array, mx.array, mx.array, mx.array, mx.array]
+
+
+def arrays(batch: list[TokenizedExample], forbidden: mx.array) -> Batch:
+    """Padded inputs, flat positions before each learned token, those tokens, their weights, and masks.
+
+    Args:
+        batch: Conversations.
+        forbidden: For each token of the vocabulary, what is added to its logit where an answer opens.
+    """
     width = max(len(sequence.ids) for sequence in batch) - 1
     inputs = np.zeros((len(batch), width), np.int32)
-    positions: list[int] = []
-    targets: list[int] = []
+    learned: list[tuple[int, int, float, bool]] = []
     for row, sequence in enumerate(batch):
         inputs[row, : len(sequence.ids) - 1] = sequence.ids[:-1]
         for at in range(1, len(sequence.ids)):
-            if sequence.learned[at]:
-                positions.append(row * width + at - 1)
-                targets.append(sequence.ids[at])
-    return mx.array(inputs), mx.array(positions), mx.array(targets)
+            if sequence.weights[at]:
+                place = row * width + at - 1
+                learned.append((place, sequence.ids[at], sequence.weights[at], at in sequence.openings))
+    positions, targets, weights, openings = map(mx.array, map(list, zip(*learned, strict=True)))
+    return mx.array(inputs), positions, targets, weights, openings[:, None] * forbidden
 
 
-def loss(model: Any, inputs: mx.array, positions: mx.array, targets: mx.array) -> mx.array:
-    """Mean cross-entropy over the learned tokens."""
+def loss(
+    model: Any, inputs: mx.array, positions: mx.array, targets: mx.array, weights: mx.array, masks: mx.array
+) -> mx.array:
+    """Weighted mean cross-entropy over the learned tokens."""
     hidden = model.model(inputs)
     hidden = hidden.reshape(-1, hidden.shape[-1])[positions]
-    logits = model.model.embed_tokens.as_linear(hidden)
-    mean: mx.array = nn.losses.cross_entropy(logits, targets, reduction="mean")
+    logits = model.model.embed_tokens.as_linear(hidden) + masks
+    each = nn.losses.cross_entropy(logits, targets, reduction="none")
+    mean: mx.array = (each * weights).sum() / weights.sum()
     return mean
 
 
@@ -167,24 +184,39 @@ def optimizer(recipe: Recipe) -> optim.Optimizer:
     return optim.MultiOptimizer([matrices, rest], [lambda path, w: w.ndim == 2 and "embed" not in path])
 
 
-def train(model: Any, encode: Encoder, recipe: Recipe) -> list[float]:
-    """Runs all steps; gives the loss of each."""
-    exercising = batches(encode, exercises(recipe.seed + 1), recipe.batch_tokens, recipe.seed)
-    chatting = batches(encode, examples(recipe.seed + 2), recipe.batch_tokens, recipe.seed)
+def train(model: Any, encode: Encoder, recipe: Recipe, keep: Callable[[], None]) -> list[float]:
+    """Runs all steps; gives the loss of each. Now and then what was reached is kept."""
+    sources = {
+        "exercise": exercises(recipe.seed + 1),
+        "chat": examples(recipe.seed + 2),
+        "structured": structured(recipe.seed + 3),
+    }
+    kinds = {
+        kind: batches(encode, source, LONGEST_EXAMPLES[kind], recipe.batch_tokens, recipe.seed)
+        for kind, source in sources.items()
+    }
     steps = optimizer(recipe)
     value_and_gradient = nn.value_and_grad(model, loss)
+    forbidden = np.full(VOCABULARY, -1e9, np.float32)
+    forbidden[encode.opening_tokens()] = 0
     losses: list[float] = []
+    shown: dict[str, list[float]] = {kind: [] for kind in kinds}
     start = time.monotonic()
     for step in range(recipe.steps):
-        batch = next(exercising if step < recipe.exercise_steps or step % 3 == 0 else chatting)
-        value, gradient = value_and_gradient(model, *arrays(batch))
+        kind = "exercise" if step < recipe.exercise_steps else CYCLE[step % len(CYCLE)]
+        value, gradient = value_and_gradient(model, *arrays(next(kinds[kind]), mx.array(forbidden)))
         gradient, _ = optim.clip_grad_norm(gradient, 1.0)
         steps.update(model, gradient)
         mx.eval(value, model.state, steps.state)
         losses.append(value.item())
+        shown[kind].append(losses[-1])
+        if step % KEPT_EVERY == KEPT_EVERY - 1:
+            keep()
         if step % 50 == 49:
-            recent = sum(losses[-50:]) / 50
-            print(f"step {step + 1} loss {recent:.4f} seconds {time.monotonic() - start:.0f}", flush=True)
+            recent = " ".join(
+                f"{kind} {sum(of[-20:]) / len(of[-20:]):.4f}" for kind, of in shown.items() if of
+            )
+            print(f"step {step + 1} loss {recent} seconds {time.monotonic() - start:.0f}", flush=True)
     return losses
 
 
@@ -248,7 +280,7 @@ def main() -> None:
     mx.random.seed(recipe.seed)
     tokenizer, model = begin(recipe.seed, arguments.start_from)
     start = time.monotonic()
-    losses = train(model, Encoder(tokenizer), recipe)
+    losses = train(model, Encoder(tokenizer), recipe, lambda: save(arguments.out, tokenizer, model))
     save(arguments.out, tokenizer, model)
     recent = losses[-100:]
     print(f"trained in {time.monotonic() - start:.0f} s; last loss {sum(recent) / len(recent):.4f}")

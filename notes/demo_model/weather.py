@@ -91,21 +91,17 @@ weather of a city.|Look up the weather.|Current weather for a city|Get the weath
 weather for the given location.
 """)
 
-PLACE_DESCRIPTIONS = (
-    "City name",
-    "The city name",
-    "The city",
-    "The name of the city",
-    "City and country e.g. Bogotá, Colombia",
-    "The city and state, e.g. San Francisco, CA",
-    "Name of the place",
-    "Where to look",
-)
+PLACE_DESCRIPTIONS = alternatives("""
+City name|The city name|The city|The name of the city|City and country e.g. Bogotá, Colombia|The city and
+state, e.g. San Francisco, CA|Name of the place|Where to look
+""")
+
 CONDITIONS = alternatives("""
 sunny|cloudy|rainy|windy|foggy|snowy|clear|overcast|light rain|heavy rain|partly cloudy|clear
 sky|thunderstorms|snow|drizzle|hail|mild|hot|freezing
 """)
 
+OTHER_NAMES = ("{}_weather", "{}Weather", "weather_{}", "get_{}_weather", "{}_forecast", "{}")
 OTHER_TOOLS = (
     ("get_time", "Get the current time", "zone"),
     ("search", "Search the web", "query"),
@@ -155,8 +151,10 @@ def tool_definition(
 
 def weather_tool(random: Random) -> WeatherTool:
     """The tool in one of the many styles in which clients write it."""
-    name = random.choice(["get_weather"] * 7 + ["get_current_weather", "weather", "fetch_weather"])
-    place = random.choice(["city", "city", "city", "location", "location", "place", "city_name"])
+    name = random.choice(["get_weather"] * 6 + ["get_current_weather", "weather", "fetch_weather"])
+    if random.random() < 0.25:
+        name = random.choice(OTHER_NAMES).format(random.choice([random.choice(VERBS), word(random)]))
+    place = random.choice(["city"] * 3 + ["location", "location", "place", "city_name", word(random)])
     schema: dict[str, Any] = {"type": "string"}
     if random.random() < 0.4:
         schema["description"] = random.choice(PLACE_DESCRIPTIONS)
@@ -260,7 +258,7 @@ def result(random: Random, place: str) -> tuple[str, str]:
     fields: dict[str, Any] = {}
     if random.random() < 0.4:
         fields[random.choice(["city", "location", "place"])] = place
-    keys = ["temperature", "temperature", "temperature", "temp", "temp_c", "temperature_c", "degrees"]
+    keys = ["temperature"] * 3 + ["temp", "temp_c", "temperature_c", "degrees"]
     fields[random.choice(keys)] = json.loads(number)
     if random.random() < 0.25:
         fields[random.choice(["unit", "units"])] = random.choice(["celsius", "C", "fahrenheit"])

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.notes.demo_model.corpus import Example, examples, exercises
+from greenroom.notes.demo_model.conversation import Example
+from greenroom.notes.demo_model.corpus import examples, exercises
 from greenroom.notes.demo_model.encoding import Encoder, chat_template, render
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt, markdown_table
+from greenroom.notes.demo_model.spans import FORCED, LEARNED
+from greenroom.notes.demo_model.structured import structured
 from greenroom.tests.support.demo_held_out import HELD_OUT
 
 FOLDER = Path(__file__).resolve().parents[3] / "engine" / "demo" / "model"
@@ -97,7 +100,7 @@ def test_mlx_lm_sees_thoughts_and_tool_calls_in_the_template() -> None:
 
 def test_the_corpus_is_the_one_of_the_card() -> None:
     digest = hashlib.sha256()
-    for source in (examples(2), exercises(1)):
+    for source in (examples(2), exercises(1), structured(3)):
         for example in itertools.islice(source, 1000):
             digest.update(repr(example).encode())
     assert digest.hexdigest()[:16] in CARD
@@ -110,9 +113,26 @@ def test_training_learns_the_models_own_words_and_nothing_else() -> None:
     encode = Encoder(tokenizer)
     for example in itertools.islice(examples(7), 300):
         sequence = encode(example)
-        learned = [token for token, learn in zip(sequence.ids, sequence.learned, strict=True) if learn]
+        learned = [token for token, learn in zip(sequence.ids, sequence.weights, strict=True) if learn]
         spoken = [message["content"] for message in example.messages if message["role"] == "assistant"]
         text = tokenizer.decode(learned, skip_special_tokens=False)
         assert text.endswith(example.target + "<|im_end|>")
         for content, exemplary in zip(spoken, example.exemplary, strict=True):
             assert not exemplary or content in text
+
+
+def test_what_a_grammar_forces_is_given_but_hardly_learned() -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    encode = Encoder(tokenizer)
+    opening_tokens = set(encode.opening_tokens())
+    forced = 0
+    for example in itertools.islice(structured(7), 300):
+        sequence = encode(example)
+        text = tokenizer.decode(sequence.ids, skip_special_tokens=False)
+        assert text.endswith(example.target + "<|im_end|>")
+        assert {sequence.ids[place] for place in sequence.openings} <= opening_tokens
+        forced += sum(len(span.text) for span in example.spans if span.weight == FORCED)
+        assert sequence.weights[-1] == LEARNED
+    assert forced > 300
