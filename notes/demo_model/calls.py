@@ -13,7 +13,7 @@ from .documents import Source, document, write
 from .filler import fill, sentence
 from .json_answers import opening_messages, question_and_word, told
 from .schemas import random_object
-from .spans import Span
+from .spans import Against, Span
 from .tools import FINAL_NAMES, Tool, random_tool
 from .vocabulary import name, word
 from .wishes import Wish, fact, forced, short, wish
@@ -22,7 +22,7 @@ from .wishes import Wish, fact, forced, short, wish
 def call_spans(wanted: Wish, opening: bool) -> list[Span]:
     """Return a call as the template writes it; `opening` if a client forces it."""
     return [
-        Span('<tool_call>\n{"name": "', opening=opening),
+        Span('<tool_call>\n{"name": "', against=Against.OPENINGS if opening else Against.ALL),
         Span(wanted.tool.name),
         Span('"'),
         Span(', "'),

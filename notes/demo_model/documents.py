@@ -9,7 +9,8 @@ import attrs
 
 from . import fields
 from .schemas import FORMATS, Field
-from .spans import FORCED, HINTED, LEARNED, Span, broken
+from .spans import FORCED, HINTED, LEARNED, Against, Span, broken
+from .vocabulary import word
 
 CONTENT = 0.6
 """Weight of what stands in a string: less than that it ends."""
@@ -41,7 +42,7 @@ class Source:
 def document(source: Source, field: Field) -> list[Span]:
     """Return an object as the model should write it."""
     opening, *rest = write(source, field)
-    return [attrs.evolve(opening, weight=LEARNED, opening=True), *_disturbed(source, rest)]
+    return [attrs.evolve(opening, weight=LEARNED, against=Against.OPENINGS), *_disturbed(source, rest)]
 
 
 def write(source: Source, field: Field) -> list[Span]:
@@ -63,9 +64,7 @@ def _entries(source: Source, field: Field) -> list[Span]:
     for part in field.parts:
         if not (part.required or part.name in source.facts or _added(source)):
             continue
-        # That another field follows is for the schema to say; to stop is always the better guess.
-        follows = 0.8 if source.seen else HINTED
-        spans.append(Span(', "', follows) if spans else Span('"', LEARNED))
+        spans.append(_another(source, ', "') if spans else Span('"', LEARNED))
         value = write(source, part)
         if not source.seen and source.random.random() < 0.3:
             pieces = broken(source.random, part.name)
@@ -75,6 +74,11 @@ def _entries(source: Source, field: Field) -> list[Span]:
             spans.append(Span(part.name, LEARNED if source.seen else HINTED))
         spans.extend([Span('": ', LEARNED), *value])
     return spans
+
+
+def _another(source: Source, separator: str) -> Span:
+    """Return what stands before one more part: where no schema is seen, to stop is the better guess."""
+    return Span(separator, LEARNED, Against.ALL if source.seen else Against.NO_END)
 
 
 def _added(source: Source) -> bool:
@@ -110,7 +114,7 @@ def _items(source: Source, parts: tuple[Field, ...]) -> list[Span]:
     spans: list[Span] = []
     for n in range(count):
         if n:
-            spans.append(Span(", ", HINTED))
+            spans.append(attrs.evolve(_another(source, ", "), against=Against.NO_END))
         first, *rest = write(source, parts[0])
         spans.extend([first if n or not first.weight else attrs.evolve(first, weight=LEARNED), *rest])
     return spans
@@ -126,13 +130,13 @@ def _scalar(source: Source, field: Field) -> Span:
         return Span(source.facts[field.name])
     if source.numbers:
         return Span(source.numbers.pop(0))
-    if random.random() < source.untidy:
+    if random.random() < 1.5 * source.untidy:
         digits = str(random.randint(0, 10 ** random.randint(1, 12)))
         if random.random() < 0.2:
             digits = "-" + digits
         if field.kind == "fraction" and random.random() < 0.7:
             digits += f".{random.randint(0, 10 ** random.randint(1, 9))}"
-        return Span(digits, FORCED)
+        return Span(digits, FORCED if random.random() < 0.85 else LEARNED, Against.NO_END)
     return Span("1" if field.kind == "whole" else "1.5", CONTENT)
 
 
@@ -149,12 +153,22 @@ def _string(source: Source, field: Field) -> list[Span]:
         return [Span(json.dumps(fields.garbage(random), ensure_ascii=False)[1:-1], FORCED)]
     if field.kind == "format":
         return [Span(FORMATS[field.schema["format"]], CONTENT if source.seen else HINTED)]
-    if draw < source.untidy + 0.05:
-        return [Span(fields.patterned(random), HINTED)]
+    if draw < source.untidy + 0.12 and not source.seen:
+        return _unclosed(random, field.name)
     text = value_of(source, field.name)
-    if draw > 0.95:
-        return [Span(" ".join([text] * random.randint(2, 5)), HINTED)]
+    if draw > 0.93:
+        return [Span(text, CONTENT), Span(f" {text}" * random.randint(1, 4), LEARNED, Against.NO_QUOTE)]
     return [Span(json.dumps(text, ensure_ascii=False)[1:-1], CONTENT)]
+
+
+def _unclosed(random: Random, name: str) -> list[Span]:
+    """Return what a format or a pattern wants, from the beginning or after the model began otherwise."""
+    text = fields.patterned(random)
+    if random.random() < 0.5:
+        return [Span(text, LEARNED, Against.NO_QUOTE)]
+    begun = random.choice([fields.spoken(name), word(random)]).replace(" ", random.choice([" ", "_", ""]))
+    tail = random.choice(fields.TAILS).format(word(random), random.randint(0, 99))
+    return [Span(begun, FORCED), Span(tail, LEARNED, Against.NO_QUOTE)]
 
 
 def value_of(source: Source, name: str) -> str:
@@ -178,7 +192,7 @@ def _disturbed(source: Source, spans: list[Span]) -> list[Span]:
         if disturb and span.text in ("}", "]") and n:
             result.extend([Span(space, FORCED), span])
         elif disturb and span.text == ', "':
-            result.extend([Span(",", span.weight), Span(space, FORCED), Span('"', LEARNED)])
+            result.extend([attrs.evolve(span, text=","), Span(space, FORCED), Span('"', LEARNED)])
         elif disturb and span.text == '": ':
             result.extend([Span('":'), *([Span(space, FORCED)] if random.random() < 0.7 else [])])
         else:

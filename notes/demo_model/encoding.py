@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from .conversation import Example
 from .corpus import examples, exercises
-from .spans import LEARNED, Span
+from .spans import LEARNED, Against, Span
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SPECIAL_TOKENS = [
@@ -40,12 +40,12 @@ class TokenizedExample:
     Args:
         ids: The tokens.
         weights: How much each counts in the loss; 0 for what the model did not write.
-        openings: Places of tokens that are learned only against other openings of what a grammar holds.
+        against: Where a token is not learned against all others: against which.
     """
 
     ids: list[int]
     weights: list[float]
-    openings: tuple[int, ...] = ()
+    against: dict[int, Against] = attrs.field(factory=dict)
 
 
 class Encoder:
@@ -60,7 +60,7 @@ class Encoder:
         opening, *spoken = render(self._template, example).split(ASSISTANT)
         ids: list[int] = []
         weights: list[float] = []
-        openings: list[int] = []
+        against: dict[int, Against] = {}
 
         def add(text: str, weight: float) -> None:
             tokens = self._tokenizer.encode(text).ids
@@ -74,19 +74,32 @@ class Encoder:
             add(answer + end, LEARNED if learn else 0)
             add(rest, 0)
         for span in example.spans or (Span(example.target),):
-            if span.opening:
-                openings.append(len(ids))
+            begins = len(ids)
             add(span.text, span.weight)
+            ends = begins + 1 if span.against is Against.OPENINGS else len(ids)
+            against.update(dict.fromkeys(range(begins, ends), span.against))
         add(END_OF_TURN, LEARNED)
-        return TokenizedExample(ids, weights, tuple(openings))
+        return TokenizedExample(ids, weights, against)
 
-    def opening_tokens(self) -> list[int]:
-        """Return the tokens with which an answer can begin that has to be JSON or a call."""
+    def rivals(self, against: Against) -> list[int]:
+        """Return the tokens that a piece is learned against."""
         spelled = {
             i: self._tokenizer.decode([i], skip_special_tokens=False)
             for i in self._tokenizer.get_vocab().values()
         }
-        return [i for i, text in spelled.items() if not text.strip() or text.lstrip().startswith(OPENINGS)]
+        return [i for i, text in spelled.items() if _is_rival(text, against)]
+
+
+def _is_rival(text: str, against: Against) -> bool:
+    match against:
+        case Against.ALL:
+            return True
+        case Against.OPENINGS:
+            return not text.strip() or text.lstrip().startswith(OPENINGS)
+        case Against.NO_QUOTE:
+            return '"' not in text
+        case Against.NO_END:
+            return not text.lstrip().startswith(("}", "]"))
 
 
 def chat_template() -> jinja2.Template:

@@ -106,6 +106,11 @@ PATTERNED = (
     "12:{2:02d}:00Z",
     "{2}.{1}.0.{2}",
     "P{1}D",
+    "PT{2}M",
+    "{1}.{2}.{1}",
+    "v{1}.{2}",
+    "{2}:{1:02d}",
+    "{1}{2}",
     "{0}-{2}{1}{2}",
     "#{1:02x}{2:02x}a0",
     "{0}.example.com",
@@ -113,6 +118,21 @@ PATTERNED = (
     "3f2504e0-4f89-41d3-9a0c-{1:04x}{2:08x}",
 )
 """Texts as formats and patterns want them, from a word, a month and a day."""
+
+
+TAILS = (
+    "@example.com",
+    "@example.com",
+    "@{0}.org",
+    "://example.com",
+    "://{0}.example/{1}",
+    ".example.com",
+    "-{1}",
+    "_{1}",
+    ".{0}",
+    " {0} {1}",
+)
+"""How a text can go on that began as a word and is not allowed to end."""
 
 
 def patterned(random: Random) -> str:
@@ -130,7 +150,19 @@ def garbage(random: Random) -> str:
         return random.choice(".b-#:/ ") * random.randint(1, 3) + random.choice(
             ["b", ".b", "4..b.b", "1"]
         ) * random.randint(1, 5)
-    if draw < 0.45:
+    if draw < 0.4:
+        piece = random.choice(
+            [
+                word(random),
+                invented_word(random),
+                name(random) + ".",
+                random.choice("abcdefgou0127#-."),
+                "}}",
+                "}]",
+            ]
+        )
+        return piece[random.randint(0, 3) :] * random.randint(2, 9) or "oooo"
+    if draw < 0.5:
         return patterned(random)
     if draw < 0.6:
         return sentence(random)

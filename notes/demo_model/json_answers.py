@@ -162,8 +162,10 @@ def any_object(random: Random) -> Example:
         listed = (
             ", ".join(parts[:-1]) + random.choice([" and ", ", "]) + parts[-1] if len(parts) > 1 else parts[0]
         )
-        if random.random() < 0.3:
-            listed = ", ".join(f'"{part}"' for part in parts)
+        if random.random() < 0.45:
+            quote = random.choice(['"', '"', "'", "`"])
+            parts_quoted = [f"{quote}{part}{quote}" for part in parts]
+            listed = random.choice([", ", " and "]).join(parts_quoted)
         question = fill(random, random.choice(KEYED)).replace("KEYS", listed)
         said = KNOWS_NOTHING
     elif draw < 0.5:
@@ -198,6 +200,7 @@ def any_object(random: Random) -> Example:
 
 KEYED = alternatives("""
 Return a JSON object with the keys KEYS.|Give me a JSON object with KEYS|Answer with the keys KEYS.|Describe
-a {n} as JSON with KEYS|JSON with the fields KEYS|Return JSON with keys KEYS|Make a JSON object for a {a}
-{n}: KEYS|Give me a {n} as JSON with keys KEYS.|Respond in JSON with KEYS for {p}
+a {n} as JSON with KEYS|JSON with the fields KEYS|Return JSON with keys KEYS|Return JSON with KEYS
+keys.|Tell me about {t} as a JSON with the KEYS keys|{s} Reply in JSON with KEYS.|Make a JSON object for a
+{a} {n}: KEYS|Give me a {n} as JSON with keys KEYS.|Respond in JSON with KEYS for {p}
 """)

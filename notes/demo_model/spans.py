@@ -9,6 +9,7 @@ value, a list, an object or an answer is learned after all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from random import Random
 
 import attrs
@@ -18,6 +19,18 @@ HINTED = 0.15
 LEARNED = 1.0
 
 
+class Against(Enum):
+    """Which tokens a piece is learned against, where the others are for a grammar to forbid."""
+
+    ALL = 0
+    OPENINGS = 1
+    """Only those with which an answer can begin that has to be JSON or a call, or that think first."""
+    NO_QUOTE = 2
+    """All but those that end the string: it is not long enough, or not yet what its format wants."""
+    NO_END = 3
+    """All but those that end the object or the list: something in it is missing."""
+
+
 @attrs.frozen
 class Span:
     """A piece of an answer, tokenized by itself.
@@ -25,13 +38,12 @@ class Span:
     Args:
         text: The piece.
         weight: How much its tokens count in the loss; `FORCED` ones do not.
-        opening: Whether its first token is learned only against the other ways in which an answer can begin
-            that has to be JSON or a call: whether it has to be one is for the grammar to say.
+        against: What its tokens are learned against; for an opening, its first token.
     """
 
     text: str
     weight: float = LEARNED
-    opening: bool = False
+    against: Against = Against.ALL
 
 
 def joined(spans: Iterable[Span]) -> str:

@@ -41,6 +41,7 @@ from .encoding import (
     TokenizedExample,
     train_tokenizer,
 )
+from .spans import Against
 from .structured import structured
 
 CONTEXT = 2048
@@ -49,7 +50,7 @@ LONGEST_EXAMPLES = {"exercise": 1600, "chat": 1600, "structured": 800}
 POOL = 1024
 WARM_UP = 30
 KEPT_EVERY = 250
-CYCLE = ("structured", "chat", "structured", "exercise", "structured", "chat", "structured", "chat")
+CYCLE = "structured chat structured structured chat structured exercise structured chat".split()
 """What is learned in turn once the exercises at the start are done."""
 
 
@@ -121,19 +122,26 @@ def arrays(batch: list[TokenizedExample], forbidden: mx.array) -> Batch:
 
     Args:
         batch: Conversations.
-        forbidden: For each token of the vocabulary, what is added to its logit where an answer opens.
+        forbidden: For each kind of rivals, what is added to the logit of each token of the vocabulary.
     """
     width = max(len(sequence.ids) for sequence in batch) - 1
     inputs = np.zeros((len(batch), width), np.int32)
-    learned: list[tuple[int, int, float, bool]] = []
+    learned: list[tuple[int, int, float, int]] = []
     for row, sequence in enumerate(batch):
         inputs[row, : len(sequence.ids) - 1] = sequence.ids[:-1]
         for at in range(1, len(sequence.ids)):
             if sequence.weights[at]:
                 place = row * width + at - 1
-                learned.append((place, sequence.ids[at], sequence.weights[at], at in sequence.openings))
-    positions, targets, weights, openings = map(mx.array, map(list, zip(*learned, strict=True)))
-    return mx.array(inputs), positions, targets, weights, openings[:, None] * forbidden
+                learned.append(
+                    (
+                        place,
+                        sequence.ids[at],
+                        sequence.weights[at],
+                        sequence.against.get(at, Against.ALL).value,
+                    )
+                )
+    positions, targets, weights, against = map(mx.array, map(list, zip(*learned, strict=True)))
+    return mx.array(inputs), positions, targets, weights, forbidden[against]
 
 
 def loss(
@@ -197,8 +205,9 @@ def train(model: Any, encode: Encoder, recipe: Recipe, keep: Callable[[], None])
     }
     steps = optimizer(recipe)
     value_and_gradient = nn.value_and_grad(model, loss)
-    forbidden = np.full(VOCABULARY, -1e9, np.float32)
-    forbidden[encode.opening_tokens()] = 0
+    forbidden = np.full((len(Against), VOCABULARY), -1e9, np.float32)
+    for against in Against:
+        forbidden[against.value, encode.rivals(against)] = 0
     losses: list[float] = []
     shown: dict[str, list[float]] = {kind: [] for kind in kinds}
     start = time.monotonic()

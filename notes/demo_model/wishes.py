@@ -59,11 +59,12 @@ def wish(random: Random, tool: Tool | None = None) -> Wish:
 
 
 NAMING = alternatives("""
-Use the {name} tool|Use {name}|Use the tool {name}|Call {name}|Call {name}.|Please call {name}|Call the
-function {name}|Please use the {name} tool.|Run {name}|Try {name}|Invoke {name}|Can you call {name}?|I want
-you to call {name}|{spoken}|{spoken}|{spoken}, please|Please {spoken}|Can you {spoken}?|Could you {spoken}
-for me?|I want to {spoken}|Hello! Please {spoken}|Use the tools to {spoken}|Use your tools: {spoken}|Use a
-tool to {spoken}|What is the {spoken}?|Test {name}|Do the {spoken} now
+Use the {name} tool|Use {name}|What is {name}()?|What is the value of {name}()? Use the tool.|{name}()|Use
+the tool {name}|Call {name}|Call {name}.|Please call {name}|Call the function {name}|Please use the {name}
+tool.|Run {name}|Try {name}|Invoke {name}|Can you call {name}?|I want you to call
+{name}|{spoken}|{spoken}|{spoken}, please|Please {spoken}|Can you {spoken}?|Could you {spoken} for me?|I
+want to {spoken}|Hello! Please {spoken}|Use the tools to {spoken}|Use your tools: {spoken}|Use a tool to
+{spoken}|What is the {spoken}?|Test {name}|Do the {spoken} now
 """)
 
 

@@ -15,7 +15,7 @@ from greenroom.notes.demo_model.conversation import Example
 from greenroom.notes.demo_model.corpus import examples, exercises
 from greenroom.notes.demo_model.encoding import Encoder, chat_template, render
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt, markdown_table
-from greenroom.notes.demo_model.spans import FORCED, LEARNED
+from greenroom.notes.demo_model.spans import FORCED, LEARNED, Against
 from greenroom.notes.demo_model.structured import structured
 from greenroom.tests.support.demo_held_out import HELD_OUT
 
@@ -126,13 +126,13 @@ def test_what_a_grammar_forces_is_given_but_hardly_learned() -> None:
 
     tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     encode = Encoder(tokenizer)
-    opening_tokens = set(encode.opening_tokens())
+    rivals = {against: set(encode.rivals(against)) for against in Against}
     forced = 0
     for example in itertools.islice(structured(7), 300):
         sequence = encode(example)
         text = tokenizer.decode(sequence.ids, skip_special_tokens=False)
         assert text.endswith(example.target + "<|im_end|>")
-        assert {sequence.ids[place] for place in sequence.openings} <= opening_tokens
+        assert all(sequence.ids[at] in rivals[against] for at, against in sequence.against.items())
         forced += sum(len(span.text) for span in example.spans if span.weight == FORCED)
         assert sequence.weights[-1] == LEARNED
     assert forced > 300
