@@ -30,6 +30,7 @@ ASSISTANT = "<|im_start|>assistant\n"
 END_OF_TURN = "<|im_end|>"
 END_OF_TEXT = "<|endoftext|>"
 VOCABULARY = 1024
+SHORT = 12
 OPENINGS = ("{", "[", "<think>", "<tool_call>")
 
 
@@ -54,6 +55,7 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._template = chat_template()
+        self._known: dict[str, list[int]] = {}
 
     def __call__(self, example: Example) -> TokenizedExample:
         """Marks the model's own words: the target, and earlier answers that are exemplary."""
@@ -63,7 +65,7 @@ class Encoder:
         against: dict[int, Against] = {}
 
         def add(text: str, weight: float) -> None:
-            tokens = self._tokenizer.encode(text).ids
+            tokens = self._tokens(text)
             ids.extend(tokens)
             weights.extend([weight] * len(tokens))
 
@@ -80,6 +82,14 @@ class Encoder:
             against.update(dict.fromkeys(range(begins, ends), span.against))
         add(END_OF_TURN, LEARNED)
         return TokenizedExample(ids, weights, against)
+
+    def _tokens(self, text: str) -> list[int]:
+        """Return the tokens of a text; short ones come again and again."""
+        if len(text) > SHORT:
+            return self._tokenizer.encode(text).ids
+        if text not in self._known:
+            self._known[text] = self._tokenizer.encode(text).ids
+        return self._known[text]
 
     def rivals(self, against: Against) -> list[int]:
         """Return the tokens that a piece is learned against."""

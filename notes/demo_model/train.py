@@ -41,16 +41,27 @@ from .encoding import (
     TokenizedExample,
     train_tokenizer,
 )
+from .fast_cpu import use_fast_cpu_operations
 from .spans import Against
 from .structured import structured
 
 CONTEXT = 2048
-LONGEST_EXAMPLES = {"exercise": 1600, "chat": 1600, "structured": 800}
+LONGEST_EXAMPLES = {"exercise": 1600, "chat": 1000, "structured": 800}
 """Tokens of the longest conversation of each kind: long ones take much time, and chats teach to bear them."""
 POOL = 1024
 WARM_UP = 30
 KEPT_EVERY = 250
-CYCLE = "structured chat structured structured chat structured exercise structured chat".split()
+CYCLE = (
+    "structured",
+    "chat",
+    "structured",
+    "structured",
+    "chat",
+    "structured",
+    "exercise",
+    "structured",
+    "chat",
+)
 """What is learned in turn once the exercises at the start are done."""
 
 
@@ -154,27 +165,6 @@ def loss(
     each = nn.losses.cross_entropy(logits, targets, reduction="none")
     mean: mx.array = (each * weights).sum() / weights.sum()
     return mean
-
-
-def use_fast_cpu_operations() -> None:
-    """Replaces exp by a power of two in attention and activation for the time of training.
-
-    mlx's exp is scalar on a CPU; 2**x is vectorised and as exact.
-    """
-
-    def exponential(x: mx.array) -> mx.array:
-        return mx.power(mx.array(2.0), x * 1.4426950408889634)
-
-    def attention(q: mx.array, k: mx.array, v: mx.array, scale: float, **_: Any) -> mx.array:
-        length, groups = q.shape[2], q.shape[1] // k.shape[1]
-        k, v = mx.repeat(k, groups, axis=1), mx.repeat(v, groups, axis=1)
-        scores = (q * scale) @ k.swapaxes(-1, -2)
-        scores = mx.where(mx.tril(mx.ones((length, length), mx.bool_)), scores, -1e9)
-        weights = exponential(scores - mx.stop_gradient(scores.max(-1, keepdims=True)))
-        return (weights / weights.sum(-1, keepdims=True)) @ v
-
-    qwen3.scaled_dot_product_attention = attention
-    qwen3.swiglu = lambda gate, x: gate / (1 + exponential(-gate)) * x
 
 
 def optimizer(recipe: Recipe) -> optim.Optimizer:
