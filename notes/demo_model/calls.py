@@ -133,7 +133,7 @@ def _twice(random: Random, first: Wish) -> tuple[str, list[Wish]]:
     values = fact(random, text[0]), fact(random, text[0])
     question = f"{fields.spoken(first.tool.name)} for {values[0]} and {values[1]}"
     return question, [
-        Wish(first.tool, question, Source(random, True, value, value, {key: value}, untidy=0.0))
+        Wish(first.tool, question, Source(random, True, value, value, {key: value}, untidy=0.0, held=False))
         for value in values
     ]
 

@@ -9,7 +9,7 @@ import attrs
 
 from . import fields
 from .schemas import FORMATS, Field
-from .spans import FORCED, HINTED, LEARNED, Against, Span, broken
+from .spans import ENDING, FORCED, HINTED, LEARNED, Against, Span, broken
 from .vocabulary import word
 
 CONTENT = 0.6
@@ -23,6 +23,7 @@ class Source:
     Args:
         random: Draws.
         seen: Whether the prompt holds the schema, so that the model can know names and types.
+        held: Whether a grammar will hold the answer, which then says what is missing.
         said: What the model says where a field asks for its answer.
         asked: The user's words, or as many of them as a field can take.
         facts: Values that the prompt gives for fields.
@@ -37,6 +38,12 @@ class Source:
     facts: dict[str, str] = attrs.field(factory=dict)
     numbers: list[str] = attrs.field(factory=list)
     untidy: float = 0.3
+    held: bool = True
+
+    def end(self, bracket: str) -> Span:
+        """Return the end of an object or a list; where a grammar holds them, it knows which of the two."""
+        rivals = Against.NO_BRACKET if bracket == "}" else Against.NO_BRACE
+        return Span(bracket, ENDING, rivals if self.held else Against.ALL)
 
 
 def document(source: Source, field: Field) -> list[Span]:
@@ -49,13 +56,13 @@ def write(source: Source, field: Field) -> list[Span]:
     """Return a value, every bracket and quote of it a token of its own, as a mask may want it."""
     typed = LEARNED if source.seen else HINTED
     if field.kind in ("text", "format", "choice"):
-        return [Span('"', typed), *_string(source, field), Span('"', LEARNED)]
+        return [Span('"', typed), *_string(source, field), Span('"', ENDING)]
     if field.kind == "list":
-        return [Span("[", typed), *_items(source, field.parts), Span("]", LEARNED)]
+        return [Span("[", typed), *_items(source, field.parts), source.end("]")]
     if field.kind == "mapping":
-        return [Span("{", typed), *_free_entry(source, field.parts[0]), Span("}", LEARNED)]
+        return [Span("{", typed), *_free_entry(source, field.parts[0]), source.end("}")]
     if field.kind == "object":
-        return [Span("{", typed), *_entries(source, field), Span("}", LEARNED)]
+        return [Span("{", typed), *_entries(source, field), source.end("}")]
     return [_scalar(source, field)]
 
 
@@ -77,8 +84,8 @@ def _entries(source: Source, field: Field) -> list[Span]:
 
 
 def _another(source: Source, separator: str) -> Span:
-    """Return what stands before one more part: where no schema is seen, to stop is the better guess."""
-    return Span(separator, LEARNED, Against.ALL if source.seen else Against.NO_END)
+    """Return what stands before one more part; to stop is the better guess where a grammar can ask."""
+    return Span(separator, LEARNED, Against.NO_END if source.held else Against.ALL)
 
 
 def _added(source: Source) -> bool:
@@ -114,7 +121,7 @@ def _items(source: Source, parts: tuple[Field, ...]) -> list[Span]:
     spans: list[Span] = []
     for n in range(count):
         if n:
-            spans.append(attrs.evolve(_another(source, ", "), against=Against.NO_END))
+            spans.append(_another(source, ", "))
         first, *rest = write(source, parts[0])
         spans.extend([first if n or not first.weight else attrs.evolve(first, weight=LEARNED), *rest])
     return spans
@@ -192,9 +199,9 @@ def _disturbed(source: Source, spans: list[Span]) -> list[Span]:
         if disturb and span.text in ("}", "]") and n:
             result.extend([Span(space, FORCED), span])
         elif disturb and span.text == ', "':
-            result.extend([attrs.evolve(span, text=","), Span(space, FORCED), Span('"', LEARNED)])
+            result.extend([Span(",", FORCED), Span(space, FORCED), Span('"', LEARNED)])
         elif disturb and span.text == '": ':
-            result.extend([Span('":'), *([Span(space, FORCED)] if random.random() < 0.7 else [])])
+            result.extend([Span('":', FORCED), *([Span(space, FORCED)] if random.random() < 0.7 else [])])
         else:
             result.append(span)
     return result

@@ -110,6 +110,10 @@ def _is_rival(text: str, against: Against) -> bool:
             return '"' not in text
         case Against.NO_END:
             return not text.lstrip().startswith(("}", "]"))
+        case Against.NO_BRACE:
+            return not text.lstrip().startswith("}")
+        case Against.NO_BRACKET:
+            return not text.lstrip().startswith("]")
 
 
 def chat_template() -> jinja2.Template:

@@ -74,7 +74,7 @@ def held_to_a_schema(random: Random, seen: bool) -> Example:
     for _ in range(random.choice([0, 0, 0, 0, 0, 1, 2])):
         _earlier(random, messages, plan)
     messages.append({"role": "user", "content": question})
-    source = Source(random, seen, said, short(question), facts, numbers, untidy=0.06 if seen else 0.33)
+    source = Source(random, seen, said, short(question), facts, numbers, untidy=0.1 if seen else 0.42)
     tools = (
         [random_tool(random).definition for _ in range(random.randint(1, 2))]
         if random.random() < 0.06
@@ -193,7 +193,7 @@ def any_object(random: Random) -> Example:
         else:
             question = random.choice([f"{question} {ask}", f"{ask} {question}"])
     messages.append({"role": "user", "content": question})
-    source = Source(random, True, said, short(question), untidy=0.1)
+    source = Source(random, True, said, short(question), untidy=0.1, held=False)
     plan = object_field(random, "", tuple(Field(part, "text", {}) for part in parts or ["answer"]))
     return spanned(messages, None, thinking, [*before, *document(source, plan)])
 

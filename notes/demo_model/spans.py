@@ -17,6 +17,8 @@ import attrs
 FORCED = 0.0
 HINTED = 0.15
 LEARNED = 1.0
+ENDING = 2.0
+"""Weight of what ends a string, a list or an object."""
 
 
 class Against(Enum):
@@ -28,7 +30,11 @@ class Against(Enum):
     NO_QUOTE = 2
     """All but those that end the string: it is not long enough, or not yet what its format wants."""
     NO_END = 3
-    """All but those that end the object or the list: something in it is missing."""
+    """All but those that end an object or a list: something in it is missing."""
+    NO_BRACE = 4
+    """All but the end of an object, which cannot end a list."""
+    NO_BRACKET = 5
+    """All but the end of a list, which cannot end an object."""
 
 
 @attrs.frozen

@@ -55,7 +55,9 @@ def wish(random: Random, tool: Tool | None = None) -> Wish:
         ]
         asked = asked.rstrip(".!?") + random.choice([" with ", " with ", " for ", ": ", ". ", " ("])
         asked += random.choice([" and ", ", ", ", "]).join(given)
-    return Wish(tool, asked, Source(random, True, fields.spoken(tool.name), asked, facts, untidy=0.05))
+    return Wish(
+        tool, asked, Source(random, True, fields.spoken(tool.name), asked, facts, untidy=0.05, held=False)
+    )
 
 
 NAMING = alternatives("""
@@ -140,7 +142,7 @@ def _about_numbers(random: Random) -> Wish:
             f"Please use the tool to {spoken} {listed}",
         ]
     )
-    return Wish(tool, asked, Source(random, True, "1", asked, numbers=numbers, untidy=0.0))
+    return Wish(tool, asked, Source(random, True, "1", asked, numbers=numbers, untidy=0.0, held=False))
 
 
 def _about_a_text(random: Random) -> Wish:
@@ -192,7 +194,7 @@ def _about_a_text(random: Random) -> Wish:
             f"Call {called} for {value}",
         ]
     )
-    return Wish(tool, asked, Source(random, True, value, asked, {key: value}, untidy=0.0))
+    return Wish(tool, asked, Source(random, True, value, asked, {key: value}, untidy=0.0, held=False))
 
 
 def forced(random: Random, tool: Tool, question: str | None = None) -> Wish:
