@@ -160,7 +160,7 @@ def _string(source: Source, field: Field) -> list[Span]:
         return [Span(json.dumps(fields.garbage(random), ensure_ascii=False)[1:-1], FORCED)]
     if field.kind == "format":
         return [Span(FORMATS[field.schema["format"]], CONTENT if source.seen else HINTED)]
-    if draw < source.untidy + 0.12 and not source.seen:
+    if draw < source.untidy + 0.18 and not source.seen:
         return _unclosed(random, field.name)
     text = value_of(source, field.name)
     if draw > 0.93:
@@ -171,7 +171,9 @@ def _string(source: Source, field: Field) -> list[Span]:
 def _unclosed(random: Random, name: str) -> list[Span]:
     """Return what a format or a pattern wants, from the beginning or after the model began otherwise."""
     text = fields.patterned(random)
-    if random.random() < 0.5:
+    if random.random() < 0.4:
+        text = fields.segmented(random)
+    if random.random() < 0.6:
         return [Span(text, LEARNED, Against.NO_QUOTE)]
     begun = random.choice([fields.spoken(name), word(random)]).replace(" ", random.choice([" ", "_", ""]))
     tail = random.choice(fields.TAILS).format(word(random), random.randint(0, 99))

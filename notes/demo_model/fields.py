@@ -140,6 +140,18 @@ def patterned(random: Random) -> str:
     return random.choice(PATTERNED).format(word(random), random.randint(1, 12), random.randint(1, 28))
 
 
+def segmented(random: Random) -> str:
+    """Return short runs of digits or letters between signs, as patterns want them."""
+    sign = random.choice("--..::/_@ #")
+    runs = []
+    for _ in range(random.choice([1, 2, 2, 3, 3, 4])):
+        kind = random.choice(
+            ["0123456789", "0123456789", "ABCDEFGHJKLMNPRSTUVWXYZ", "abcdefghijklmnoprstuvwxyz"]
+        )
+        runs.append("".join(random.choice(kind) for _ in range(random.choice([1, 1, 2, 2, 3, 4]))))
+    return random.choice(["", "", "", "v", "#", "+"]) + sign.join(runs)
+
+
 def garbage(random: Random) -> str:
     """Return text as a mask, a high temperature or bad luck may leave it inside a string."""
     draw = random.random()
