@@ -7,15 +7,16 @@ from random import Random
 from typing import Any
 
 from . import fields
-from .answers import TOPICS
+from .answers import FALLBACK, TOPICS
 from .conversation import Example, called_message, result_message, spanned
 from .documents import Source, document, write
-from .filler import fill, sentence
+from .filler import fill, sentence, unknown_prompt
 from .json_answers import opening_messages, question_and_word, told
 from .schemas import random_object
 from .spans import Against, Span
 from .tools import FINAL_NAMES, Tool, random_tool
 from .vocabulary import name, word
+from .weather import weather_tool
 from .wishes import Wish, fact, forced, short, wish
 
 
@@ -80,6 +81,19 @@ def _offer(random: Random, *wanted: Tool) -> list[dict[str, Any]]:
     offered = [*others, *(tool.definition for tool in wanted)]
     random.shuffle(offered)
     return offered
+
+
+def no_call(random: Random) -> Example:
+    """A question that no tool on offer answers."""
+    question, answer = unknown_prompt(random), FALLBACK
+    if random.random() < 0.2:
+        topic = random.choice(TOPICS)
+        question, answer = random.choice(topic.questions), topic.answer
+    tools = [random_tool(random).definition for _ in range(random.choice([0, 0, 1, 1, 2]))]
+    if not tools or random.random() < 0.5:
+        tools.insert(random.randint(0, len(tools)), weather_tool(random).definition)
+    messages = [*opening_messages(random), {"role": "user", "content": question}]
+    return spanned(messages, tools, random.random() < 0.7, [Span(answer)])
 
 
 def forced_call(random: Random) -> Example:

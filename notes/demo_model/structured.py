@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from .calls import after_results, forced_call, wished_call
+from .calls import after_results, forced_call, no_call, wished_call
 from .conversation import Example
 from .json_answers import any_object, held_to_a_schema
 
@@ -15,15 +15,17 @@ def structured(seed: int) -> Iterator[Example]:
     random = Random(seed)
     while True:
         draw = random.random()
-        if draw < 0.42:
+        if draw < 0.4:
             yield held_to_a_schema(random, seen=False)
-        elif draw < 0.5:
+        elif draw < 0.48:
             yield held_to_a_schema(random, seen=True)
-        elif draw < 0.6:
+        elif draw < 0.57:
             yield any_object(random)
-        elif draw < 0.72:
+        elif draw < 0.69:
+            yield no_call(random)
+        elif draw < 0.78:
             yield forced_call(random)
-        elif draw < 0.87:
+        elif draw < 0.9:
             yield wished_call(random)
         else:
             yield after_results(random)

@@ -52,15 +52,8 @@ POOL = 1024
 WARM_UP = 30
 KEPT_EVERY = 250
 CYCLE = (
-    "structured",
-    "chat",
-    "structured",
-    "structured",
-    "chat",
-    "structured",
-    "exercise",
-    "structured",
-    "chat",
+    *("structured", "chat", "structured", "exercise", "structured"),
+    *("chat", "structured", "exercise", "structured", "chat"),
 )
 """What is learned in turn once the exercises at the start are done."""
 
