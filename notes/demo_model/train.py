@@ -51,10 +51,9 @@ LONGEST_EXAMPLES = {"exercise": 1600, "chat": 1000, "structured": 800}
 POOL = 1024
 WARM_UP = 30
 KEPT_EVERY = 250
-CYCLE = (
-    *("structured", "chat", "structured", "exercise", "structured"),
-    *("chat", "structured", "exercise", "structured", "chat"),
-)
+_HALF = ("structured", "chat", "structured", "exercise", "structured")
+_OTHER = ("chat", "structured", "exercise", "structured", "chat")
+CYCLE = (*_HALF, *_OTHER)
 """What is learned in turn once the exercises at the start are done."""
 
 

@@ -1,5 +1,6 @@
-"""Prompts written by hand that no training data was changed for, and no weights were chosen by.
+"""Prompts written by hand, before the training data was changed for anything that they showed.
 
+It has been changed since for two kinds, unknown questions with a tool on offer and sums; the card says so.
 The model card states how many of each kind the shipped weights answer right. Whoever changes the
 training data in view of these has to write others.
 """
