@@ -25,11 +25,12 @@ def use_fast_cpu_operations() -> None:
 def attention(q: mx.array, k: mx.array, v: mx.array, scale: float, **_: Any) -> mx.array:
     """Return causal attention, shape (rows, heads, length, width); keys and values may have fewer heads."""
     groups = q.shape[1] // k.shape[1]
-    return _attend(q * (scale * LOG2_E), mx.repeat(k, groups, axis=1), mx.repeat(v, groups, axis=1))[0]
+    keys, values = mx.repeat(k, groups, axis=1), mx.repeat(v, groups, axis=1)
+    answer: mx.array = _attend(q * (scale * LOG2_E), keys, values)[0]
+    return answer
 
 
-@mx.custom_function
-def _attend(q: mx.array, k: mx.array, v: mx.array) -> tuple[mx.array, ...]:
+def _forward(q: mx.array, k: mx.array, v: mx.array) -> tuple[mx.array, ...]:
     """Return attention of scaled queries, the sums of its weights, and the weights, block by block."""
     answers, sums, blocks = [], [], []
     for begin in range(0, q.shape[2], BLOCK):
@@ -42,8 +43,7 @@ def _attend(q: mx.array, k: mx.array, v: mx.array) -> tuple[mx.array, ...]:
     return mx.concatenate(answers, axis=2), mx.concatenate(sums, axis=2), *blocks
 
 
-@_attend.vjp
-def _attend_vjp(
+def _backward(
     primals: tuple[mx.array, mx.array, mx.array],
     cotangents: tuple[mx.array, ...],
     outputs: tuple[mx.array, ...],
@@ -62,3 +62,7 @@ def _attend_vjp(
         of_v = of_v.at[:, :, :end].add(weights.swapaxes(-1, -2) @ above)
     natural = 1 / LOG2_E
     return mx.concatenate(of_q, axis=2) * natural, of_k * natural, of_v
+
+
+_attend: Any = mx.custom_function(_forward)
+_attend.vjp(_backward)
