@@ -57,7 +57,7 @@ class RunTask:
             run.fail(self._interrupted())
             raise
         except Exception:
-            log.exception("run crashed", response=run.asked.id)
+            log.exception("response crashed", request_id=run.asked.request.id, response=run.asked.id)
             run.fail(internal_error())
         finally:
             with trio.move_on_after(STORING, shield=True):
@@ -109,7 +109,7 @@ class RunTask:
             refusal = run.refusal
             run.end(await self._stored() if refusal is None else Failed(refusal))
         except Exception:
-            log.exception("run crashed", response=run.asked.id)
+            log.exception("response crashed", request_id=run.asked.request.id, response=run.asked.id)
             run.end(Failed(internal_error()))
 
     async def _stored(self) -> RunEnded:
@@ -117,9 +117,11 @@ class RunTask:
         outcome = run.decide()
         response = await self._write_down(outcome)
         answer = await self._ask(CommitResponse(response, begun=run.row is not None))
+        fields = {"request_id": run.asked.request.id, "response": run.asked.id}
         if not isinstance(answer, Failed):
+            log.info("response stored", status=response.status, background=response.background, **fields)
             return RunEnded(response, outcome.problem)
-        log.error("response not stored", response=run.asked.id, problem=answer.problem.code)
+        log.error("response not stored", problem=answer.problem.code, **fields)
         response = attrs.evolve(
             await self._write_down(run.fail_storing(answer.problem)), conversation=None, parent=None
         )

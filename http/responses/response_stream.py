@@ -39,6 +39,7 @@ from greenroom.schemas.events import (
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
+from greenroom.schemas.stored import StoredResponse
 
 DONE = b"data: [DONE]\n\n"
 PADDING = 16
@@ -120,7 +121,7 @@ class ResponseStream:
             case Heartbeat():
                 return self.heartbeat()
             case RunEnded(response):
-                return self._end(response.status, response.body)
+                return self._end(response)
             case _:
                 return b""
 
@@ -197,18 +198,15 @@ class ResponseStream:
         kind = _last_event(status)
         return closed + self._life(kind, status, usage=event.usage, incomplete=incomplete) + DONE
 
-    def _end(self, status: str, response: str) -> bytes:
-        """Return the end of a response that was stored.
-
-        Args:
-            response: All of it, as JSON.
-        """
-        if status == "failed":
-            self.finished, closed = True, b""
-        else:
-            closed = self._close(status)
-        safe = response.translate(LINE_BREAKS).encode("utf-8", "backslashreplace")
-        return closed + self._sent(f"response.{_last_event(status)}", b'"response":' + safe) + DONE
+    def _end(self, stored: StoredResponse) -> bytes:
+        """Return the end of a response that was stored."""
+        if stored.background and stored.events is None:
+            # What came before is lost: this is the next event, however many a client has seen.
+            self._number = max(self._number, self._starting_after + 1)
+        self.finished = True
+        closed = b"" if stored.status == "failed" else self._close(stored.status)
+        safe = stored.body.translate(LINE_BREAKS).encode("utf-8", "backslashreplace")
+        return closed + self._sent(f"response.{_last_event(stored.status)}", b'"response":' + safe) + DONE
 
     def _close(self, status: str) -> bytes:
         """Return the end of the last item."""

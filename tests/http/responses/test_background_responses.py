@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,27 @@ async def test_a_response_is_cancelled_without_a_body_but_not_by_a_page(settings
         cancelled = await fetch(served.server, "POST", path)
         assert cancelled.status == 200
         assert cancelled.json()["id"] == created.id
+
+
+async def test_a_response_whose_server_died_has_failed_for_who_reads_on(
+    settings: Settings, tmp_path: Path
+) -> None:
+    engines = WatchedEngines(settings)
+    (tmp_path / "running").mkdir()
+    async with serving(attrs.evolve(settings, db=f"{tmp_path}/running/db"), engines=engines) as served:
+        asked = body(background=True, max_output_tokens=3_000)
+        created = await ask(served, lambda client: client.responses.create(**asked))
+        # What lies on the disk is what a server leaves that is killed.
+        shutil.copytree(tmp_path / "running", tmp_path / "left")
+        await ask(served, lambda client: client.responses.cancel(created.id))
+    async with serving(attrs.evolve(settings, db=f"{tmp_path}/left/db")) as served:
+        found = await ask(served, lambda client: client.responses.retrieve(created.id))
+        assert found.status == "failed"
+        assert found.error
+        for after, number in ((1, 2), (7, 8), (500, 501)):
+            [end] = await ask(served, lambda client, after=after: resumed(client, created.id, after))  # type: ignore[misc]
+            assert (end["type"], end["sequence_number"]) == ("response.failed", number)
+            assert end["response"] == found.to_dict()
+        whole = await ask(served, lambda client: resumed(client, created.id))
+        kinds = [event["type"] for event in whole]
+        assert kinds == ["response.created", "response.queued", "response.failed"]
