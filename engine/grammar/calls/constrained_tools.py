@@ -17,7 +17,7 @@ from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern, with
 from greenroom.engine.grammar.lark.json_grammars import TextGrammar, text_grammar
 from greenroom.engine.grammar.vocabulary.c_interface import is_grammar
 from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
-from greenroom.schemas.messages import Tool, ToolChoice
+from greenroom.schemas.messages import JsonObject, Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.text_tools import ARGUMENT
 
@@ -108,6 +108,8 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
         if tool.strict:
             raise invalid(f"{param} must describe an object", param)
         return ConstrainedTool(tool.name, param)
+    if _describes_nothing(parameters):
+        parameters["additionalProperties"] = False
     try:
         checked = check_schema(parameters, param, budget)
     except ProblemError:
@@ -117,6 +119,15 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
     if tool.strict or _is_supported(checked):
         return ConstrainedTool(tool.name, param, checked, enforced=True, strict=tool.strict)
     return ConstrainedTool(tool.name, param)
+
+
+def _describes_nothing(parameters: JsonObject) -> bool:
+    """Return whether a tool takes no arguments.
+
+    A schema without properties allows any; OpenAI's reference says that such a function has none.
+    """
+    says_more = parameters.keys() - {"type", "properties", "required", "title", "description", "$schema"}
+    return not (says_more or parameters.get("properties") or parameters.get("required"))
 
 
 def _tool_of_grammar(tool: Tool, lark: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:

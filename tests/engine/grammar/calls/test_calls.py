@@ -187,6 +187,21 @@ def test_auto_without_strict_tools_is_not_constrained(grammars: Grammars) -> Non
     assert grammars.compiler.compile(Constraint(calls=CallConstraint((loose,), AUTO, "hermes_json"))) is None
 
 
+@pytest.mark.parametrize(
+    "parameters", [{}, {"type": "object", "properties": {}}, {"required": [], "title": "x"}]
+)
+@pytest.mark.parametrize("call_format", CALL_FORMATS)
+def test_a_tool_without_parameters_is_called_without_arguments(
+    grammars: Grammars, call_format: str, parameters: dict[str, Any]
+) -> None:
+    now = Tool("now", parameters=parameters)
+    calls = CallConstraint((now,), REQUIRED, call_format, parallel=False)
+    for seed in range(3):
+        written = grammars.walk(Constraint(calls=calls), seed, eager={END: 0.5})
+        (call,) = extract_calls(make_tool_parser(call_format), written.text, (now,)).calls
+        assert (call.name, json.loads(call.arguments)) == ("now", {})
+
+
 def test_a_loose_tool_with_a_schema_that_cannot_be_held_takes_any_object(grammars: Grammars) -> None:
     loose = Tool("loose", parameters={"type": "object", "not": {"required": ["x"]}})
     calls = CallConstraint((loose,), REQUIRED, "hermes_json", parallel=False)
