@@ -67,7 +67,7 @@ async def test_chat_and_messages_stream_fragments(settings: Settings, model: str
 async def test_a_call_that_is_cut_is_a_valid_beginning(settings: Settings) -> None:
     def chat(client: Any) -> Any:
         choice = {"tool_choice": "required", "reasoning_effort": "none"}
-        fields = {**ASKED, **choice, "tools": [tool("greet")], "max_tokens": 30}
+        fields = {**ASKED, **choice, "tools": [tool("greet")], "max_tokens": 60, "seed": 1}
         with client.chat.completions.stream(model="llama", **fields) as events:
             for _ in events:
                 pass

@@ -220,7 +220,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": NAMED, "tools": [TOOLS[1]]}, "tool_choice"),
     ({"tool_choice": "perhaps", "tools": TOOLS}, "tool_choice"),
-    ({"tool_choice": {"type": "custom"}, "tools": TOOLS}, "tool_choice.type"),
+    ({"tool_choice": {"type": "custom"}, "tools": TOOLS}, "tool_choice.custom.name"),
     (
         {"tools": [tool("f", strict=True, parameters={"not": {}})]},
         "tools[0].function.parameters.not",
