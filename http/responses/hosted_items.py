@@ -43,9 +43,7 @@ def hosted_parts(item: JsonObject, field: str) -> Iterator[HostedCall | HostedRe
             yield HostedCall(_call(_id(item, "call_id", field), SHELLS[kind], item.get("action")))
         case "apply_patch_call":
             yield HostedCall(_call(_id(item, "call_id", field), "apply_patch", item.get("operation")))
-        case "local_shell_call_output":
-            yield HostedResult(_id(item, "call_id" if "call_id" in item else "id", field), _result(item))
-        case "shell_call_output" | "apply_patch_call_output":
+        case "local_shell_call_output" | "shell_call_output" | "apply_patch_call_output":
             yield HostedResult(_id(item, "call_id", field), _result(item))
         case "mcp_call":
             call_id = _id(item, "id", field)

@@ -41,6 +41,7 @@ class _Common:
     """What any item may have; nothing of it reaches the model."""
 
     id: str | None = None
+    call_id: str | None = None
     status: str | None = None
     phase: str | None = None
 
@@ -232,11 +233,18 @@ def _item(value: Any, _: Any) -> Item:
         kind = "message" if "role" in value else "item_reference" if "id" in value else None
     RESPONSES.structure(value, _Common)
     if kind in HOSTED_ITEMS:
-        return Item(HostedItem(kind), value)
+        return Item(HostedItem(kind), _with_call_id(kind, value))
     if not isinstance(kind, str) or kind not in ITEM_TYPES:
         raise WireError("has no `type` that is known here, and no `role`")
     param: ItemParam = RESPONSES.structure(value, ITEM_TYPES[kind])
     return Item(param, value)
+
+
+def _with_call_id(kind: str, item: JsonObject) -> JsonObject:
+    # OpenAI has that one name its call by its own id, which is another one once it is stored.
+    if kind == "local_shell_call_output" and item.get("call_id") is None and item.get("id"):
+        return {**item, "call_id": item["id"]}
+    return item
 
 
 def _items(value: Any, _: Any) -> Items | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import openai
@@ -95,6 +95,18 @@ async def test_a_chain_is_read_up_to_the_response_that_is_named_so_it_can_branch
             assert (
                 await tokens(served, QUESTION, previous_response_id=branch, instructions="Be brief.") == whole
             )
+
+
+async def test_a_result_that_names_its_call_by_its_own_id_finds_it_again(settings: Settings) -> None:
+    listing = [
+        said("user", "List the files"),
+        {"type": "local_shell_call", "id": "lsh", "call_id": "c", "action": {"command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "c", "output": "notes.txt"},
+    ]
+    async with serving(settings) as served:
+        whole = await tokens(served, [*listing, *QUESTION])
+        made = await ask(served, lambda client: client.conversations.create(items=cast("Any", listing)))
+        assert await tokens(served, QUESTION, conversation=made.id) == whole
 
 
 async def test_a_branch_whose_parent_was_deleted_is_refused_by_name(settings: Settings) -> None:
