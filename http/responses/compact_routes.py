@@ -24,13 +24,14 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.server_seal import server_seal
 from greenroom.http.responses.compaction import REQUEST, Room, compacted
 from greenroom.http.responses.history import recall
+from greenroom.http.responses.parameters import UNSUPPORTED
 from greenroom.http.responses.response_object import usage_object
 from greenroom.http.responses.response_request import AskedResponse, parse_response_request
 from greenroom.schemas.messages import JsonObject, Message, TextPart, ToolChoice
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.converter import RESPONSES
-from greenroom.schemas.responses.requests import PromptRequest
+from greenroom.schemas.responses.requests import CompactRequest
 from greenroom.schemas.thinking import Thinking
 
 _ASKED = Message("user", (TextPart(REQUEST),))
@@ -50,10 +51,10 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
     async def compact() -> Response:
         identity = (request_id(), request_client())
 
-        def parse(wire: PromptRequest, body: JsonObject) -> AskedResponse:
+        def parse(wire: CompactRequest, body: JsonObject) -> AskedResponse:
             return parse_response_request(wire, body, *identity)
 
-        _, asked = await read_request(PromptRequest, RESPONSES, {}, parse)
+        _, asked = await read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse)
         recalled = await recall(refs.store, asked, request_owner())
         seal = await server_seal(refs.store)
         room = await _room(refs, recalled.request)

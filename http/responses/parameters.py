@@ -46,6 +46,7 @@ UNSUPPORTED: NeutralValues = {
     "image.context_compression": ("auto", "disabled"),
     "moderation": (),
     "n": (1,),
+    "personality": (),
     "prompt": (),
     "reasoning.mode": ("standard",),
     "service_tier": ("auto", "default"),

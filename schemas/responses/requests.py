@@ -1,4 +1,4 @@
-"""What clients of `POST /v1/responses` and its `input_tokens` send (OpenAI's API reference)."""
+"""What clients of `POST /v1/responses`, its `input_tokens` and `compact` send (OpenAI's API reference)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,16 @@ class PromptRequest:
 
 
 @attrs.frozen(kw_only=True)
-class ResponseRequest(PromptRequest):
+class CompactRequest(PromptRequest):
+    """The body of a request for a compaction: of caches as of responses, every prompt is kept anyway."""
+
+    prompt_cache_key: str | None = None
+    prompt_cache_options: CacheOptions | None = None
+    prompt_cache_retention: CacheRetention | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ResponseRequest(CompactRequest):
     """The body of a request for a response, but for its generation parameters.
 
     Those have a table of their own (`greenroom.http.responses.parameters`).
@@ -119,9 +128,6 @@ class ResponseRequest(PromptRequest):
     include: tuple[Includable, ...] | None = None
     max_tool_calls: int | None = None
     metadata: Any = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: CacheOptions | None = None
-    prompt_cache_retention: CacheRetention | None = None
     safety_identifier: str | None = None
     store: bool | None = None
     stream: bool | None = None

@@ -112,6 +112,19 @@ async def test_a_compaction_that_was_changed_is_refused_by_name(settings: Settin
                 await tokens(served, [*QUESTION, {**item, "encrypted_content": changed}])
             assert error.value.param == "input[1].encrypted_content"
             assert error.value.code == "invalid_encrypted_content"
+        for name, value in (
+            ("service_tier", "flex"),
+            ("prompt", {"id": "p"}),
+            ("context_management", [{"type": "compaction"}]),
+            ("personality", "friendly"),
+            ("image.context_compression", "enabled"),
+            ("prompt_cache_key", 5),
+            ("prompt_cache_retention", "1h"),
+        ):
+            outer, _, inner = name.partition(".")
+            with pytest.raises(openai.BadRequestError) as error:
+                await compacted(served, input=FIRST, extra_body={outer: {inner: value} if inner else value})
+            assert error.value.param == name
         for fields in ({}, {"previous_response_id": "a", "conversation": "b"}):
             with pytest.raises(openai.BadRequestError):
                 await ask(served, lambda client: client.responses.compact(model="qwen3", extra_body=fields))  # noqa: B023
