@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.schemas.messages import JsonObject, ToolChoice
-from greenroom.schemas.problems import invalid, missing
+import attrs
 
-FIELD = "tool_choice"
+from greenroom.http.answering import tool_choice
+from greenroom.http.answering.tool_choice import TOOL_CHOICE, parse_allowed
+from greenroom.schemas.messages import JsonObject, ToolChoice
+from greenroom.schemas.problems import missing
 
 
 def parse_tool_choice(value: Any) -> ToolChoice:
@@ -16,38 +18,19 @@ def parse_tool_choice(value: Any) -> ToolChoice:
     Raises:
         ProblemError: 400 that names the field.
     """
-    match value:
-        case None | "auto":
-            return ToolChoice("auto")
-        case "none":
-            return ToolChoice("none")
-        case "required":
-            return ToolChoice("required")
-        case {"type": "function" | "custom"}:
-            return ToolChoice("named", _tool_name(value, FIELD))
-        case {"type": "allowed_tools"}:
-            return _allowed(value)
-        case {"type": str(kind)}:
-            field = f"{FIELD}.type"
-            detail = f"`{field}` is {kind[:40]!r}, but must be 'function', 'custom' or 'allowed_tools'."
-            raise invalid(detail, field, "unsupported_parameter")
-        case _:
-            raise invalid(f"`{FIELD}` must be 'none', 'auto', 'required', or an object with a type.", FIELD)
+    return tool_choice.parse_tool_choice(
+        value, _tool_name, _allowed, "but must be 'function', 'custom' or 'allowed_tools'"
+    )
 
 
 def _allowed(value: JsonObject) -> ToolChoice:
-    field = f"{FIELD}.allowed_tools"
-    allowed = value.get("allowed_tools")
-    if not isinstance(allowed, dict):
+    field = f"{TOOL_CHOICE}.allowed_tools"
+    wrapped = value.get("allowed_tools")
+    if not isinstance(wrapped, dict):
         raise missing(field)
-    mode = allowed.get("mode", "auto")
-    if mode not in ("auto", "required"):
-        raise invalid(f"`{field}.mode` must be 'auto' or 'required'.", f"{field}.mode")
-    tools = allowed.get("tools")
-    if not isinstance(tools, list) or not tools:
-        raise missing(f"{field}.tools")
-    names = tuple(_tool_name(tool, f"{field}.tools[{i}]") for i, tool in enumerate(tools))
-    return ToolChoice("required" if mode == "required" else "auto", allowed=names)
+    choice, tools = parse_allowed(wrapped, field)
+    names = tuple(_tool_name(tool, f"{field}.tools[{index}]") for index, tool in enumerate(tools))
+    return attrs.evolve(choice, allowed=names)
 
 
 def _tool_name(value: Any, field: str) -> str:

@@ -1,0 +1,64 @@
+"""How clients of OpenAI's APIs say whether and which tools are to be called, as far as the APIs agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from greenroom.schemas.messages import JsonObject, ToolChoice
+from greenroom.schemas.problems import invalid, missing
+
+TOOL_CHOICE = "tool_choice"
+
+
+def parse_tool_choice(
+    value: Any,
+    name_of: Callable[[JsonObject, str], str],
+    allowed: Callable[[JsonObject], ToolChoice],
+    remedy: str,
+) -> ToolChoice:
+    """Return the choice that a request makes.
+
+    Args:
+        name_of: Returns the name of a tool that is chosen, given its entry and the path of that.
+        allowed: Returns the choice among some of the tools.
+        remedy: What to do about a type that is not known, for errors.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    match value:
+        case None | "auto":
+            return ToolChoice("auto")
+        case "none":
+            return ToolChoice("none")
+        case "required":
+            return ToolChoice("required")
+        case {"type": "function" | "custom"}:
+            return ToolChoice("named", name_of(value, TOOL_CHOICE))
+        case {"type": "allowed_tools"}:
+            return allowed(value)
+        case {"type": str(kind)}:
+            field = f"{TOOL_CHOICE}.type"
+            raise invalid(f"`{field}` is {kind[:40]!r}, {remedy}.", field, "unsupported_parameter")
+        case _:
+            detail = f"`{TOOL_CHOICE}` must be 'none', 'auto', 'required', or an object with a type."
+            raise invalid(detail, TOOL_CHOICE)
+
+
+def parse_allowed(value: JsonObject, path: str) -> tuple[ToolChoice, list[Any]]:
+    """Return whether one of some tools must be called, and the entries of these tools.
+
+    Args:
+        path: Of `value`, for errors.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    mode = value.get("mode", "auto")
+    if mode not in ("auto", "required"):
+        raise invalid(f"`{path}.mode` must be 'auto' or 'required'.", f"{path}.mode")
+    tools = value.get("tools")
+    if not isinstance(tools, list) or not tools:
+        raise missing(f"{path}.tools")
+    return ToolChoice("required" if mode == "required" else "auto"), tools
