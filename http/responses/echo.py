@@ -76,11 +76,16 @@ def _reasoning(asked: ReasoningParam) -> dict[str, Any]:
 
 def _if_sent(wire: ResponseRequest) -> dict[str, Any]:
     conversation = wire.conversation.id if wire.conversation else wire.conversation_id
-    sent = {
+    sent: dict[str, Any] = {
         "conversation": None if conversation is None else {"id": conversation},
         "user": wire.user,
         "prompt_cache_retention": wire.prompt_cache_retention,
     }
+    if wire.background:
+        # By these whoever reads its events later gets the same.
+        sent["include"] = list(wire.include) if wire.include else None
+        obfuscated = wire.stream_options is not None and wire.stream_options.include_obfuscation
+        sent["stream_options"] = {"include_obfuscation": True} if obfuscated else None
     return {name: value for name, value in sent.items() if value is not None}
 
 

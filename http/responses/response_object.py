@@ -13,6 +13,7 @@ from greenroom.http.responses.output_items import CallKinds, output_items
 from greenroom.schemas.events import Finished, Usage
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.responses.requests import THOUGHTS
 
 ECHOED = (
     "previous_response_id",
@@ -39,7 +40,7 @@ ECHOED = (
 )
 """Members that every response repeats of its request."""
 
-ECHOED_IF_SENT = ("conversation", "user", "prompt_cache_retention")
+ECHOED_IF_SENT = ("conversation", "user", "prompt_cache_retention", "include", "stream_options")
 
 
 @attrs.frozen
@@ -66,10 +67,17 @@ class ResponseEcho:
         object.__setattr__(self, "calls", CallKinds.of(self.members["tools"]))
 
     @classmethod
-    def of(cls, response: JsonObject, *, seals_thoughts: bool = False) -> ResponseEcho:
-        """Return the echo that a stored response holds."""
+    def of(cls, response: JsonObject, *, obfuscates: bool | None = None) -> ResponseEcho:
+        """Return the echo that a stored response holds.
+
+        Args:
+            obfuscates: Given, it holds instead of what the request said.
+        """
         names = (*ECHOED, *(name for name in ECHOED_IF_SENT if name in response))
-        return cls({name: response[name] for name in names}, seals_thoughts)
+        if obfuscates is None:
+            obfuscates = bool(response.get("stream_options", {}).get("include_obfuscation"))
+        seals_thoughts = THOUGHTS in response.get("include", ())
+        return cls({name: response[name] for name in names}, seals_thoughts, obfuscates)
 
 
 @attrs.frozen

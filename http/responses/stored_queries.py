@@ -26,11 +26,13 @@ class StoredQuery:
         stream: As the events that it was, or is being, streamed as.
         starting_after: Number of the last event that the client has; -1 is none.
         thoughts: With what a client gives thoughts back, whether it was created so or not.
+        obfuscates: With pieces that are padded, or not; None is as it was created.
     """
 
     stream: bool
     starting_after: int
     thoughts: bool
+    obfuscates: bool | None = None
 
 
 def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
@@ -39,13 +41,13 @@ def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
     Raises:
         ProblemError: 400 that names what is wrong.
     """
-    stream = _boolean(query, "stream")
-    _boolean(query, "include_obfuscation")
+    stream = bool(_boolean(query, "stream"))
+    obfuscates = _boolean(query, "include_obfuscation")
     after = query.get("starting_after")
     if after is not None and not stream:
         raise invalid("`starting_after` is only of use with `stream=true`.", "starting_after")
     included = check_included(query)
-    return StoredQuery(stream, -1 if after is None else _number(after), THOUGHTS in included)
+    return StoredQuery(stream, -1 if after is None else _number(after), THOUGHTS in included, obfuscates)
 
 
 def with_thoughts(stored: StoredResponse) -> StoredResponse:
@@ -55,8 +57,10 @@ def with_thoughts(stored: StoredResponse) -> StoredResponse:
     return attrs.evolve(stored, body=json.dumps(response))
 
 
-def _boolean(query: MultiDict[str, str], name: str) -> bool:
-    value = query.get(name, "false").lower()
+def _boolean(query: MultiDict[str, str], name: str) -> bool | None:
+    if name not in query:
+        return None
+    value = query[name].lower()
     if value not in _BOOLEANS:
         raise invalid(f"`{name}` must be true or false.", name)
     return _BOOLEANS[value]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 
 import trio
 from quart import Blueprint, Response, request
@@ -41,9 +40,7 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
         subscribed = await ask_actor(responses, Subscribe(ident, request_owner()), Subscribed)
         request_resources().enter_context(closing(subscribed.subscription))
         assert subscribed.response is not None
-        stream = await trio.to_thread.run_sync(
-            partial(stream_of, subscribed.response, query.starting_after, seals_thoughts=query.thoughts)
-        )
+        stream = await trio.to_thread.run_sync(stream_of, subscribed.response, query)
         return stream_response(EventStream(as_events(subscribed.subscription), stream))
 
     @routes.delete("/v1/responses/<ident>")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import attrs
+
 from greenroom.http.responses.response_object import ResponseEcho, ResponseHead
 from greenroom.http.responses.response_stream import ResponseStream
+from greenroom.http.responses.stored_queries import StoredQuery, with_thoughts
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.responses_protocol import RunEvent
+from greenroom.schemas.responses_protocol import RunEnded, RunEvent
 from greenroom.schemas.stored import StoredResponse
 
 
@@ -18,10 +21,12 @@ class StoredStream:
 
     Args:
         stream: Formats what the model wrote.
+        adds_thoughts: What was stored lacks what thoughts are given back by, and its reader asks for it.
     """
 
-    def __init__(self, stream: ResponseStream) -> None:
+    def __init__(self, stream: ResponseStream, *, adds_thoughts: bool = False) -> None:
         self._stream = stream
+        self._adds_thoughts = adds_thoughts
 
     @property
     def content_type(self) -> str:
@@ -39,6 +44,8 @@ class StoredStream:
 
     def event(self, event: RunEvent) -> bytes:
         """Return the events of the wire for an entry."""
+        if self._adds_thoughts and isinstance(event, RunEnded):
+            event = attrs.evolve(event, response=with_thoughts(event.response))
         return self._stream.event(event)
 
     def heartbeat(self) -> bytes:
@@ -50,14 +57,15 @@ class StoredStream:
         return self._stream.failure(problem)
 
 
-def stream_of(stored: StoredResponse, starting_after: int, *, seals_thoughts: bool) -> StoredStream:
+def stream_of(stored: StoredResponse, query: StoredQuery) -> StoredStream:
     """Return what formats the log of a stored response again. May take long if that repeats much.
 
-    Args:
-        starting_after: Number of the last event that the client has.
-        seals_thoughts: Thoughts come with what a client gives them back by.
+    It is the stream that its request asked for, but for what the query says otherwise.
     """
     response = json.loads(stored.body)
     head = ResponseHead(stored.id, stored.model, response["created_at"])
-    echo = ResponseEcho.of(response, seals_thoughts=seals_thoughts)
-    return StoredStream(ResponseStream(echo, head, starting_after=starting_after))
+    created = ResponseEcho.of(response, obfuscates=query.obfuscates)
+    adds_thoughts = query.thoughts and not created.seals_thoughts
+    echo = attrs.evolve(created, seals_thoughts=True) if adds_thoughts else created
+    stream = ResponseStream(echo, head, starting_after=query.starting_after)
+    return StoredStream(stream, adds_thoughts=adds_thoughts)
