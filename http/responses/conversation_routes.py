@@ -103,6 +103,7 @@ def conversation_item_routes(refs: ActorRefs) -> Blueprint:
 
     @routes.delete(f"{path}/<item_id>")
     async def delete_item(conversation_id: str, item_id: str) -> Response:
+        await hold_conversation(refs.responses, conversation_id, request_owner())
         message = DeleteItem(conversation_id, request_owner(), item_id)
         return json_response(_conversation(await ask_actor(refs.store, message, StoredConversation)))
 

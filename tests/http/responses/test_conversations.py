@@ -101,6 +101,26 @@ async def test_items_are_added_listed_read_and_deleted(settings: Settings) -> No
         assert everything[3].id in error.value.message
 
 
+async def test_items_are_neither_added_nor_deleted_while_a_turn_is_generated(settings: Settings) -> None:
+    turn: Any = {"model": "qwen3", "input": "Hi", "background": True, "max_output_tokens": 3_000}
+    async with serving(settings) as served:
+        made = await created(served, items=[HI])
+        [item] = await listed(served, made.id)
+        begun = await ask(served, lambda client: client.responses.create(**turn, conversation=made.id))
+        changes: list[Callable[[Any], Any]] = [
+            lambda client: client.conversations.items.create(made.id, items=[HELLO]),
+            lambda client: client.conversations.items.delete(item.id, conversation_id=made.id),
+        ]
+        for change in changes:
+            with pytest.raises(openai.ConflictError) as refused:
+                await ask(served, change)
+            assert refused.value.code == "conversation_in_use"
+        await ask(served, lambda client: client.responses.cancel(begun.id))
+        for change in changes:
+            await ask(served, change)
+        assert item.id not in [left.id for left in await listed(served, made.id)]
+
+
 async def test_a_thought_is_listed_with_what_gives_it_back_where_that_is_wanted(settings: Settings) -> None:
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
     include: Any = ["reasoning.encrypted_content"]
