@@ -81,8 +81,8 @@ class CompletionsTable:
         check_size([text])
         with self._connection.transaction():
             self._connection.write(
-                "update greenroom_completions set metadata = ? where id = ? and owner = ?",
-                (text, name, owner),
+                "update greenroom_completions set metadata = ?, used = ? where id = ? and owner = ?",
+                (text, time.time(), name, owner),
             )
             return self.find(name, owner)
 

@@ -93,7 +93,9 @@ class ConversationsTable:
     def remove_item(self, name: str, owner: str, item: str) -> StoredConversation:
         """Take an item out."""
         with self._connection.transaction():
-            self._items.remove(self.number(name, owner), item)
+            number = self.number(name, owner)
+            self._items.remove(number, item)
+            self.touch(number)
             return self.find(name, owner)
 
     def _row(self, name: str, owner: str) -> Row:

@@ -14,12 +14,14 @@ from greenroom.actors.store.conversations_table import ConversationsTable
 from greenroom.actors.store.items_table import ItemsTable
 from greenroom.actors.store.responses_table import ResponsesTable
 from greenroom.actors.store.retention import Retention
-from greenroom.schemas.completion_store_protocol import SaveCompletion
+from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion, UpdateCompletion
 from greenroom.schemas.store_protocol import (
     BeginResponse,
     CommitResponse,
     CreateConversation,
     DeleteConversation,
+    DeleteItem,
+    FindConversation,
     Pruned,
 )
 from greenroom.tests.support.stored_records import completion, conversation, item, response
@@ -99,6 +101,19 @@ def test_old_completions_go(connection: Connection, answers: Answers) -> None:
     make_old(connection, *"abde")
     assert prune(connection)[0] == Pruned(completions=4)
     assert kept(connection, "completions") == ["c"]
+
+
+def test_what_is_changed_counts_as_used(connection: Connection, answers: Answers) -> None:
+    for name in ("read", "changed"):
+        answers.answer(SaveCompletion(completion(name)))
+        answers.answer(CreateConversation(conversation(name), (item("first"),)))
+    make_old(connection, "read", "changed")
+    answers.answer(FindCompletion("read", ""))
+    answers.answer(FindConversation("read", ""))
+    answers.answer(UpdateCompletion("changed", "", {"topic": "sea"}))
+    answers.answer(DeleteItem("changed", "", "first"))
+    assert prune(connection)[0] == Pruned(conversations=1, completions=1)
+    assert kept(connection, "conversations") == kept(connection, "completions") == ["changed"]
 
 
 def test_the_room_goes_back_to_the_disk_and_the_words_are_gone(
