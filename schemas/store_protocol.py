@@ -195,6 +195,18 @@ class FindItem:
 
 
 @attrs.frozen
+class FindItems:
+    """Ask for items of any response or conversation. Reply: ItemPage, with those that there are.
+
+    Args:
+        ids: The last one is found if several have an id.
+    """
+
+    ids: tuple[str, ...]
+    owner: str
+
+
+@attrs.frozen
 class DeleteItem:
     """Take an item out of a conversation. Reply: StoredConversation."""
 
@@ -266,6 +278,7 @@ StoreMessage = (
     | AddItems
     | ListItems
     | FindItem
+    | FindItems
     | DeleteItem
     | SaveCompletion
     | FindCompletion

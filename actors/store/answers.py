@@ -8,7 +8,7 @@ import time
 from greenroom.actors.store.completions_table import CompletionsTable
 from greenroom.actors.store.connection import Connection
 from greenroom.actors.store.conversations_table import ConversationsTable
-from greenroom.actors.store.history import Histories
+from greenroom.actors.store.history import MAX_HISTORY, Histories
 from greenroom.actors.store.items_table import ItemsTable
 from greenroom.actors.store.problems import storing_disabled
 from greenroom.actors.store.responses_table import ResponsesTable
@@ -35,6 +35,7 @@ from greenroom.schemas.store_protocol import (
     DeleteResponse,
     FindConversation,
     FindItem,
+    FindItems,
     FindResponse,
     FindSecret,
     History,
@@ -134,6 +135,8 @@ class Answers:
                 return self._conversations.list_items(name, owner, after, limit, order)
             case FindItem(name, owner, item):
                 return self._conversations.find_item(name, owner, item)
+            case FindItems(ids, owner):
+                return self._items.find_many(ids, owner, MAX_HISTORY)
             case FindCompletion(name, owner):
                 return self._completions.find(name, owner)
             case ListCompletions():

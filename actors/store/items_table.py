@@ -10,7 +10,7 @@ from typing import Any
 
 from greenroom.actors.store.connection import Connection, Row
 from greenroom.actors.store.paging import read_page
-from greenroom.actors.store.problems import MAX_RECORD, not_found, too_large_to_store
+from greenroom.actors.store.problems import MAX_RECORD, not_found, too_large_to_store, too_much_referred_to
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.store_protocol import ItemPage
 from greenroom.schemas.stored import Order, StoredItem
@@ -99,6 +99,30 @@ class ItemsTable:
         if row is None:
             raise ProblemError(not_found("item", item))
         return _item(row)
+
+    def find_many(self, ids: Iterable[str], owner: str, most: int) -> ItemPage:
+        """Return items of any response or conversation of an owner, as many as there are of them.
+
+        Args:
+            most: Characters that they may have.
+
+        Raises:
+            ProblemError: 413: they have more.
+        """
+        statement = (
+            "select i.id, i.body from greenroom_items i"
+            " left join greenroom_conversations c on c.number = i.conversation"
+            " left join greenroom_responses r on r.number = i.response"
+            " where i.id = ? and (c.owner = ? or r.owner = ?) order by i.number desc"
+        )
+        found, size = [], 0
+        for ident in ids:
+            if row := self._connection.first(statement, (ident, owner, owner)):
+                found.append(_item(row))
+                size += len(row["body"])
+            if size > most:
+                raise ProblemError(too_much_referred_to(most))
+        return ItemPage(tuple(found), has_more=False)
 
     def remove(self, conversation: int, item: str) -> None:
         """Take an item out of a conversation; a response keeps its own.

@@ -40,7 +40,13 @@ def create_tables(database: Database) -> None:
         database.execute(statement)
 
 
-_STEPS = (create_tables,)
+def find_items_by_id(database: Database) -> None:
+    """Let items be found whatever they belong to: a request may refer to any of them."""
+    database.execute("drop index greenroom_items_id")
+    database.execute("create index greenroom_items_id on greenroom_items (id, conversation)")
+
+
+_STEPS = (create_tables, find_items_by_id)
 
 _TABLES = """
 create table greenroom_servers (

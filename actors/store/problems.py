@@ -55,6 +55,12 @@ def too_large_to_store(size: int) -> Problem:
     return Problem(413, "too_large_to_store", detail)
 
 
+def too_much_referred_to(most: int) -> Problem:
+    """Return the problem of references to more than any model reads."""
+    detail = f"The items that are referred to have more than {most} characters together."
+    return Problem(413, "request_too_large", detail, "input")
+
+
 def unfinished(response: str) -> Problem:
     """Return the problem of continuing a response that is still being generated."""
     detail = f"The response '{response}' is not finished; wait for its end, or cancel it, before continuing."

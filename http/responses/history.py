@@ -22,7 +22,7 @@ from greenroom.http.responses.problems import (
 )
 from greenroom.http.responses.response_request import AskedResponse
 from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.responses.items import (
     MAX_ITEMS,
@@ -32,15 +32,13 @@ from greenroom.schemas.responses.items import (
     StandInItem,
     kept_items,
 )
-from greenroom.schemas.store_protocol import FindResponse, History, StoreMessage, Turns
-from greenroom.schemas.stored import StoredItem, StoredResponse
+from greenroom.schemas.store_protocol import FindItems, History, ItemPage, StoreMessage, Turns
+from greenroom.schemas.stored import StoredItem
 
 LONGEST_ID = 256
 """Characters; nothing that is stored has a longer one."""
 UNREAD_AT_ONCE = MAX_ITEMS // 4
 """Items that are left out at the beginning of a history that is too long to be read."""
-MAX_RESPONSES = 1_000
-"""To whose items one request may refer."""
 
 _READING = trio.CapacityLimiter(2)
 """A history may be 64 MB, which take several times that while they are decoded; more at once would only
@@ -130,30 +128,17 @@ def _is_id(text: str) -> bool:
 async def find_references(
     store: Ref[StoreMessage], items: Sequence[Item], owner: str
 ) -> dict[str, StoredItem]:
-    """Return what items refer to, as far as it is stored, by id: an item's id has that of its response in it.
+    """Return what items refer to, as far as it is stored, by id.
 
     Raises:
-        ProblemError: 400: they refer to items of too many responses.
+        ProblemError: 413: that is too much.
     """
-    references = {item.param.id for item in items if isinstance(item.param, ReferenceItem)}
-    responses = {_response_of(reference) for reference in references if _is_id(reference)}
-    if len(responses) > MAX_RESPONSES:
-        detail = f"Items of {len(responses)} responses are referred to, but at most {MAX_RESPONSES} may be."
-        raise invalid(detail, "input")
-    found: dict[str, StoredItem] = {}
-    for ident in responses:
-        try:
-            response = await ask_actor(store, FindResponse(ident, owner), StoredResponse)
-        except ProblemError as error:
-            if error.problem.status != 404:
-                raise
-        else:
-            found.update({item.id: item for item in (*response.input, *response.output)})
-    return found
-
-
-def _response_of(reference: str) -> str:
-    return f"resp_{reference.rpartition('_')[0].rpartition('_')[2]}"
+    references = {item.param.id: None for item in items if isinstance(item.param, ReferenceItem)}
+    asked = tuple(reference for reference in references if _is_id(reference))
+    if not asked:
+        return {}
+    found = await ask_actor(store, FindItems(asked, owner), ItemPage)
+    return {item.id: item for item in found.items}
 
 
 def _recalled(asked: AskedResponse, turns: Turns, referred: Mapping[str, StoredItem], seal: Seal) -> Recalled:

@@ -8,6 +8,7 @@ import pytest
 
 from greenroom.actors.store import items_table, paging
 from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.connection import Connection
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.store_protocol import (
     AddItems,
@@ -17,6 +18,7 @@ from greenroom.schemas.store_protocol import (
     DeleteItem,
     FindConversation,
     FindItem,
+    FindItems,
     FindResponse,
     ItemPage,
     ListInput,
@@ -125,3 +127,19 @@ def test_what_is_too_long_is_refused_before_it_is_written(
     ):
         assert status_of(answers, message) == 413
     assert status_of(answers, FindConversation("c", "")) == 404
+
+
+def test_items_are_found_by_id_alone_but_only_by_their_owner(
+    answers: Answers, connection: Connection
+) -> None:
+    answers.answer(CreateConversation(conversation("c"), (item("added"),)))
+    answers.answer(CommitResponse(response("a")))
+    answers.answer(CommitResponse(response("b", conversation="c")))
+    ids = ("added", "b-in", "unknown", "a-out")
+    found = answers.answer(FindItems(ids, ""))
+    assert isinstance(found, ItemPage)
+    assert found.items == (item("added"), item("b-in"), item("a-out"))
+    assert answers.answer(FindItems(ids, "somebody")) == ItemPage((), has_more=False)
+    with pytest.raises(ProblemError) as refused:
+        items_table.ItemsTable(connection).find_many(ids, "", 1)
+    assert refused.value.problem.status == 413

@@ -168,8 +168,8 @@ REFUSED: list[tuple[dict[str, Any], type[openai.APIStatusError], str]] = [
     ({"input": [{"type": "item_reference", "id": "\ud800"}]}, openai.NotFoundError, "input[0].id"),
     (
         {"input": [{"type": "item_reference", "id": f"msg_{index}_0"} for index in range(1_001)]},
-        openai.BadRequestError,
-        "input",
+        openai.NotFoundError,
+        "input[0].id",
     ),
     (
         {"input": [*QUESTION, {"type": "compaction", "encrypted_content": "gr1_AAAA"}]},
@@ -202,6 +202,17 @@ async def test_a_reference_stands_for_the_item_once(settings: Settings) -> None:
         again = [{"type": "item_reference", "id": "msg_1_0"}, result("call_1")]
         whole = await tokens(served, [FIRST[0], call("call_1"), result("call_1")], tools=[TOOL])
         assert await tokens(served, again, previous_response_id="resp_1", tools=[TOOL]) == whole
+
+
+async def test_an_item_of_a_conversation_is_referred_to_from_anywhere(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await ask(served, lambda client: client.conversations.create(items=FIRST))
+        listed = await ask(served, lambda client: client.conversations.items.list(made.id, order="asc").data)
+        references = [{"type": "item_reference", "id": item.id} for item in listed]
+        whole = await tokens(served, [*FIRST, *QUESTION])
+        assert await tokens(served, [*references, *QUESTION]) == whole
+        other = await ask(served, lambda client: client.conversations.create(items=cast("Any", references)))
+        assert await tokens(served, QUESTION, conversation=other.id) == whole
 
 
 async def test_a_call_is_answered_in_the_next_turn(settings: Settings) -> None:
