@@ -24,6 +24,7 @@ from greenroom.schemas.completion_store_protocol import (
 )
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.stored_completions import UpdateRequest
+from greenroom.schemas.problems import invalid
 from greenroom.schemas.store_protocol import Deleted, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
 
@@ -77,7 +78,13 @@ def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
 
 
 def _metadata_filter(args: MultiDict[str, str]) -> dict[str, str] | None:
-    """Return the entries that completions must have: `metadata[key]=value` in a query."""
+    """Return the entries that completions must have: `metadata[key]=value` in a query.
+
+    Raises:
+        ProblemError: 400 where the query has `metadata` without a key.
+    """
+    if "metadata" in args:
+        raise invalid("`metadata` must be given entry by entry: `metadata[key]=value`.", "metadata")
     return {
         name.removeprefix("metadata[").removesuffix("]"): value
         for name, value in args.items()

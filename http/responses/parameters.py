@@ -1,7 +1,6 @@
 """The parameters of responses, by their names on the wire.
 
-A parameter stands in one of these tables, or in the wire type if it is none of generation. Parameters that
-change nothing about the answer (`client_metadata`) stand nowhere.
+A parameter stands in one of these tables, or in the wire type if it is none of generation.
 """
 
 from __future__ import annotations

@@ -122,9 +122,13 @@ class ResponseRequest(CompactRequest):
     """The body of a request for a response, but for its generation parameters.
 
     Those have a table of their own (`greenroom.http.responses.parameters`).
+
+    Args:
+        client_metadata: What Codex says of itself; it changes nothing.
     """
 
     background: bool | None = None
+    client_metadata: dict[str, Any] | None = None
     include: tuple[Includable, ...] | None = None
     max_tool_calls: int | None = None
     metadata: Any = None

@@ -19,7 +19,7 @@ from greenroom.schemas.events import Failed
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import Committed
 from greenroom.schemas.stored import StoredCompletion
-from greenroom.tests.support.http_servers import Served, serving
+from greenroom.tests.support.http_servers import Served, fetch, serving
 from greenroom.tests.support.openai_clients import USER, ask, body, stream_of, streamed_text
 
 
@@ -107,6 +107,14 @@ async def test_completions_are_listed_by_model_and_metadata(settings: Settings) 
         assert await listed(metadata={"topic": "land"}) == []
         page = await ask(served, lambda client: client.chat.completions.list(limit=2))
         assert page.has_more is True
+
+
+async def test_a_filter_by_metadata_names_the_entry_it_asks_for(settings: Settings) -> None:
+    async with serving(settings) as served:
+        answer = await fetch(served.server, "GET", "/v1/chat/completions?metadata=sea")
+    assert answer.status == 400
+    assert answer.json()["error"]["param"] == "metadata"
+    assert "metadata[key]=value" in answer.json()["error"]["message"]
 
 
 async def test_metadata_is_replaced_and_a_deleted_completion_is_gone(settings: Settings) -> None:

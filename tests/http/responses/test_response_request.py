@@ -262,6 +262,7 @@ def test_messages_of_chats_are_taken_too() -> None:
         ({"include": "reasoning.encrypted_content"}, "include"),
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
+        ({"client_metadata": 5}, "client_metadata"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_tool_calls": 0}, "max_tool_calls"),
         ({"top_logprobs": 21}, "top_logprobs"),
