@@ -14,7 +14,14 @@ import trio
 
 from greenroom.actors.system import System
 from greenroom.schemas.events import Failed
-from greenroom.schemas.store_protocol import BeginResponse, CommitResponse, CreateConversation, Prune
+from greenroom.schemas.store_protocol import (
+    BeginResponse,
+    CommitResponse,
+    CreateConversation,
+    FindResponse,
+    Prune,
+)
+from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.stored_records import conversation, response, storing
 
 LARGE = "many words " * 2000
@@ -91,6 +98,12 @@ async def _commit_many(system: System, name: str, count: str) -> None:
         print(turn.id if not isinstance(answer, Failed) else answer.problem, flush=True)
 
 
+async def _find(system: System, name: str) -> None:
+    found = await system.refs.store.ask(FindResponse(name, ""), object)
+    assert isinstance(found, StoredResponse)
+    print(found.status, flush=True)
+
+
 async def _limit(_system: System, size: str) -> None:
     """Let no file grow beyond a size, as on a full disk."""
     import resource
@@ -109,6 +122,7 @@ _COMMANDS: dict[str, Any] = {
     "commit": _commit,
     "many": _commit_many,
     "prune": _prune,
+    "find": _find,
     "limit": _limit,
 }
 

@@ -70,8 +70,13 @@ def test_what_a_killed_server_left_unfinished_has_failed_and_that_of_a_living_on
             assert body["error"]["code"] == "server_error"
             assert find(path, "going-on").status == "in_progress"
             kill(second)
+        assert living.ask("find", "lost-too") == "failed"  # by whoever asks for it
+        with store_process(path) as third:
+            assert third.ask("begin", "lost-again") == "Committed"
+            kill(third)
         assert living.ask("prune") == "Pruned"  # as it does now and then
-        assert find(path, "lost-too").status == "failed"
+        assert find(path, "lost-again").status == "failed"
+        assert living.ask("find", "going-on") == "in_progress"
         assert find(path, "going-on").status == "in_progress"
         living.process.communicate()  # it ends by itself, and tells that nothing will come
         assert find(path, "going-on").status == "failed"
