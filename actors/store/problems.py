@@ -92,10 +92,13 @@ def find_problem(error: sqlite3.Error | UnusableDatabase | OSError) -> Problem:
     """Return what to tell a client of an error of the database."""
     code = getattr(error, "sqlite_errorcode", None)
     if code in _FULL or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
-        detail = "The database has no room left on its disk, or in memory if it is there; nothing was stored."
+        detail = (
+            "The database has no room left on its disk, or in memory if it is there; nothing was changed. "
+            "Deleting needs some, too: make room on the disk first."
+        )
         return Problem(507, "storage_full", detail)
     if code is not None and code & 0xFF in _LOCKED:
-        detail = "Another process holds the database; nothing was stored."
+        detail = "Another process holds the database; nothing was changed."
         return Problem(503, "store_busy", detail, retry_after=2)
     if code is not None and code & 0xFF == sqlite3.SQLITE_CONSTRAINT:
         return Problem(409, "already_stored", "Something with this id is stored already.")

@@ -1,4 +1,4 @@
-"""What a response repeats of its request, with the values that were taken where the request had none."""
+"""What a response repeats of its request, with OpenAI's defaults where the request had none."""
 
 from __future__ import annotations
 

@@ -198,5 +198,6 @@ async def test_a_full_memory_is_told_like_a_full_disk(monkeypatch: pytest.Monkey
         await ask(system.refs.store, CommitResponse(response("r")), Committed)
         problem = await refusal(system.refs.store, CommitResponse(response("s", raw="x" * (2 << 20))))
         assert (problem.status, problem.code) == (507, "storage_full")
+        assert "nothing was changed" in problem.detail
         await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
         assert (await refusal(system.refs.store, FindResponse("s", ""))).status == 404
