@@ -30,6 +30,8 @@ from greenroom.tests.attack.steps import (
 
 ANSWER_TIMEOUT = 60.0
 """Seconds after which a request counts as never answered, since any of its attack was answered."""
+STALL_TIMEOUT = 30.0
+"""Seconds without a byte after which a stream that has begun counts as stuck; others may be long."""
 LINGER = 2.0
 """Seconds that a client of nonsense waits for an answer before it leaves."""
 MAKERS = {**SCHEMAS, **GRAMMARS, **PATTERNS}
@@ -45,7 +47,7 @@ class Exchange:
         step: What was sent.
         status: HTTP status; None if the connection ended without one.
         body: The beginning of the answer and its end.
-        timed_out: It was not answered within `ANSWER_TIMEOUT` of the last answer to any.
+        timed_out: It was not answered within `ANSWER_TIMEOUT` of the last answer to any, nor goes on.
     """
 
     step: str
@@ -69,7 +71,7 @@ class Attacker:
     models: tuple[str, ...]
     exchanges: list[Exchange] = attrs.field(factory=list)
     last_byte: float = 0.0
-    """When a stream last got something, by `trio.current_time`."""
+    """When any stream last got something, by `trio.current_time`."""
     _waiting: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     async def carry_out(self, attack: Attack) -> None:
@@ -120,14 +122,16 @@ class Attacker:
                 await self._read_into(received, stream)
                 nursery.cancel_scope.cancel()
         self._waiting.remove(waiting)
-        if not waiting.cancelled_caught:
+        goes_on = bool(received) and trio.current_time() - self.last_byte < STALL_TIMEOUT
+        if goes_on or not waiting.cancelled_caught:
             for other in self._waiting:  # a queue that moves is not stuck
                 other.deadline = trio.current_time() + ANSWER_TIMEOUT
-        self.exchanges.append(_exchange(step, bytes(received), waiting.cancelled_caught))
+        self.exchanges.append(_exchange(step, bytes(received), waiting.cancelled_caught and not goes_on))
 
     async def _read_into(self, received: bytearray, stream: trio.SocketStream) -> None:
         try:
             async for data in stream:
+                self.last_byte = trio.current_time()
                 received += data
                 if len(received) > 100_000:  # its beginning and its end are looked at
                     del received[50_000:-50_000]
