@@ -69,7 +69,9 @@ class FindResponse:
 
 @attrs.frozen
 class DeleteResponse:
-    """Reply: Deleted. Its items stay in its conversation; what continues it has lost its history."""
+    """Reply: Deleted, 409 while another server generates it. Its items stay in its conversation; what
+    continues it has lost its history.
+    """
 
     id: str
     owner: str

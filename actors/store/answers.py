@@ -14,6 +14,7 @@ from greenroom.actors.store.problems import storing_disabled
 from greenroom.actors.store.responses_table import ResponsesTable
 from greenroom.actors.store.retention import Retention
 from greenroom.actors.store.secrets_table import SecretsTable
+from greenroom.actors.store.servers_table import ServersTable
 from greenroom.schemas.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,
@@ -101,6 +102,7 @@ class Answers:
         self._histories = Histories(connection, self._items, self._conversations)
         self._completions = CompletionsTable(connection)
         self._secrets = SecretsTable(connection)
+        self._servers = ServersTable(connection, boot)
 
     def answer(self, message: StoreMessage) -> Answer:
         """Do what is asked.
@@ -109,6 +111,9 @@ class Answers:
             ProblemError: Why it cannot be done; nothing has been changed.
             sqlite3.Error: The database fails; likewise.
         """
+        match message:
+            case FindResponse(name, owner) | DeleteResponse(name, owner) | History(owner, response=str(name)):
+                self._servers.settle(name, owner)
         if isinstance(message, Writing):
             return self._write(message)
         with self._connection.snapshot():

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
-from greenroom.actors.store.answers import Answer, Answers
+from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.connection import Connection
 from greenroom.actors.store.server_locks import ServerLock
 from greenroom.actors.store.servers_table import ServersTable
-from greenroom.schemas.store_protocol import Pruned, StoreMessage
-from greenroom.schemas.stored import UNFINISHED, StoredResponse
+from greenroom.schemas.store_protocol import Pruned
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -32,33 +31,15 @@ class OpenStore:
     answers: Answers
     servers: ServersTable
 
-    def answer(self, message: StoreMessage) -> Answer:
-        """Do what is asked. A response whose server has died meanwhile is found failed, not unfinished.
-
-        Raises:
-            ProblemError: Why it cannot be done; nothing has been changed.
-            sqlite3.Error: The database fails; likewise.
-        """
-        answer = self.answers.answer(message)
-        if isinstance(answer, StoredResponse) and answer.status in UNFINISHED and self.fail_unfinished():
-            return self.answers.answer(message)
-        return answer
-
     def prune(self) -> Iterator[Pruned | None]:
         """Do step by step what is due now and then; yield None after each, at last what was deleted."""
-        self.fail_unfinished()
+        self.servers.fail_unfinished()
         retention = self.answers.retention()
         for _ in retention.steps():
             yield None
         if retention.pruned != Pruned():
             log.info("pruned", actor="store", **attrs.asdict(retention.pruned))
         yield retention.pruned
-
-    def fail_unfinished(self) -> int:
-        """Fail the responses of servers that have died; return how many there were."""
-        if failed := self.servers.fail_unfinished():
-            log.warning("responses of a stopped server failed", actor="store", responses=failed)
-        return failed
 
 
 class DatabaseOpener:
@@ -102,7 +83,7 @@ class DatabaseOpener:
             )
             store.servers.enter()
             log.info("database opened", actor="store", path=str(connection.path or "in memory"))
-            store.fail_unfinished()
+            store.servers.fail_unfinished()
         except BaseException:
             connection.close()
             raise

@@ -7,7 +7,7 @@ import time
 from greenroom.actors.store.connection import Connection, Row
 from greenroom.actors.store.conversations_table import ConversationsTable
 from greenroom.actors.store.items_table import ItemsTable, check_size
-from greenroom.actors.store.problems import not_found, previous_not_found
+from greenroom.actors.store.problems import not_found, previous_not_found, runs_elsewhere
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.store_protocol import ItemPage
 from greenroom.schemas.stored import UNFINISHED, Order, StoredResponse
@@ -83,9 +83,16 @@ class ResponsesTable:
         )
 
     def delete(self, name: str, owner: str) -> None:
-        """Delete a response, in a transaction; its items stay in its conversation."""
+        """Delete a response, in a transaction; its items stay in its conversation.
+
+        Raises:
+            ProblemError: 409 while another server generates it: there it would go on.
+        """
         with self._connection.transaction():
-            self.drop(int(self._row(name, owner, "number")["number"]))
+            row = self._row(name, owner, "number, boot")
+            if row["boot"] not in (None, self._boot):
+                raise ProblemError(runs_elsewhere(name))
+            self.drop(int(row["number"]))
 
     def drop(self, number: int) -> None:
         """Delete a response likewise, inside a transaction."""

@@ -6,9 +6,13 @@ import json
 import time
 from pathlib import Path
 
+import structlog
+
 from greenroom.actors.store.connection import Connection
 from greenroom.actors.store.server_locks import is_alive, remove_lock
 from greenroom.schemas.stored import UNFINISHED
+
+log = structlog.get_logger()
 
 _ERROR = json.dumps(
     {"code": "server_error", "message": "The server stopped before the response was finished."}
@@ -44,18 +48,28 @@ class ServersTable:
         with self._connection.transaction():
             self._bury(self._boot)
 
-    def fail_unfinished(self) -> int:
-        """Fail the responses of servers that have died; return how many there were."""
+    def settle(self, response: str, owner: str) -> None:
+        """Fail a response, and all that its server left, if that has died."""
+        row = self._connection.first(
+            "select boot from greenroom_responses where id = ? and owner = ? and boot != ?",
+            (response, owner, self._boot),
+        )
+        if row is not None and not self._is_alive(row["boot"]):
+            self.fail_unfinished()
+
+    def fail_unfinished(self) -> None:
+        """Fail the responses of servers that have died."""
         boots = [row["boot"] for row in self._connection.read("select boot from greenroom_servers")]
         dead = [boot for boot in boots if boot != self._boot and not self._is_alive(boot)]
         if not dead:
-            return 0
+            return
         with self._connection.transaction():
             failed = sum(map(self._bury, dead))
         for boot in dead:
             if self._path is not None:
                 remove_lock(self._path, boot)
-        return failed
+        if failed:
+            log.warning("responses of a stopped server failed", actor="store", responses=failed)
 
     def _is_alive(self, boot: str) -> bool:
         return self._path is not None and is_alive(self._path, boot)

@@ -144,7 +144,7 @@ class StoreLoop:
 
     def _answer(self, store: OpenStore, job: Job) -> Answer | Pruned | None:
         if not isinstance(job.message, Prune):
-            return store.answer(job.message)
+            return store.answers.answer(job.message)
         if job.steps is None:
             job.steps = store.prune()
         done = next(job.steps)

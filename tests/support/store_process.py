@@ -14,14 +14,15 @@ import trio
 
 from greenroom.actors.system import System
 from greenroom.schemas.events import Failed
+from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, Retrieve
 from greenroom.schemas.store_protocol import (
     BeginResponse,
     CommitResponse,
     CreateConversation,
-    FindResponse,
+    Deleted,
     Prune,
 )
-from greenroom.schemas.stored import StoredResponse
+from greenroom.schemas.stored import EVERYBODY, StoredResponse
 from greenroom.tests.support.stored_records import conversation, response, storing
 
 LARGE = "many words " * 2000
@@ -77,8 +78,22 @@ async def _run(path: str) -> None:
 
 
 async def _begin(system: System, name: str) -> None:
-    begun = response(name, status="in_progress", output=())
+    begun = response(name, status="in_progress", output=(), background=True)
     _say(await system.refs.store.ask(BeginResponse(begun), object))
+
+
+async def _find(system: System, name: str) -> None:
+    found = await system.refs.responses.ask(Retrieve(name, EVERYBODY), StoredResponse)
+    assert isinstance(found, StoredResponse)
+    print(found.status, flush=True)
+
+
+async def _cancel(system: System, name: str) -> None:
+    _say(await system.refs.responses.ask(CancelRun(name, EVERYBODY), StoredResponse))
+
+
+async def _delete(system: System, name: str) -> None:
+    _say(await system.refs.responses.ask(DeleteRun(name, EVERYBODY), Deleted))
 
 
 async def _prune(system: System) -> None:
@@ -98,12 +113,6 @@ async def _commit_many(system: System, name: str, count: str) -> None:
         print(turn.id if not isinstance(answer, Failed) else answer.problem, flush=True)
 
 
-async def _find(system: System, name: str) -> None:
-    found = await system.refs.store.ask(FindResponse(name, ""), object)
-    assert isinstance(found, StoredResponse)
-    print(found.status, flush=True)
-
-
 async def _limit(_system: System, size: str) -> None:
     """Let no file grow beyond a size, as on a full disk."""
     import resource
@@ -119,10 +128,12 @@ def _say(answer: Any) -> None:
 
 _COMMANDS: dict[str, Any] = {
     "begin": _begin,
+    "find": _find,
+    "cancel": _cancel,
+    "delete": _delete,
     "commit": _commit,
     "many": _commit_many,
     "prune": _prune,
-    "find": _find,
     "limit": _limit,
 }
 

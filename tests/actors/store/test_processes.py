@@ -84,6 +84,29 @@ def test_what_a_killed_server_left_unfinished_has_failed_and_that_of_a_living_on
     assert left == []
 
 
+def test_only_its_own_server_ends_or_deletes_what_is_generated_until_that_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with store_process(path) as generating, store_process(path) as other:
+        assert generating.ask("begin", "mine") == "Committed"
+        assert other.ask("find", "mine") == "in_progress"
+        assert other.ask("cancel", "mine") == "response_elsewhere"
+        assert other.ask("delete", "mine") == "response_elsewhere"
+        assert other.ask("delete", "nothing") == "response_not_found"
+        kill(generating)
+        assert other.ask("find", "mine") == "failed"
+        assert other.ask("cancel", "mine") == "StoredResponse"
+        assert other.ask("delete", "mine") == "Deleted"
+
+
+def test_what_a_killed_server_left_can_be_deleted_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with store_process(path) as killed, store_process(path) as living:
+        assert killed.ask("begin", "lost") == "Committed"
+        assert living.ask("delete", "nothing") == "response_not_found"
+        kill(killed)
+        assert living.ask("delete", "lost") == "Deleted"
+
+
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_process_that_is_killed_while_it_stores_leaves_whole_turns(times: int, tmp_path: Path) -> None:
     path = tmp_path / "db"
