@@ -62,17 +62,9 @@ class StoredResponse:
 
 @attrs.frozen
 class StoredTurn:
-    """What one response added to a history, or what was added to a conversation without one.
+    """What one response added to a history, or one item that was added to a conversation without one."""
 
-    Args:
-        response: None for items that were added to the conversation itself; they all stand in `input`.
-    """
-
-    input: tuple[StoredItem, ...]
-    output: tuple[StoredItem, ...] = ()
-    response: str | None = None
-    model: str = ""
-    raw: str = ""
+    items: tuple[StoredItem, ...]
 
 
 @attrs.frozen

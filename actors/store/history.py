@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from greenroom.actors.store.connection import Connection, Row
@@ -82,7 +82,7 @@ class Histories:
             at_least = 0 if apart else 1
             before = self._read_conversation(conversation, head["last_item"], left, at_least)
         rows = self._items.of_responses([row["number"] for row in reversed(apart[:kept])])
-        return Turns((*before.turns, *self._turns(rows)), before.left_out + len(apart) - kept)
+        return Turns((*before.turns, *_turns(rows)), before.left_out + len(apart) - kept)
 
     def _read_conversation(self, conversation: int, last: int | None, most: int, at_least: int) -> Turns:
         """Return the newest turns of a conversation, of those up to an item.
@@ -99,26 +99,12 @@ class Histories:
             return Turns((), len(turns))
         first, newest = turns[kept - 1][-1]["number"], turns[0][0]["number"]
         rows = self._items.of_conversation(conversation, first, newest)
-        return Turns(tuple(self._turns(rows)), len(turns) - kept)
+        return Turns(tuple(_turns(rows)), len(turns) - kept)
 
-    def _turns(self, rows: Iterable[Row]) -> Iterable[StoredTurn]:
-        for _, group in groupby(rows, key=_turn):
-            turn = list(group)
-            yield self._make_turn(turn)
 
-    def _make_turn(self, rows: Sequence[Row]) -> StoredTurn:
-        response = rows[0]["response"]
-        if response is None:
-            return StoredTurn(tuple(StoredItem(row["id"], row["body"]) for row in rows))
-        made = self._connection.first(
-            "select id, model, raw from greenroom_responses where number = ?", (response,)
-        )
-        assert made is not None
-        brought, answered = (
-            tuple(StoredItem(row["id"], row["body"]) for row in rows if bool(row["output"]) is output)
-            for output in (False, True)
-        )
-        return StoredTurn(brought, answered, made["id"], made["model"], made["raw"])
+def _turns(rows: Iterable[Row]) -> Iterator[StoredTurn]:
+    for _, group in groupby(rows, key=_turn):
+        yield StoredTurn(tuple(StoredItem(row["id"], row["body"]) for row in group))
 
 
 def _turn(row: Row) -> tuple[int | None, int | None]:

@@ -80,12 +80,12 @@ def not_found(kind: str, name: str, param: str | None = None) -> Problem:
         kind: `response`, `conversation`, `item` or `chat completion`.
     """
     code = f"{kind.replace(' ', '_')}_not_found"
-    return Problem(404, code, f"The {kind} '{name}' does not exist here.", param)
+    return Problem(404, code, f"The {kind} {name[:80]!r} does not exist here.", param)
 
 
 def previous_not_found(response: str) -> Problem:
     """Return the problem of a response that is to be continued and is not there."""
-    detail = f"Previous response with id '{response}' not found."
+    detail = f"Previous response with id {response[:80]!r} not found."
     return Problem(404, "previous_response_not_found", detail, "previous_response_id")
 
 

@@ -155,4 +155,4 @@ def _check_size(response: StoredResponse) -> int:
     """Return the size of what a history reads of a response."""
     items = [item.body for item in (*response.input, *response.output)]
     check_size(items, [response.body, response.raw, response.events or ""])
-    return check_size(items, [response.raw])
+    return check_size(items)

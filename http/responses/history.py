@@ -9,17 +9,14 @@ import attrs
 import trio
 
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.problems import not_found, previous_not_found
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.seal import Seal
 from greenroom.http.answering.server_seal import server_seal
 from greenroom.http.responses.compaction import Compaction, is_instruction
 from greenroom.http.responses.conversation import Conversation
 from greenroom.http.responses.item_bodies import stored_items
-from greenroom.http.responses.problems import (
-    conversation_not_found,
-    history_too_long,
-    response_not_found,
-)
+from greenroom.http.responses.problems import history_too_long
 from greenroom.http.responses.response_request import AskedResponse
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import ProblemError
@@ -111,11 +108,11 @@ async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> 
 async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:
     if asked.previous is not None:
         if not _is_id(asked.previous):
-            raise ProblemError(response_not_found(asked.previous, "previous_response_id"))
+            raise ProblemError(previous_not_found(asked.previous))
         return await ask_actor(store, History(owner, response=asked.previous), Turns)
     if asked.conversation is not None:
         if not _is_id(asked.conversation):
-            raise ProblemError(conversation_not_found(asked.conversation))
+            raise ProblemError(not_found("conversation", asked.conversation, "conversation"))
         return await ask_actor(store, History(owner, conversation=asked.conversation), Turns)
     return Turns(())
 
@@ -142,7 +139,7 @@ async def find_references(
 
 
 def _recalled(asked: AskedResponse, turns: Turns, referred: Mapping[str, StoredItem], seal: Seal) -> Recalled:
-    texts = [item.body for turn in turns.turns for item in (*turn.input, *turn.output)]
+    texts = [item.body for turn in turns.turns for item in turn.items]
     # Many at once, so that the next turns begin as this one does and are found in the cache.
     unread = max(0, -(-(len(texts) - MAX_ITEMS) // UNREAD_AT_ONCE)) * UNREAD_AT_ONCE
     left_out = turns.left_out + (unread > 0)

@@ -5,18 +5,6 @@ from __future__ import annotations
 from greenroom.schemas.problems import Problem
 
 
-def response_not_found(ident: str, field: str | None = None) -> Problem:
-    """Return the problem of a response that is not kept here."""
-    code = "previous_response_not_found" if field else "response_not_found"
-    return Problem(404, code, f"No response {ident[:80]!r} is stored here.", field)
-
-
-def conversation_not_found(ident: str) -> Problem:
-    """Return the problem of a conversation that is not kept here."""
-    detail = f"No conversation {ident[:80]!r} is stored here."
-    return Problem(404, "conversation_not_found", detail, "conversation")
-
-
 def item_not_found(ident: str, field: str) -> Problem:
     """Return the problem of an item that is referred to, and is not kept here."""
     detail = f"`{field}.id`: no item {ident[:80]!r} is stored here; send the item itself."

@@ -149,21 +149,14 @@ def response_members(
     return {**members, "dropped_messages": dropped_messages} if dropped_messages else members
 
 
-def answered_response(
+def answered_members(
     echo: ResponseEcho, head: ResponseHead, choice: CollectedChoice, completed: int
 ) -> dict[str, Any]:
-    """Return the response that holds a complete answer.
+    """Return what the response that holds a complete answer does not repeat of its request.
 
     Args:
         completed: Unix time in seconds at which it ended.
     """
-    return {**answered_members(echo, head, choice, completed), **echo.members}
-
-
-def answered_members(
-    echo: ResponseEcho, head: ResponseHead, choice: CollectedChoice, completed: int
-) -> dict[str, Any]:
-    """Return what such a response does not repeat of its request."""
     status, incomplete = ending(choice.finished)
     return response_members(
         head,

@@ -82,7 +82,7 @@ async def refusal(ref: Ref[StoreMessage], message: StoreMessage) -> Problem:
 async def names_before(ref: Ref[StoreMessage], **of: str) -> list[str]:
     """Return the ids of all items of a history, in order."""
     turns = (await ask(ref, History(EVERYBODY, **of), Turns)).turns
-    return [one.id for turn in turns for one in (*turn.input, *turn.output)]
+    return [one.id for turn in turns for one in turn.items]
 
 
 def names_of(*responses: str) -> Sequence[str]:

@@ -226,7 +226,7 @@ async def test_a_conversation_is_held_until_its_turn_is_stored(settings: Setting
         assert isinstance(again, ConversationHeld)
         turns = await refs.store.ask(History(OWNER, conversation="conv_1"), Turns)
         assert isinstance(turns, Turns)
-        assert [turn.response for turn in turns.turns] == ["resp_1"]
+        assert len(turns.turns) == 1
 
 
 async def test_a_request_that_does_not_fit_is_refused_and_not_stored(settings: Settings) -> None:

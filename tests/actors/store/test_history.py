@@ -35,7 +35,7 @@ def turns(answers: Answers, **of: str) -> tuple[StoredTurn, ...]:
 
 
 def names(answers: Answers, **of: str) -> list[str]:
-    return [one.id for turn in turns(answers, **of) for one in (*turn.input, *turn.output)]
+    return [one.id for turn in turns(answers, **of) for one in turn.items]
 
 
 def problem_of(answers: Answers, message: Any) -> Problem:
@@ -50,7 +50,7 @@ def test_a_chain_is_read_from_its_first_turn_to_the_parent_and_can_branch(answer
     assert names(answers, response="c") == names_of("a", "b", "c")
     assert names(answers, response="d") == names_of("a", "d")
     turn = turns(answers, response="d")[-1]
-    assert turn == StoredTurn((item("d-in"),), (item("d-out"),), "d", "m", "raw d")
+    assert turn == StoredTurn((item("d-in"), item("d-out")))
 
 
 def test_a_chain_of_a_thousand_turns_is_read_whole(answers: Answers) -> None:
@@ -78,8 +78,7 @@ def test_a_conversation_is_read_in_the_order_of_its_turns(answers: Answers) -> N
     expected = ["first", *names_of("a"), "between", "more", "b-in"]
     assert names(answers, conversation="c") == expected
     found = turns(answers, conversation="c")
-    assert [turn.response for turn in found] == [None, "a", None, None, "b"]
-    assert [turn.raw for turn in found] == ["", "raw a", "", "", "raw b"]
+    assert [len(turn.items) for turn in found] == [1, 2, 1, 1, 1]
 
 
 def test_a_conversation_branches_at_the_turn_of_a_response(answers: Answers) -> None:
@@ -124,15 +123,16 @@ def test_of_a_history_that_is_too_long_the_newest_turns_are_read(
     for name, parent in (("a", None), ("b", "a"), ("d", "b")):
         answers.answer(CommitResponse(response(name, parent)))
         answers.answer(CommitResponse(response(f"{name}-c", conversation="c")))
-    one_turn = len(item("a-in").body) + len(item("a-out").body) + len("raw a")
+    one_turn = len(item("a-in").body) + len(item("a-out").body)
     items = ItemsTable(connection)
     histories = Histories(connection, items, ConversationsTable(connection, items), one_turn * fitting)
     found = histories.of_response("d", "")
     kept = max(fitting, 1)  # the newest one always
-    assert [turn.response for turn in found.turns] == ["a", "b", "d"][-kept:]
+    assert [turn.items[0].id for turn in found.turns] == ["a-in", "b-in", "d-in"][-kept:]
     assert found.left_out == 3 - kept
     read = histories.of_conversation("c", "")
-    assert [turn.response for turn in read.turns] == ["x", "a-c", "b-c", "d-c"][-len(read.turns) :]
+    newest = ["x-in", "a-c-in", "b-c-in", "d-c-in"][-len(read.turns) :]
+    assert [turn.items[0].id for turn in read.turns] == newest
     assert read.left_out == 4 - len(read.turns) > 0
 
 
@@ -143,5 +143,5 @@ def test_a_branch_that_fills_the_history_leaves_out_its_conversation(connection:
     answers.answer(CommitResponse(response("b", "a")))
     items = ItemsTable(connection)
     found = Histories(connection, items, ConversationsTable(connection, items), 1).of_response("b", "")
-    assert [turn.response for turn in found.turns] == ["b"]
+    assert [turn.items[0].id for turn in found.turns] == ["b-in"]
     assert found.left_out == 1

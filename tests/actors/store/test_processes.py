@@ -36,11 +36,12 @@ def check_whole(path: Path, name: str, told: Sequence[str]) -> None:
         assert [row[0] for row in connection.read("pragma integrity_check")] == ["ok"]
         history = Answers(connection, "reader").answer(History("", conversation=name))
     assert isinstance(history, Turns)
-    stored = [turn.response for turn in history.turns]
+    stored = [turn.items[0].id.removesuffix("-in") for turn in history.turns]
     # The last one may have been committed just before it could be told.
     assert len(told) <= len(stored) <= len(told) + 1
     assert stored[: len(told)] == list(told)
-    assert all(len(turn.input) == len(turn.output) == 1 and turn.raw == LARGE for turn in history.turns)
+    assert all(len(turn.items) == 2 for turn in history.turns)
+    assert all(find(path, name).raw == LARGE for name in stored)
 
 
 def test_processes_write_to_one_new_file_at_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from greenroom.http.responses.response_object import (
     ECHOED,
     ResponseEcho,
     ResponseHead,
-    answered_response,
+    answered_members,
 )
 from greenroom.http.responses.response_stream import ResponseStream
 from greenroom.schemas.events import (
@@ -83,7 +83,7 @@ def whole_of(events: Sequence[InferenceEvent], repeated: ResponseEcho) -> dict[s
         collector.add(event)
     choice = collector.collected()
     assert choice is not None
-    return answered_response(repeated, HEAD, choice, 1_005)
+    return {**answered_members(repeated, HEAD, choice, 1_005), **repeated.members}
 
 
 ANSWER: list[InferenceEvent] = [
