@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,6 +169,19 @@ class Connection:
                 migrations.apply(self._database)
 
 
+def _enable_wal(database: Database) -> None:
+    """Have a log beside the file; SQLite does not wait by itself for another process that is at it."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            database.enable_wal()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
 def _open(name: str) -> Database:
     if name != MEMORY:
         prepare_file(Path(name))
@@ -177,7 +191,7 @@ def _open(name: str) -> Database:
     try:
         if not next(connection.execute("pragma page_count"))[0]:
             connection.execute("pragma auto_vacuum = incremental")
-        database.enable_wal()
+        _enable_wal(database)
         # What has been committed outlives a power failure, too: milliseconds of a turn that takes seconds.
         connection.execute("pragma synchronous = full")
         connection.execute("pragma foreign_keys = on")
