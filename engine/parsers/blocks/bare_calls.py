@@ -79,7 +79,8 @@ class _BareStream(BeginningStream):
             return True
         undecided = begins is None and len(window) < LONGEST_HEAD
         undecided = undecided or any(marker.startswith(window) for marker in self._parser.ends)
-        if undecided and not self._final:
+        if undecided and (not self._final or self._ends_in_markup()):
+            self._at = len(self._pending) if self._final else self._at
             return False
         self._only_calls_so_far = window.startswith(tuple(self._parser.ends))
         return super()._read_text(events)

@@ -26,7 +26,8 @@ class BlockStream(TextStream):
     reading goes on: a marker that the text only mentions does not hide a call behind it.
 
     Args:
-        release: Under `immediate` blocks are read while they are written, where their format can be.
+        release: Under `immediate` blocks are read while they are written, where their format can be. A
+            grammar holds them then, so that one that is cut before its first call has arguments is no text.
     """
 
     def __init__(self, parser: BlockFormat, offered: OfferedTools, release: Release = "validated") -> None:
@@ -36,6 +37,7 @@ class BlockStream(TextStream):
         self._streamed: StreamedBlock | None = None
         self._start = ""
         self._retries = Retries()
+        self._has_called = self._begins_cut_call = False
 
     @property
     def in_call(self) -> bool:  # type: ignore[override]
@@ -60,6 +62,7 @@ class BlockStream(TextStream):
             # What is too long to be a call, or no such call, is read when all of it is there.
             if block.state == "open" and block.fed < LONGEST_HEAD and not self._final:
                 return False
+            self._begins_cut_call = self.cut and block.state == "open" and block.fed < LONGEST_HEAD
             self._streamed = None
             return True
         return self._read_streamed(events, block)
@@ -144,6 +147,9 @@ class BlockStream(TextStream):
         return again.start() - self._at if again and again.group() in self._parser.ends else end
 
     def _return_as_text(self, events: list[ParserEvent], reason: str, end: int) -> bool:
+        if self._begins_cut_call:
+            self._end_block(len(self._pending) - self._at)
+            return True
         raw = self._pending[self._at : self._at + end]
         self.malformed_calls += 1
         _log_broken_call(self._parser.parser_id, reason, raw)
@@ -152,7 +158,11 @@ class BlockStream(TextStream):
         self._add_text_before_padding(events, raw)
         return True
 
+    def _ends_in_markup(self) -> bool:
+        return self.cut and self._streams and self._has_called and self._separator != ""
+
     def _end_block(self, end: int) -> None:
+        self._has_called = True
         self._at += end
         self._drop_padding()
         self._trailers = (self._parser.trailer,) if self._parser.trailer else ()

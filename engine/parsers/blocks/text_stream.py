@@ -74,11 +74,16 @@ class TextStream(ToolCallStream):
     def finish(self) -> list[ParserEvent]:
         self._final = True
         events = self.feed("")
-        is_last = self._pending.rstrip(WHITESPACE) == self._parser.last != ""
-        if not is_last and (rest := "".join(self._padding) + self._pending):
+        means_nothing = self._pending.rstrip(WHITESPACE) == self._parser.last != ""
+        means_nothing = means_nothing or (self._pending != "" and self._ends_in_markup())
+        if not means_nothing and (rest := "".join(self._padding) + self._pending):
             events.append(PlainText(rest))
         self._pending, self._padding = "", []
         return events
+
+    def _ends_in_markup(self) -> bool:
+        """Return whether the beginning of a marker, with which the text ends, is surely no text."""
+        return False
 
     def _read_text(self, events: list[ParserEvent]) -> bool:
         text, at = self._pending, self._at

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
+from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.prepared_input import PreparedInput
-from greenroom.tests.support.model_outputs import collect_answer
+from greenroom.tests.support.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 
 ARGUMENTS = '{"city": "Paris", "days": 2}'
 
 
-def calls_of(tool_format: str, text: str, *, ended_by_model: bool) -> tuple[ToolCall, ...]:
+def answer_of(
+    tool_format: str, pieces: Iterable[str], *, ended_by_model: bool = False, release: Release = "validated"
+) -> ParsedAnswer:
     prepared = PreparedInput((1,), frozenset(), 100, tools=TOOLS)
     parsers = make_tool_parser(tool_format), make_thinking_parser("null")
-    stream = StreamProcessor(*parsers, prepared, lambda: "id")
-    deltas = stream.feed(text)
-    return collect_answer([*deltas, *stream.finish(ended_by_model=ended_by_model)]).tool_calls
+    stream = StreamProcessor(*parsers, prepared, lambda: "id", release=release)
+    deltas = [delta for piece in pieces for delta in stream.feed(piece)]
+    return collect_answer([*deltas, *stream.finish(ended_by_model=ended_by_model)])
+
+
+def calls_of(tool_format: str, text: str, *, ended_by_model: bool) -> tuple[ToolCall, ...]:
+    return answer_of(tool_format, [text], ended_by_model=ended_by_model).tool_calls
 
 
 @pytest.mark.parametrize("tool_format", WRITTEN)
@@ -55,3 +65,39 @@ def test_the_beginning_of_an_end_shows_that_no_argument_follows(tool_format: str
     end = text.rindex(shown if tool_format == "glm4_native" else "</function>") + len(shown)
     (call,) = calls_of(tool_format, text[:end], ended_by_model=False)
     assert call.arguments == ARGUMENTS
+
+
+@pytest.mark.parametrize("tool_format", WRITTEN)
+def test_nothing_of_a_later_call_that_a_grammar_held_is_text(tool_format: str) -> None:
+    parser = make_tool_parser(tool_format)
+    texts = {parser.render_all([ParsedCall("get_weather", ARGUMENTS)] * 2)}
+    if tool_format in ("minimax_m1", "hermes_json", "jamba", "deepseek_v31"):
+        texts.add(WRITTEN[tool_format] * 2)  # Two blocks.
+    for text in texts:
+        assert text is not None
+        for end in range(text.index("2") + 1, len(text) + 1, 5):
+            for pieces in ([text[:end]], text[:end]):
+                answer = answer_of(tool_format, pieces, release="immediate")
+                assert answer.tool_calls[0].arguments.startswith('{"city": "Paris"'), text[:end]
+                assert not answer.text.strip(), text[:end]
+
+
+@pytest.mark.parametrize("tool_format", ["minimax_m1", "hermes_json", "mistral", "qwen3_coder", "harmony"])
+def test_text_before_and_behind_a_call_that_a_grammar_held_outlives_the_cut(tool_format: str) -> None:
+    call = WRITTEN[tool_format]
+    head = call[: call.index("get")]
+    if tool_format == "harmony":
+        said, head = "<|channel|>commentary<|message|>Let me see", "<|end|><|start|>assistant" + head
+    else:
+        said = "Let me see"
+    assert answer_of(tool_format, [said], release="immediate").text == "Let me see"
+    assert answer_of(tool_format, [said + head], release="immediate").text == "Let me see"
+    if tool_format != "harmony":
+        assert answer_of(tool_format, [call + " Well <"], release="immediate").text.strip() == "Well <"
+
+
+def test_a_cut_call_that_nothing_held_is_text() -> None:
+    call = WRITTEN["minimax_m1"]
+    answer = answer_of("minimax_m1", [call + call[:40]])
+    assert len(answer.tool_calls) == 1
+    assert answer.text.strip() == call[:40].strip()
