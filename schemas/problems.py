@@ -155,3 +155,11 @@ def queue_full(model: str, waiting: int) -> Problem:
 def internal_error() -> Problem:
     """Return the problem of a fault of ours; the log has its traceback."""
     return Problem(500, "internal_error", "The server met an unexpected error; its log says more.")
+
+
+def conversation_in_use(conversation: str) -> Problem:
+    """Return the problem of a turn in a conversation that has one already."""
+    detail = (
+        f"Another response is being generated in the conversation '{conversation}'; wait until it has ended."
+    )
+    return Problem(409, "conversation_in_use", detail, "conversation", retry_after=1)

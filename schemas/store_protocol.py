@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from greenroom.schemas.claim_protocol import ClaimConversation, ReleaseConversation
 from greenroom.schemas.completion_store_protocol import (
     DeleteCompletion,
     FindCompletion,
@@ -282,6 +283,8 @@ StoreMessage = (
     | FindItem
     | FindItems
     | DeleteItem
+    | ClaimConversation
+    | ReleaseConversation
     | SaveCompletion
     | FindCompletion
     | ListCompletions

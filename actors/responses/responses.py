@@ -10,6 +10,7 @@ import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.responses.conversation_claims import ConversationClaims
 from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.actors.responses.run import Run
 from greenroom.actors.responses.run_task import RunTask
@@ -72,6 +73,7 @@ class Responses:
         self._store = store
         self._log = structlog.get_logger().bind(actor="responses")
         self._runs = Runs()
+        self._claims = ConversationClaims(store)
         self._nursery: trio.Nursery
         self._interrupted = draining()
         self._draining = False
@@ -94,6 +96,7 @@ class Responses:
         self._runs, self._interrupted = Runs(), draining()
         try:
             async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._claims.run)
                 self._nursery.start_soon(self._clock)
                 while True:
                     report = await self._control.receive()
@@ -140,7 +143,9 @@ class Responses:
             case HoldConversation() | StartRun() if self._draining:
                 reply.fail(draining())
             case HoldConversation(owner, conversation):
-                reply.send(self._runs.hold(owner, conversation))
+                claims = self._claims
+                held = self._runs.hold(owner, conversation, lambda: claims.release(owner, conversation))
+                claims.claim(owner, held, reply)
             case StartRun():
                 self._start(message, reply)
             case Drain():

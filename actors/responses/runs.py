@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from greenroom.actors.responses.handles import ConversationHeld
 from greenroom.actors.responses.run import Run
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, conversation_in_use
 
 MAX_BACKGROUND_RUNS = 64
 """Responses in the background that may be under way at once, waiting ones included. Each keeps its events in
@@ -49,25 +49,28 @@ class Runs:
         """Forget a run that has ended."""
         self._by_id.pop((run.asked.owner, run.asked.id), None)
 
-    def hold(self, owner: str, conversation: str) -> ConversationHeld:
+    def hold(
+        self, owner: str, conversation: str, on_release: Callable[[], None] = lambda: None
+    ) -> ConversationHeld:
         """Claim a conversation for one turn.
+
+        Args:
+            on_release: Is called when the conversation is free again.
 
         Raises:
             ProblemError: 409 while another turn has it.
         """
         if (owner, conversation) in self._busy:
-            raise ProblemError(_conversation_in_use(conversation))
+            raise ProblemError(conversation_in_use(conversation))
         self._busy.add((owner, conversation))
-        return ConversationHeld(conversation, lambda name: self._busy.discard((owner, name)))
+
+        def release(name: str) -> None:
+            self._busy.discard((owner, name))
+            on_release()
+
+        return ConversationHeld(conversation, release)
 
 
 def _too_many_runs() -> Problem:
     detail = f"{MAX_BACKGROUND_RUNS} responses are already being generated in the background."
     return Problem(503, "too_many_background_responses", detail, "background", retry_after=5)
-
-
-def _conversation_in_use(conversation: str) -> Problem:
-    detail = (
-        f"Another response is being generated in the conversation '{conversation}'; wait until it has ended."
-    )
-    return Problem(409, "conversation_in_use", detail, "conversation", retry_after=1)

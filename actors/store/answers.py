@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+from greenroom.actors.store.claims_table import ClaimsTable
 from greenroom.actors.store.completions_table import CompletionsTable
 from greenroom.actors.store.connection import Connection
 from greenroom.actors.store.conversations_table import ConversationsTable
@@ -15,6 +16,7 @@ from greenroom.actors.store.responses_table import ResponsesTable
 from greenroom.actors.store.retention import Retention
 from greenroom.actors.store.secrets_table import SecretsTable
 from greenroom.actors.store.servers_table import ServersTable
+from greenroom.schemas.claim_protocol import ClaimConversation, ReleaseConversation
 from greenroom.schemas.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,
@@ -77,6 +79,8 @@ Writing = (
     | UpdateCompletion
     | DeleteCompletion
     | FindSecret
+    | ClaimConversation
+    | ReleaseConversation
 )
 """What changes the database, each in a transaction of its own."""
 
@@ -103,6 +107,7 @@ class Answers:
         self._completions = CompletionsTable(connection)
         self._secrets = SecretsTable(connection)
         self._servers = ServersTable(connection, boot)
+        self._claims = ClaimsTable(connection, self._servers, boot)
 
     def answer(self, message: StoreMessage) -> Answer:
         """Do what is asked.
@@ -158,6 +163,12 @@ class Answers:
                 return self._completions.update(name, owner, metadata)
             case FindSecret(name):
                 return Secret(self._secrets.find(name))
+            case ClaimConversation(owner, name):
+                self._claims.claim(owner, name)
+                return Committed()
+            case ReleaseConversation(owner, name):
+                self._claims.release(owner, name)
+                return Committed()
             case DeleteResponse() | DeleteConversation() | DeleteCompletion():
                 self._delete(message)
                 return Deleted()

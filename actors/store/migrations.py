@@ -46,7 +46,15 @@ def find_items_by_id(database: Database) -> None:
     database.execute("create index greenroom_items_id on greenroom_items (id, conversation)")
 
 
-_STEPS = (create_tables, find_items_by_id)
+def claim_conversations(database: Database) -> None:
+    """Let servers know which conversation another one is generating a turn of."""
+    database.execute(
+        "create table greenroom_claims (owner text not null, conversation text not null, boot text not null,"
+        " primary key (owner, conversation)) without rowid"
+    )
+
+
+_STEPS = (create_tables, find_items_by_id, claim_conversations)
 
 _TABLES = """
 create table greenroom_servers (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from greenroom.actors.store.claims_table import drop_claim
 from greenroom.actors.store.connection import Connection, Row
 from greenroom.actors.store.conversations_table import ConversationsTable
 from greenroom.actors.store.items_table import ItemsTable, check_size
@@ -48,6 +49,9 @@ class ResponsesTable:
             if begun:
                 self.drop(int(self._row(response.id, response.owner, "number")["number"]))
             number = self._insert(response, size, None)
+            if response.conversation is not None:
+                # Whoever hears of the end may go on by another server at once.
+                drop_claim(self._connection, response.owner, response.conversation, self._boot)
             joined = None if response.status == "failed" else conversation
             self._items.append(response.input, response=number, conversation=joined)
             self._items.append(response.output, response=number, conversation=joined, output=True)

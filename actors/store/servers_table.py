@@ -54,13 +54,13 @@ class ServersTable:
             "select boot from greenroom_responses where id = ? and owner = ? and boot != ?",
             (response, owner, self._boot),
         )
-        if row is not None and not self._is_alive(row["boot"]):
+        if row is not None and not self.is_alive(row["boot"]):
             self.fail_unfinished()
 
     def fail_unfinished(self) -> None:
         """Fail the responses of servers that have died."""
         boots = [row["boot"] for row in self._connection.read("select boot from greenroom_servers")]
-        dead = [boot for boot in boots if boot != self._boot and not self._is_alive(boot)]
+        dead = [boot for boot in boots if boot != self._boot and not self.is_alive(boot)]
         if not dead:
             return
         with self._connection.transaction():
@@ -71,7 +71,8 @@ class ServersTable:
         if failed:
             log.warning("responses of a stopped server failed", actor="store", responses=failed)
 
-    def _is_alive(self, boot: str) -> bool:
+    def is_alive(self, boot: str) -> bool:
+        """Return whether a server runs, other than this one."""
         return self._path is not None and is_alive(self._path, boot)
 
     def _bury(self, boot: str) -> int:
@@ -82,5 +83,6 @@ class ServersTable:
             f" where boot = ? and status in ({', '.join('?' * len(UNFINISHED))})",
             (time.time(), _ERROR, boot, *UNFINISHED),
         )
+        self._connection.write("delete from greenroom_claims where boot = ?", (boot,))
         self._connection.write("delete from greenroom_servers where boot = ?", (boot,))
         return failed

@@ -12,9 +12,10 @@ from typing import Any
 
 import trio
 
+from greenroom.actors.responses.handles import ConversationHeld
 from greenroom.actors.system import System
 from greenroom.schemas.events import Failed
-from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, Retrieve
+from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, HoldConversation, Retrieve
 from greenroom.schemas.store_protocol import (
     BeginResponse,
     CommitResponse,
@@ -96,6 +97,20 @@ async def _delete(system: System, name: str) -> None:
     _say(await system.refs.responses.ask(DeleteRun(name, EVERYBODY), Deleted))
 
 
+async def _hold(system: System, conversation: str) -> None:
+    """Claim a conversation until a turn of it is stored."""
+    _say(await system.refs.responses.ask(HoldConversation(EVERYBODY, conversation), ConversationHeld))
+
+
+async def _turn(system: System, conversation: str) -> None:
+    stored = response(f"{conversation}-turn", conversation=conversation)
+    _say(await system.refs.store.ask(CommitResponse(stored), object))
+
+
+async def _create(system: System, name: str) -> None:
+    _say(await system.refs.store.ask(CreateConversation(conversation(name)), object))
+
+
 async def _prune(system: System) -> None:
     _say(await system.refs.store.ask(Prune(), object))
 
@@ -128,6 +143,9 @@ def _say(answer: Any) -> None:
 
 _COMMANDS: dict[str, Any] = {
     "begin": _begin,
+    "create": _create,
+    "hold": _hold,
+    "turn": _turn,
     "find": _find,
     "cancel": _cancel,
     "delete": _delete,

@@ -108,6 +108,20 @@ def test_what_a_killed_server_left_can_be_deleted_unasked(tmp_path: Path) -> Non
         assert living.ask("delete", "lost") == "Deleted"
 
 
+def test_a_conversation_has_one_turn_at_a_time_among_servers_that_live(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with store_process(path) as first, store_process(path) as second:
+        assert first.ask("create", "c") == "Committed"
+        assert first.ask("hold", "c") == "ConversationHeld"
+        assert second.ask("hold", "c") == "conversation_in_use"
+        assert second.ask("hold", "d") == "ConversationHeld"
+        assert first.ask("turn", "c") == "Committed"
+        assert second.ask("hold", "c") == "ConversationHeld"
+        assert first.ask("hold", "d") == "conversation_in_use"
+        kill(second)
+        assert first.ask("hold", "d") == "ConversationHeld"
+
+
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_process_that_is_killed_while_it_stores_leaves_whole_turns(times: int, tmp_path: Path) -> None:
     path = tmp_path / "db"
