@@ -7,7 +7,7 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.current_request import BODIES, STORES_ANSWERS, request_id
+from greenroom.http.answering.current_request import BODIES, SETTINGS, request_id
 from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.model_routes import model_routes
 from greenroom.http.answering.problem_documents import ErrorMembers
@@ -47,7 +47,7 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     app.asgi_http_class = RequestConnection
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
-    app.config[STORES_ANSWERS] = settings.store_responses
+    app.config[SETTINGS] = settings
     app.extensions[BODIES] = RequestBodies(settings.max_body_bytes)
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False

@@ -12,7 +12,9 @@ from quart import current_app, request
 from greenroom.http.answering.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import RequestBodies
+from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.settings import Settings
 from greenroom.schemas.stored import EVERYBODY
 from greenroom.schemas.wire import structure
 
@@ -23,8 +25,8 @@ BODIES = "greenroom_bodies"
 """Name of the application's extension that reads bodies."""
 
 
-STORES_ANSWERS = "GREENROOM_STORES_ANSWERS"
-"""Name of the application's setting that lets answers be kept."""
+SETTINGS = "GREENROOM_SETTINGS"
+"""Name under which the application knows the server's settings."""
 
 
 def request_id() -> str:
@@ -49,7 +51,18 @@ def request_owner() -> str:
 
 def stores_answers() -> bool:
     """Return whether the server keeps answers at all."""
-    return bool(current_app.config[STORES_ANSWERS])
+    return _settings().store_responses
+
+
+def sampling_defaults() -> Overrides:
+    """Return what the operator has set for answers whose requests say nothing else."""
+    settings = _settings()
+    defaults = {"temperature": settings.temperature, "top_p": settings.top_p}
+    return {name: value for name, value in defaults.items() if value is not None}
+
+
+def _settings() -> Settings:
+    return cast("Settings", current_app.config[SETTINGS])
 
 
 def request_resources() -> ExitStack:

@@ -1,4 +1,4 @@
-"""What a response repeats of its request, with OpenAI's defaults where the request had none."""
+"""What a response repeats of its request, with defaults where the request had none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_echo(
     """Return the echo of a request.
 
     Args:
-        parameters: That were taken from it.
+        parameters: That were taken from it, and the operator's where it names none.
         text_format: What it says of the answer's form.
         stored: The response will be kept.
 

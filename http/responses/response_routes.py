@@ -15,6 +15,7 @@ from greenroom.http.answering.current_request import (
     request_client,
     request_id,
     request_owner,
+    sampling_defaults,
     stores_answers,
 )
 from greenroom.http.answering.http_responses import json_response
@@ -39,10 +40,14 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
 
     @routes.post("/v1/responses")
     async def responses() -> Response:
-        parse = partial(parse_turn, answer_id=answer_id("resp_"), identity=(request_id(), request_client()))
-        wire, turn = await read_request(
-            ResponseRequest, RESPONSES, UNSUPPORTED, partial(parse, storing=stores_answers())
+        parse = partial(
+            parse_turn,
+            answer_id=answer_id("resp_"),
+            identity=(request_id(), request_client()),
+            storing=stores_answers(),
+            defaults=sampling_defaults(),
         )
+        wire, turn = await read_request(ResponseRequest, RESPONSES, UNSUPPORTED, parse)
         stream = bool(wire.stream)
         if turn.stored:
             return await answer_stored(refs, turn, stream=stream, status_timeout=status_timeout)

@@ -9,6 +9,7 @@ from greenroom.http.responses.echo import make_echo
 from greenroom.http.responses.history import Recalled, recall_nothing
 from greenroom.http.responses.response_formatter import ResponseFormatter
 from greenroom.http.responses.response_request import AskedResponse, parse_response_request
+from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.responses.requests import ResponseRequest
@@ -38,7 +39,13 @@ class Turn:
 
 
 def parse_turn(
-    wire: ResponseRequest, body: JsonObject, *, answer_id: str, identity: tuple[str, str], storing: bool
+    wire: ResponseRequest,
+    body: JsonObject,
+    *,
+    answer_id: str,
+    identity: tuple[str, str],
+    storing: bool,
+    defaults: Overrides,
 ) -> Turn:
     """Return what a client asks for.
 
@@ -46,13 +53,14 @@ def parse_turn(
         answer_id: `resp_…`.
         identity: The request's id, and its client.
         storing: The server keeps responses, and does so unless it is told otherwise.
+        defaults: What holds of the parameters that it does not name.
 
     Raises:
         ProblemError: 400 that names the offending field.
     """
     stored = _is_stored(wire, storing)
     asked = parse_response_request(wire, body, *identity)
-    echo = make_echo(wire, asked.parameters, asked.text_format, stored=stored)
+    echo = make_echo(wire, {**defaults, **asked.parameters}, asked.text_format, stored=stored)
     alone = recall_nothing(asked) if asked.stands_alone else None
     kept = alone.stored_input(answer_id) if alone is not None and stored else ()
     return Turn(asked, ResponseFormatter(echo, answer_id), stored, alone, kept)

@@ -87,11 +87,6 @@ class BlockEnd:
         """Return whether the text ended before the whole marker was written."""
         return end - body_end < len(self._end)
 
-    def find_marker(self, text: str, position: int) -> int:
-        """Return where the text goes on behind the closing marker, wherever that stands; -1 if not yet."""
-        at = text.find(self._end, position)
-        return at if at < 0 else at + len(self._end)
-
     def keep(self, text: str, position: int) -> int:
         """Return from where a text must be kept in which there is no closing marker yet."""
         return max(position, len(text) - len(self._end))

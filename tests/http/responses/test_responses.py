@@ -41,6 +41,15 @@ async def test_a_streamed_response_is_the_whole_response(settings: Settings) -> 
         assert last["response"]["store"] is False
 
 
+async def test_what_the_operator_has_set_is_echoed_where_a_request_says_nothing(settings: Settings) -> None:
+    async with serving(attrs.evolve(settings, temperature=0.0)) as served:
+        unset: dict[str, Any] = {"model": "qwen3", "input": "one two", "max_output_tokens": 2}
+        plain = await ask(served, lambda client: client.responses.create(**unset))
+        assert (plain.temperature, plain.top_p) == (0.0, 1.0)
+        asked = await ask(served, lambda client: client.responses.create(**unset, temperature=0.5, top_p=0.9))
+        assert (asked.temperature, asked.top_p) == (0.5, 0.9)
+
+
 async def test_the_asynchronous_client_streams_too(settings: Settings) -> None:
     async with serving(settings) as served:
 
