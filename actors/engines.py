@@ -8,77 +8,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from greenroom.actors.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.model_description import ModelDescription
-from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.pool_protocol import ModelCard
-from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
     from greenroom.engine.memory.account import MemoryAccount
-
-
-class Engine(Protocol):
-    """A loaded model, confined to one worker; each kind of model has its own (`engine.text_engine`).
-
-    Every request ends with a Finished for each choice, a cancelled one too, or with one Failed.
-    """
-
-    @property
-    def has_work(self) -> bool:
-        """Whether `step` has something to do."""
-
-    def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
-        """Begin a request at the next step."""
-
-    def cancel(self, request_id: str) -> None:
-        """End a request at the next step; unknown ids are ignored."""
-
-    def step(self) -> list[tuple[str, InferenceEvent]]:
-        """Compute one step for all that runs; return its events with the ids of their requests."""
-
-    @property
-    def idle_delay(self) -> float | None:
-        """Seconds without work or commands after which `work_idly` has something to do; None: it has not."""
-
-    def work_idly(self) -> None:
-        """Do a short piece of what can wait while there is no work."""
-
-    def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
-
-    def release_memory(self) -> None:
-        """Free memory that another model has asked for."""
-
-    def close(self) -> None:
-        """Drop the weights."""
-
-
-class PromptAdapter(Protocol):
-    """The part of an adapter that needs no weights (`greenroom.engine.adapters`)."""
-
-    def prepare_input(self, request: InferenceRequest) -> PreparedInput:
-        """Tokenize a request, resolve its parameters, and check both.
-
-        Raises:
-            ProblemError: The request cannot be answered.
-        """
-
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return its prompt as the model reads it.
-
-        Raises:
-            ProblemError: The request cannot be answered.
-        """
 
 
 @attrs.frozen
@@ -97,6 +40,7 @@ class ModelFiles:
 class OpenedModel:
     """A model whose files are here and whose prompts can be prepared; weights are not loaded."""
 
+    id: str
     folder: Path
     record: CapabilityRecord
     adapter: PromptAdapter
@@ -171,32 +115,23 @@ class Engines:
         folder, trust = files.folder, self._settings.trust_remote_code
         record = with_operators_parsers(detect(folder, trust, files.id), self._settings, files.id)
 
-        from greenroom.engine.loading.libraries import import_text_libraries
+        from greenroom.actors.kinds import open_adapter
 
-        import_text_libraries()
-        from greenroom.engine.adapters.make_adapter import make_adapter
-        from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-
-        tokenizer = load_tokenizer(folder, trust, files.id)
-        adapter = make_adapter(record, tokenizer, self._settings, system_prompt)
-        return OpenedModel(folder, record, adapter)
+        adapter = open_adapter(ModelFolder(files.id, folder, record), self._settings, system_prompt)
+        return OpenedModel(files.id, folder, record, adapter)
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
-    ) -> Engine:
+    ) -> Engine[Any]:
         """Load the weights; everything of the engine then belongs to the calling thread.
 
         Raises:
             ProblemError: They cannot be loaded.
         """
-        from greenroom.engine.loading.libraries import import_text_libraries
+        from greenroom.actors.kinds import open_engine
 
-        import_text_libraries()
-        from greenroom.engine.open_text_engine import open_text_engine
-
-        settings = self._settings
-        account = self._open_account()
-        return open_text_engine(opened.folder, opened.record, settings, progress, abandoned, account)
+        model = ModelFolder(opened.id, opened.folder, opened.record)
+        return open_engine(model, self._settings, progress, abandoned, self._open_account())
 
     def _open_account(self) -> MemoryAccount:
         from greenroom.engine.memory.account import MemoryAccount

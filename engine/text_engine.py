@@ -30,7 +30,7 @@ from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.output_processor import OutputProcessor
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.events import PromptText
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.statistics import TextEngineStatistics
@@ -125,7 +125,7 @@ class TextEngine:
     def submit(
         self,
         request: InferenceRequest,
-        prepared: PreparedInput,
+        prepared: PreparedPrompt,
         embeddings: mx.array | None = None,
     ) -> None:
         """Add a request; its events come from `step`, up to one Finished or Failed.

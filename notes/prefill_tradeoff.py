@@ -20,7 +20,7 @@ from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import PromptProgress
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings, Speculation
 
@@ -56,7 +56,7 @@ GREEDY = GenerationParameters(temperature=0.0)
 def submit(engine: TextEngine, count: int, max_tokens: int, parameters: GenerationParameters = GREEDY) -> str:
     tokens = tuple(random.choices(range(100, 2000), k=count))
     request = InferenceRequest(next(names), ModelKey("model"), RawInput(tokens))
-    prepared = PreparedInput(tokens, frozenset(), max_tokens, parameters, parse=False)
+    prepared = PreparedPrompt(tokens, frozenset(), max_tokens, parameters, parse=False)
     engine.submit(request, prepared)
     return request.id
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 import attrs
 
-ModelType = Literal["text", "vision", "embeddings", "audio"]
-"""Which MLX library loads the model."""
+ModelType = Literal["text", "vision", "embeddings", "rerank", "speech", "transcription"]
+"""What kind of model it is: what it is asked, and what it answers."""
 
 Family = Literal[
     "qwen",

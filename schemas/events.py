@@ -4,8 +4,8 @@
         (TextDelta | ReasoningDelta | ToolCallDelta)*  Finished
 
 with one Finished per choice, or one Failed instead of what had still to come. The events in parentheses are
-those of text; other kinds of model put their own in their place (a vector, a piece of audio, a segment of a
-transcript) and add them to `InferenceEvent`. Every event is plain data.
+those of text; in their place other kinds of model have their own: `Vector*`, `Score*`, `AudioChunk*`, or
+`Recording+ Segment*`. Every event is plain data.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import attrs
 
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.result_events import AudioChunk, Recording, Score, Segment, Vector
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
@@ -167,6 +168,9 @@ class Usage:
         drafted: Tokens that were proposed to the model by speculation.
         accepted: Those of them that became part of `generated`.
         written: Those of `prompt` that are kept from now on, for prompts that begin so.
+        images: Those of `prompt` that stand for images.
+        heard: Seconds of audio that were given to the model.
+        spoken: Seconds of audio that it made.
     """
 
     prompt: int = _amount("tokens", shared=True)
@@ -176,6 +180,9 @@ class Usage:
     drafted: int = _amount("tokens")
     accepted: int = _amount("tokens")
     written: int = _amount("tokens", shared=True)
+    images: int = _amount("tokens", shared=True)
+    heard: float = _amount("seconds", shared=True)
+    spoken: float = _amount("seconds")
 
     def plus(self, choice: Usage) -> Usage:
         """Return what this and a further choice of the same request used together."""
@@ -237,6 +244,11 @@ InferenceEvent = (
     | TextDelta
     | ReasoningDelta
     | ToolCallDelta
+    | Vector
+    | Score
+    | AudioChunk
+    | Recording
+    | Segment
     | Finished
     | Failed
 )

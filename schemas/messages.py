@@ -30,8 +30,58 @@ class TextPart:
     text: str
 
 
-ContentPart = TextPart
-"""Union of everything a message can hold. Images and audio join it here."""
+ImageDetail = Literal["auto", "low", "high", "original"]
+"""How closely an image is to be looked at, as OpenAI's clients say it."""
+
+
+@attrs.frozen
+class ImagePart:
+    """An image inside a message, as its client encoded it: it is decoded where the prompt is prepared.
+
+    Args:
+        data: The file's bytes (JPEG, PNG, …); empty while `url` has not been fetched.
+        url: Where it is to be fetched.
+        param: What the client calls it, for errors.
+    """
+
+    data: bytes = attrs.field(default=b"", repr=False)
+    url: str | None = None
+    detail: ImageDetail = "auto"
+    param: str | None = attrs.field(default=None, kw_only=True, eq=False)
+
+
+@attrs.frozen
+class DocumentPart:
+    """A document whose pages are shown to the model as images: a PDF.
+
+    Args:
+        data: The file's bytes; empty while `url` has not been fetched.
+        url: Where it is to be fetched.
+        name: Of the file, if its client says.
+        param: What the client calls it, for errors.
+    """
+
+    data: bytes = attrs.field(default=b"", repr=False)
+    url: str | None = None
+    name: str | None = None
+    param: str | None = attrs.field(default=None, kw_only=True, eq=False)
+
+
+@attrs.frozen
+class AudioPart:
+    """Spoken or other sound inside a message.
+
+    Args:
+        data: The file's bytes, in a container that can be decoded (WAV, MP3, …).
+        param: What the client calls it, for errors.
+    """
+
+    data: bytes = attrs.field(repr=False)
+    param: str | None = attrs.field(default=None, kw_only=True, eq=False)
+
+
+ContentPart = TextPart | ImagePart | DocumentPart | AudioPart
+"""Everything a message can hold."""
 
 
 @attrs.frozen
@@ -131,4 +181,4 @@ class Message:
     @property
     def text(self) -> str:
         """All text parts, joined without a separator."""
-        return "".join(part.text for part in self.content)
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))

@@ -1,15 +1,31 @@
-"""A request for text, made ready by its adapter; it stays in the process that computes the answer."""
+"""A request that its adapter has made ready; it stays in the process that computes the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import Tool
+
+
+class PreparedInput(Protocol):
+    """What a prepared request of any kind tells the actors; the rest is between adapter and engine."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt, in tokens; 0 where the kind knows none."""
+
+    @property
+    def choices(self) -> int:
+        """Answers that are wanted; each ends with a Finished of its own."""
+
+    @property
+    def dropped_messages(self) -> int:
+        """How many of the oldest messages were left out of the prompt."""
 
 
 @attrs.frozen
@@ -30,8 +46,8 @@ class EchoedPrompt:
 
 
 @attrs.frozen
-class PreparedInput:
-    """A request that its adapter has made ready for the model: any thread may hold it.
+class PreparedPrompt:
+    """A prompt that its adapter has made ready for a model that writes: any thread may hold it.
 
     Args:
         tokens: Prompt as token ids, `[prompt]`.

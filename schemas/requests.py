@@ -64,7 +64,88 @@ class RawInput:
     param: str = attrs.field(default="prompt", kw_only=True, eq=False)
 
 
-RequestInput = ChatInput | RawInput
+@attrs.frozen
+class EmbeddingInput:
+    """Texts that are turned into vectors, one for each.
+
+    Args:
+        texts: Text, or token ids that are taken as they stand.
+        dimensions: How many numbers each vector shall have; None for all that the model gives.
+        input_type: What the texts are for, in the words of the model's own prompts (`query`, `document`, …).
+        instruction: What is to be found with them, for models that are told; goes before `input_type`.
+        truncate: A text that is too long loses its end instead of being refused.
+        param: What the client calls the texts, for errors.
+    """
+
+    texts: tuple[str | tuple[int, ...], ...]
+    dimensions: int | None = None
+    input_type: str | None = None
+    instruction: str | None = None
+    truncate: bool = False
+    param: str = attrs.field(default="input", kw_only=True, eq=False)
+
+
+@attrs.frozen
+class ScoreInput:
+    """Pairs of texts, each scored for how well the second answers the first.
+
+    Args:
+        pairs: Query and document.
+        instruction: What makes a document relevant, for models that are told.
+        truncate: A document that is too long loses its end instead of being refused.
+        param: What the client calls the documents, for errors.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    instruction: str | None = None
+    truncate: bool = True
+    param: str = attrs.field(default="documents", kw_only=True, eq=False)
+
+
+@attrs.frozen
+class SpeechInput:
+    """Text that is spoken.
+
+    Args:
+        voice: One of the model's, or None for its own choice.
+        speed: Of speech; 1 is the model's own.
+        instructions: How to speak, for models that are told.
+        language: Of the text, as ISO 639-1 has it; None lets the model decide.
+        reference: Path of a spooled audio file whose voice is to be imitated.
+        reference_text: What is said in it.
+    """
+
+    text: str
+    voice: str | None = None
+    speed: float = 1.0
+    instructions: str = ""
+    language: str | None = None
+    reference: str | None = None
+    reference_text: str | None = None
+
+
+@attrs.frozen
+class TranscriptionInput:
+    """Recorded speech that is written down.
+
+    Args:
+        file: Path of the spooled audio file, in any container; it outlives the request.
+        task: `translate` writes English, whatever is spoken.
+        language: Spoken, as ISO 639-1 has it; None has it detected.
+        prompt: Text that precedes, in whose style and with whose names the model goes on.
+        word_timestamps: Words get their times too.
+        temperature: Of sampling; None lets the model begin at 0 and rise where it fails.
+    """
+
+    file: str
+    task: Literal["transcribe", "translate"] = "transcribe"
+    language: str | None = None
+    prompt: str = ""
+    word_timestamps: bool = False
+    temperature: float | None = None
+
+
+RequestInput = ChatInput | RawInput | EmbeddingInput | ScoreInput | SpeechInput | TranscriptionInput
 """What a model is asked about; a kind of model that takes something else adds a class here."""
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import attrs
 import structlog
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.worker import release_memory
-from greenroom.actors.engines import Engine, Engines, OpenedModel
+from greenroom.actors.engine_protocol import Engine
+from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
@@ -139,7 +141,7 @@ class ModelLoop:
         log.exception("load failed", actor="model", model=str(self._key), exc_info=error)
         return LoopEnded(load_crashed(self._key.model, error), loaded=False)
 
-    def _step_until_closed(self, engine: Engine) -> None:
+    def _step_until_closed(self, engine: Engine[Any]) -> None:
         try:
             while self._carry_out_commands(engine):
                 events = engine.step()
@@ -148,7 +150,7 @@ class ModelLoop:
         finally:
             self._coalescer.flush()
 
-    def _carry_out_commands(self, engine: Engine) -> bool:
+    def _carry_out_commands(self, engine: Engine[Any]) -> bool:
         """Carry out what was put, waiting for more when there is nothing to do; return whether to go on."""
         cancelled = False
         while True:
@@ -179,7 +181,7 @@ class ModelLoop:
                         self._coalescer.add(engine.step())
                     return False
 
-    def _submit(self, engine: Engine, command: Submit) -> None:
+    def _submit(self, engine: Engine[Any], command: Submit) -> None:
         try:
             engine.submit(command.request, command.prepared)
         except ProblemError as error:
@@ -189,7 +191,7 @@ class ModelLoop:
         self._pulse.beat()
         self._report(LoadProgress(fraction))
 
-    def _close(self, engine: Engine) -> None:
+    def _close(self, engine: Engine[Any]) -> None:
         try:
             engine.close()
         except BaseException:

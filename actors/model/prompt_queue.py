@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RequestInput
+from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.requests import (
+    ChatInput,
+    EmbeddingInput,
+    InferenceRequest,
+    RawInput,
+    RequestInput,
+    ScoreInput,
+    SpeechInput,
+    TranscriptionInput,
+)
 from greenroom.schemas.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
 
 T = TypeVar("T")
@@ -71,17 +82,39 @@ def is_long(request: InferenceRequest) -> bool:
     return _has_much_text(request.input) or _is_large(request.response_format)
 
 
-def _has_much_text(prompt: RequestInput) -> bool:
-    if not isinstance(prompt, ChatInput):
-        return isinstance(prompt.prompt, str) and len(prompt.prompt) > MAX_SHORT
+def _has_much_text(asked: RequestInput) -> bool:
+    match asked:
+        case ChatInput():
+            return _is_long_conversation(asked.messages)
+        case RawInput(prompt):
+            return isinstance(prompt, str) and len(prompt) > MAX_SHORT
+        case EmbeddingInput(texts):
+            return _exceed(len(text) for text in texts)
+        case ScoreInput(pairs):
+            return _exceed(len(query) + len(document) for query, document in pairs)
+        case SpeechInput(text):
+            return len(text) > MAX_SHORT
+        case TranscriptionInput():
+            return False
+
+
+def _is_long_conversation(messages: Sequence[Message]) -> bool:
+    """Return whether it has much text, or an image, a document or a recording that must be decoded."""
     cost = 0
-    for message in prompt.messages:
+    for message in messages:
         cost += _PART_COST
         for part in message.content:
+            if not isinstance(part, TextPart):
+                return True
             cost += _PART_COST + len(part.text)
             if cost > MAX_SHORT:
                 return True
     return cost > MAX_SHORT
+
+
+def _exceed(lengths: Iterable[int]) -> bool:
+    cost = 0
+    return any((cost := cost + _PART_COST + length) > MAX_SHORT for length in lengths)
 
 
 def _is_large(constraint: ResponseFormat | None) -> bool:

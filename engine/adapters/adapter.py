@@ -33,9 +33,10 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.events import Token
 from greenroom.schemas.generation import GenerationParameters, resolve
+from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.prepared_input import PreparedInput
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 
@@ -95,7 +96,7 @@ class Adapter:
         renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection)
         self._conversations = ConversationPrompts(tokenizer, renderer, self.context_length, system_prompt)
 
-    def prepare_input(self, request: InferenceRequest) -> PreparedInput:
+    def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
         """Tokenize a request, resolve its parameters, and check both against the model.
 
         Raises:
@@ -105,7 +106,7 @@ class Adapter:
         if isinstance(request.input, RawInput):
             prepared = self._prepare_raw(request.input, parameters)
             return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
-        return self._prepare_chat(request, request.input, parameters)
+        return self._prepare_chat(request, self._chat_of(request), parameters)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return a request's prompt as the model reads it.
@@ -119,17 +120,18 @@ class Adapter:
             tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
             text = request.input.prompt if isinstance(request.input.prompt, str) else None
         else:
+            chat = self._chat_of(request)
             parameters = resolve(request.overrides, self._configured, self.default_overrides)
-            thinking = self._choose_thinking(request.id, request.input, parameters)
+            thinking = self._choose_thinking(request.id, chat, parameters)
             encoded = self._conversations.encode(
-                request.input, thinking.means, request.overflow, parameters.max_tokens
+                chat, thinking.means, request.overflow, parameters.max_tokens
             )
             text, tokens, dropped = encoded.prompt.text, encoded.tokens, encoded.dropped_messages
         contents = contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
         return attrs.evolve(contents, dropped_messages=dropped)
 
     def new_stream_processor(
-        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> StreamProcessor:
         """Return what reads the text of one choice."""
         tools, thoughts = self.tool_parser, self.thinking_parser
@@ -142,7 +144,7 @@ class Adapter:
             thoughts = thoughts if matcher.allows_thought else NullThinkingParser()
         return StreamProcessor(tools, thoughts, prepared, new_call_id, index=index, release=release)
 
-    def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
         """Return the detokenizer of one choice: a free answer loses its leading space, any other keeps it."""
         constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
         return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
@@ -151,7 +153,12 @@ class Adapter:
         """Return one token as clients see it in log-probabilities."""
         return self._token_names.look_up(ident)
 
-    def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedInput:
+    def _chat_of(self, request: InferenceRequest) -> ChatInput:
+        if not isinstance(request.input, ChatInput):
+            raise ProblemError(wrong_kind(request.key.model, self.record.model_type, request.input))
+        return request.input
+
+    def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
         tokens = self._raw_prompts.encode(raw)
         echo = self._raw_prompts.echo(raw, tokens)
         # Where nothing is generated the prompt may fill the context.
@@ -167,7 +174,7 @@ class Adapter:
 
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
-    ) -> PreparedInput:
+    ) -> PreparedPrompt:
         thinking = self._choose_thinking(request.id, chat, parameters)
         encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
         prompt, tokens = encoded.prompt, encoded.tokens
@@ -212,11 +219,11 @@ class Adapter:
 
     def _prepare_tokens(
         self, tokens: list[int], parameters: GenerationParameters, default_length: int, *, parse: bool
-    ) -> PreparedInput:
+    ) -> PreparedPrompt:
         remaining = remaining_context(tokens, self.context_length)
         check_logit_bias(parameters.logit_bias, self.tokenizer)
         length = parameters.max_tokens or max(1, default_length)
-        return PreparedInput(
+        return PreparedPrompt(
             tokens=tuple(tokens),
             stop_token_ids=self.stop_token_ids | frozenset(parameters.stop_token_ids),
             max_tokens=min(length, remaining),
@@ -229,7 +236,7 @@ class Adapter:
         )
 
 
-def _with_matcher(prepared: PreparedInput, matcher: Matcher | None) -> PreparedInput:
+def _with_matcher(prepared: PreparedPrompt, matcher: Matcher | None) -> PreparedPrompt:
     """Return the input with the matcher of its answer, which no stop string may then cut short."""
     if matcher is None:
         return prepared

@@ -61,10 +61,12 @@ class RequestConstraints:
         """
         if isinstance(request.input, RawInput):
             constraint = Constraint(request.response_format)
-        else:
+        elif isinstance(request.input, ChatInput):
             thinks = opens_thought or thinks or parameters.thinking_budget is not None
             thought = self._thought_constraint(parameters, opens_thought) if thinks else None
             constraint = self._chat_constraint(request, request.input, thought)
+        else:
+            return None
         thought = constraint.thought
         budget = None if thought is None else thought.budget
         if constraint.response_format is None and constraint.calls is None and budget is None:

@@ -14,7 +14,7 @@ from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 
 Prompts = Sequence[Sequence[int]]
@@ -123,7 +123,7 @@ def own_loop(engine: TextEngine, prompts: Prompts, tokens: Sequence[int]) -> lis
     greedy = GenerationParameters(temperature=0.0)
     for index, (prompt, count) in enumerate(zip(prompts, tokens, strict=True)):
         request = InferenceRequest(str(index), ModelKey("baseline"), RawInput(tuple(prompt)))
-        engine.submit(request, PreparedInput(tuple(prompt), frozenset(), count, greedy))
+        engine.submit(request, PreparedPrompt(tuple(prompt), frozenset(), count, greedy))
     answers = [range(0)] * len(prompts)
     while engine.has_work:
         for request_id, event in engine.step():

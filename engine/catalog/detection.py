@@ -18,7 +18,7 @@ from greenroom.engine.catalog.context_length import declared_context_length
 from greenroom.engine.catalog.families import family_of
 from greenroom.engine.catalog.model_files import read_json_object
 from greenroom.schemas.capabilities import CapabilityRecord, ModelType
-from greenroom.schemas.problems import Problem, ProblemError, load_failed
+from greenroom.schemas.problems import ProblemError, load_failed
 
 _SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
 """Only models that embed text have them, whatever their architecture."""
@@ -35,8 +35,7 @@ def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> Cap
         name: What the model is called in errors; the folder's name by default.
 
     Raises:
-        ProblemError: 503 `load_failed` if the folder holds no usable model, 501 if this version cannot
-            serve its kind.
+        ProblemError: 503 `load_failed` if the folder holds no usable model.
     """
     name = name or folder.name
     try:
@@ -50,21 +49,9 @@ def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> Cap
     if kind is None and not (trust_remote_code and config.get("model_file")):
         detail = f"its architecture '{architecture}' is not known to the installed mlx-lm."
         raise ProblemError(load_failed(name, detail))
-    if kind not in ("text", None):
-        purpose = _PURPOSES[kind]
-        detail = f"'{name}' is a model for {purpose} ({architecture}); this version serves text models only."
-        raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
     text_module = _text_module(str(_text_config(config).get("model_type", architecture)))
     context = declared_context_length(folder, config, text_module or _text_module(architecture))
-    return CapabilityRecord("text", family_of(architecture), architecture, context)
-
-
-_PURPOSES: Mapping[ModelType, str] = {
-    "text": "text",
-    "vision": "images",
-    "embeddings": "embeddings",
-    "audio": "audio",
-}
+    return CapabilityRecord(kind or "text", family_of(architecture), architecture, context)
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
@@ -86,13 +73,17 @@ def _refuse_remote_code(config: Mapping[str, Any], name: str) -> None:
 
 def _model_type(folder: Path, config: Mapping[str, Any], architecture: str) -> ModelType | None:
     """Return which library loads it. What mlx-lm can load is text, even if it could see as well."""
+    if any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
+        return "rerank"
     if any((folder / file).exists() for file in _SENTENCE_FILES):
         return "embeddings"
     if _text_module(architecture) is not None:
         return "text"
     module = architecture.replace("-", "_")
-    if any(_library_has("mlx_audio", f"{part}/models/{module}") for part in ("tts", "stt", "sts")):
-        return "audio"
+    if _library_has("mlx_audio", f"tts/models/{module}"):
+        return "speech"
+    if _library_has("mlx_audio", f"stt/models/{module}"):
+        return "transcription"
     if _library_has("mlx_embeddings", f"models/{module}.py") or _ENCODERS.fullmatch(architecture):
         return "embeddings"
     if "vision_config" in config or _library_has("mlx_vlm", f"models/{module}"):

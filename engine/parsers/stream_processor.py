@@ -24,7 +24,7 @@ from greenroom.engine.parsers.thought_tail import ThoughtTail
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
 
@@ -55,7 +55,7 @@ class StreamProcessor:
         self,
         tool_parser: ToolCallParser,
         thinking_parser: ThinkingParser,
-        prepared: PreparedInput,
+        prepared: PreparedPrompt,
         new_call_id: Callable[[], str],
         *,
         index: int = 0,

@@ -11,13 +11,13 @@ from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.output_processor import OutputProcessor
 from greenroom.engine.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest
 
 
 def new_sequence(
     request: InferenceRequest,
-    prepared: PreparedInput,
+    prepared: PreparedPrompt,
     output_processor: OutputProcessor,
     on_remove: Callable[[Sequence, list[Any], int | None], None],
     on_progress: Callable[[Sequence, list[Any], int | None], None],
@@ -43,7 +43,7 @@ def new_sequence(
     return first
 
 
-def _prompt_logprobs(prepared: PreparedInput, output_processor: OutputProcessor) -> PromptLogprobs | None:
+def _prompt_logprobs(prepared: PreparedPrompt, output_processor: OutputProcessor) -> PromptLogprobs | None:
     echo, parameters = prepared.echo, prepared.parameters
     if echo is None or not echo.scored:
         return None
@@ -54,7 +54,7 @@ def _prompt_logprobs(prepared: PreparedInput, output_processor: OutputProcessor)
 
 def _choice(
     request: InferenceRequest,
-    prepared: PreparedInput,
+    prepared: PreparedPrompt,
     output_processor: OutputProcessor,
     index: int,
 ) -> Sequence:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import InferenceEvent, Token
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 
 
 class Detokenizer(Protocol):
@@ -50,10 +50,10 @@ class Processor(Protocol):
 class OutputProcessor(Protocol):
     """The part of an adapter that is used."""
 
-    def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer: ...
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer: ...
 
     def new_stream_processor(
-        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> Processor: ...
 
     def token(self, ident: int) -> Token: ...

@@ -21,7 +21,7 @@ from greenroom.schemas.events import (
     PromptProgress,
 )
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.text_engines import (
     GREEDY,
@@ -148,7 +148,7 @@ class BreakingOutputProcessor(RecordingOutputProcessor):
     """An adapter whose stream processor breaks for the first answer."""
 
     def new_stream_processor(
-        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> Processor:
         processor = super().new_stream_processor(prepared, new_call_id, index)
         return processor if len(self.tokens) > 1 else cast(Processor, BreakingProcessor(processor))

@@ -13,7 +13,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.core.pulse import SILENT_TICKS
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.engines import Engine, Engines, ModelFiles, OpenedModel, PromptAdapter
+from greenroom.actors.engine_protocol import Engine, PromptAdapter
+from greenroom.actors.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.generation import Generation
 from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta, Usage
@@ -140,7 +141,7 @@ class Faults:
     hangs: threading.Event = attrs.field(factory=threading.Event)
     gate: threading.Event | None = None
     loads: list[str] = attrs.field(factory=list)
-    engines: list[Engine] = attrs.field(factory=list)
+    engines: list[Engine[Any]] = attrs.field(factory=list)
 
 
 class Panic(BaseException):
@@ -171,7 +172,7 @@ class FaultyEngines(Engines):
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
-    ) -> Engine:
+    ) -> Engine[Any]:
         name = Path(opened.folder).name
         self._faults.loads.append(name)
         if self._faults.gate is not None:
@@ -211,7 +212,7 @@ class FaultyAdapter:
 class FaultyEngine:
     """A real engine whose step raises or blocks where the test says so."""
 
-    def __init__(self, engine: Engine, faults: Faults) -> None:
+    def __init__(self, engine: Engine[Any], faults: Faults) -> None:
         self._engine = engine
         self._faults = faults
         self._seen: dict[str, int] = {}

@@ -23,7 +23,7 @@ from greenroom.engine.parsers.thinking_parser import ThinkingParser
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool, ToolCall
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 
 
 @attrs.frozen
@@ -134,7 +134,7 @@ def parse_case(
     calls = make_tool_parser(tool_parser_id)
     if tools is None:
         calls, tools = _AnyName(calls), [{"name": "any", "parameters": {}}]
-    prepared = PreparedInput(
+    prepared = PreparedPrompt(
         tokens=(1,),
         stop_token_ids=frozenset(),
         max_tokens=1 << 20,

@@ -22,7 +22,7 @@ from greenroom.engine.parsers.detection.registry import (
     make_tool_parser,
 )
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 
 PROSE = "The quick brown fox, which is 3 < 4 years old,\njumps over [the] lazy dog {again}. "
@@ -49,7 +49,7 @@ def microseconds(tool_parser: str, thinking_parser: str, text: str, in_thought: 
     pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
     best = float("inf")
     for _ in range(ROUNDS if len(text) <= 50_000 else 1):
-        prepared = PreparedInput(
+        prepared = PreparedPrompt(
             tokens=(1,), stop_token_ids=frozenset(), max_tokens=1, tools=TOOLS, starts_in_thinking=in_thought
         )
         processor = StreamProcessor(

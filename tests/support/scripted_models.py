@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import attrs
 
-from greenroom.actors.engines import Engine, Engines, OpenedModel
+from greenroom.actors.engine_protocol import Engine
+from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events import Finished, InferenceEvent, Usage
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
 
@@ -28,7 +29,7 @@ class ScriptedEngines(Engines):
 
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
-    ) -> Engine:
+    ) -> Engine[Any]:
         adapter = cast("Adapter", opened.adapter)
         return ScriptedEngine(adapter, self._script(adapter))
 
@@ -61,7 +62,7 @@ class ScriptedEngine:
     def has_work(self) -> bool:
         return bool(self._answers)
 
-    def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
+    def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
         pieces = (self._script[i : i + PIECE] for i in range(0, len(self._script), PIECE))
         processor = self._adapter.new_stream_processor(prepared, self._new_call_id)
         self._answers[request.id] = _Answer(pieces, processor, len(prepared.tokens))

@@ -29,7 +29,7 @@ from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, Token
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 
@@ -102,12 +102,12 @@ class RecordingOutputProcessor:
     adapter: Adapter
     tokens: list[list[int]] = attrs.field(factory=list)
 
-    def new_detokenizer(self, prepared: PreparedInput) -> Detokenizer:
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
         self.tokens.append([])
         return RecordingDetokenizer(self.adapter.new_detokenizer(prepared), self.tokens[-1])
 
     def new_stream_processor(
-        self, prepared: PreparedInput, new_call_id: Callable[[], str], index: int = 0
+        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> Processor:
         return self.adapter.new_stream_processor(prepared, new_call_id, index)
 
@@ -179,7 +179,7 @@ class Driver:
         embeddings: Any = None,
         **prepared: Any,
     ) -> str:
-        """Submit a raw prompt, with those fields of its PreparedInput; returns the request's id."""
+        """Submit a raw prompt, with those fields of its PreparedPrompt; returns the request's id."""
         request_id = str(len(self.events))
         self.events[request_id] = []
         request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
@@ -188,7 +188,7 @@ class Driver:
             "parse": False,
             **prepared,
         }
-        ready = PreparedInput(tuple(prompt), max_tokens=max_tokens, parameters=parameters, **fields)
+        ready = PreparedPrompt(tuple(prompt), max_tokens=max_tokens, parameters=parameters, **fields)
         self.engine.submit(request, ready, embeddings)
         return request_id
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import trio
 
-from greenroom.actors.engines import Engine, Engines, OpenedModel
+from greenroom.actors.engine_protocol import Engine
+from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.schemas.events import InferenceEvent, ReasoningDelta, TextDelta
 from greenroom.tests.support.actor_systems import Faults, FaultyEngine
 
@@ -16,7 +17,7 @@ from greenroom.tests.support.actor_systems import Faults, FaultyEngine
 class WatchedEngine(FaultyEngine):
     """A real engine that keeps what its steps say, and stands still behind one when it is told to."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine[Any]) -> None:
         super().__init__(engine, Faults())
         self.steps: list[list[InferenceEvent]] = []
         self.go_on = threading.Event()
@@ -38,7 +39,7 @@ class WatchedEngines(Engines):
 
     engine: WatchedEngine | None = None
 
-    def load_engine(self, opened: OpenedModel, *arguments: Any) -> Engine:
+    def load_engine(self, opened: OpenedModel, *arguments: Any) -> Engine[Any]:
         self.engine = WatchedEngine(super().load_engine(opened, *arguments))
         return self.engine
 

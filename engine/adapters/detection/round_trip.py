@@ -25,7 +25,7 @@ from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.engine.parsers.trial import trial
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 
 P = TypeVar("P", ToolCallParser, ThinkingParser)
 
@@ -51,7 +51,7 @@ def read_turn(
     shown: ShownTurn, calls: ToolCallParser, thoughts: ThinkingParser, tools: tuple[Tool, ...]
 ) -> ReadTurn:
     """Return the turn as a client would get it, had the model written it."""
-    prepared = PreparedInput(
+    prepared = PreparedPrompt(
         tokens=(0,),
         stop_token_ids=frozenset(),
         max_tokens=1,

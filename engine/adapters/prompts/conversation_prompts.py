@@ -154,4 +154,4 @@ class ConversationPrompts:
 
 
 def _characters(messages: Iterable[Message]) -> int:
-    return sum(len(part.text) for message in messages for part in message.content)
+    return sum(len(message.text) for message in messages)

@@ -83,5 +83,5 @@ def first_fitting(starts: Sequence[int], attempt: Callable[[int], T | None]) -> 
 
 def _size(message: Message) -> int:
     calls = (call.name + call.arguments for call in message.tool_calls)
-    texts = (*(part.text for part in message.content), message.reasoning or "", *calls)
+    texts = (message.text, message.reasoning or "", *calls)
     return _BYTES_OF_MARKS + sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)

@@ -18,7 +18,7 @@ from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Finished
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import chat
@@ -77,7 +77,7 @@ def _record(monkeypatch: pytest.MonkeyPatch, pauses: Pauses) -> None:
         pauses.through.acquire()
         advance(proof)
 
-    def submit_noted(engine: TextEngine, request: InferenceRequest, prepared: PreparedInput) -> None:
+    def submit_noted(engine: TextEngine, request: InferenceRequest, prepared: PreparedPrompt) -> None:
         pauses.order.put(request.id)
         submit(engine, request, prepared)
 

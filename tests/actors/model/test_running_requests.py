@@ -11,13 +11,13 @@ from greenroom.actors.model.running_requests import RunningRequest, RunningReque
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Timing, Usage
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_protocol import Generate
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import internal_error
 from greenroom.tests.support.actor_systems import chat
 
 
 def started(choices: int) -> tuple[RunningRequests, RunningRequest, ReplyStream[Any]]:
-    prepared = PreparedInput((1, 2, 3), frozenset(), 9, GenerationParameters(n=choices))
+    prepared = PreparedPrompt((1, 2, 3), frozenset(), 9, GenerationParameters(n=choices))
     requests, replies = RunningRequests(), ReplyStream[Any]()
     return requests, requests.add(Generate(chat("m"), queued=2.0), prepared, replies.sender), replies
 
@@ -53,7 +53,7 @@ async def test_a_request_that_fails_keeps_what_its_choices_used() -> None:
 
 async def test_ids_that_clients_repeat_or_make_up_stay_apart() -> None:
     requests, _, replies = started(choices=1)
-    prepared = PreparedInput((1,), frozenset(), 9)
+    prepared = PreparedPrompt((1,), frozenset(), 9)
     ids = [
         requests.add(Generate(chat("m", name)), prepared, replies.sender) for name in ("r#1", "r", "r", "r#1")
     ]

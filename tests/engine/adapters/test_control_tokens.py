@@ -15,7 +15,7 @@ from greenroom.engine.tokenizer.control_tokens import CLOSE, OPEN, ControlTokenM
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.chat_adapters import Folder, adapter_of, chat
 
@@ -58,7 +58,7 @@ def test_user_text_cannot_write_control_tokens(folder: Folder) -> None:
 def test_no_part_of_a_request_can_write_control_tokens(folder: Folder, name: str) -> None:
     model = adapter_of(folder(name))
 
-    def prepared(evil: str) -> PreparedInput:
+    def prepared(evil: str) -> PreparedPrompt:
         call = ToolCall(f"id{evil}", f"name{evil}", json.dumps({f"key{evil}": f"value{evil}"}))
         messages = (
             Message("system", (TextPart(f"a{evil}"),)),

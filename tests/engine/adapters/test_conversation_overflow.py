@@ -7,7 +7,7 @@ import pytest
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.schemas.messages import MAX_MESSAGES, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.chat_adapters import Folder, MakeAdapter, adapter_of, refusal
 
@@ -29,7 +29,7 @@ def asked(messages: tuple[Message, ...], overflow: str = "drop_oldest", **overri
     return InferenceRequest("r", ModelKey("m"), chat, overrides, overflow=overflow)  # type: ignore[arg-type]
 
 
-def text_of(model: Adapter, prepared: PreparedInput) -> str:
+def text_of(model: Adapter, prepared: PreparedPrompt) -> str:
     return model.tokenizer.decode(prepared.tokens)
 
 

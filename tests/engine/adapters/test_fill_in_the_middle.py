@@ -11,7 +11,7 @@ from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
@@ -47,7 +47,7 @@ def coder(folder: Path, tokens: tuple[str, ...]) -> Adapter:
     return make_adapter(record, load_tokenizer(folder), Settings())
 
 
-def prepared(adapter: Adapter, prompt: str | tuple[int, ...], suffix: str) -> PreparedInput:
+def prepared(adapter: Adapter, prompt: str | tuple[int, ...], suffix: str) -> PreparedPrompt:
     return adapter.prepare_input(InferenceRequest("r", ModelKey("m"), RawInput(prompt, suffix)))
 
 

@@ -71,7 +71,7 @@ def texts_of(messages: tuple[Message, ...]) -> list[str]:
     """Return every unique word of a conversation, in order."""
     texts: list[str] = []
     for message in messages:
-        texts += [part.text for part in message.content]
+        texts += [part.text for part in message.content if isinstance(part, TextPart)]
         texts += [json.loads(call.arguments)["key"] for call in message.tool_calls]
     return texts
 

@@ -154,7 +154,7 @@ def test_a_request_cannot_reach_other_folders(tmp_path: Path, model: str) -> Non
     assert find_cached_model(model, cache) is None
 
 
-def test_only_complete_text_models_of_the_cache_are_listed(tmp_path: Path) -> None:
+def test_only_complete_models_of_the_cache_are_listed(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     make_cached(cache, "org/good")
     make_cached(cache, "org/audio", model_type="whisper")
@@ -171,10 +171,11 @@ def test_only_complete_text_models_of_the_cache_are_listed(tmp_path: Path) -> No
     (cache / "models--nonsense").mkdir()
     (cache / "version.txt").write_text("1")
     catalog = Catalog(("org/good",), cache=cache)
-    assert [entry.id for entry in catalog.entries()] == ["org/good"]
+    assert [entry.id for entry in catalog.entries()] == ["org/good", "org/audio"]
     (tmp_path / "blob-that-is-not-there-yet").write_bytes(b"")
     assert [entry.id for entry in Catalog(("org/good",), cache=cache).entries()] == [
         "org/good",
+        "org/audio",
         "org/sharded",
     ]
 

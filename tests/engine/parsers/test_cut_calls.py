@@ -11,7 +11,7 @@ from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages import ToolCall
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.tests.support.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 
@@ -21,7 +21,7 @@ ARGUMENTS = '{"city": "Paris", "days": 2}'
 def answer_of(
     tool_format: str, pieces: Iterable[str], *, ended_by_model: bool = False, release: Release = "validated"
 ) -> ParsedAnswer:
-    prepared = PreparedInput((1,), frozenset(), 100, tools=TOOLS)
+    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS)
     parsers = make_tool_parser(tool_format), make_thinking_parser("null")
     stream = StreamProcessor(*parsers, prepared, lambda: "id", release=release)
     deltas = [delta for piece in pieces for delta in stream.feed(piece)]

@@ -7,7 +7,7 @@ import pytest
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.control_tokens import ControlToken
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.tests.support.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 
@@ -27,7 +27,7 @@ def read(
     text: str, tool_format: str = "hermes_json", thoughts: str = "think_tag", *, spelled: bool = False
 ) -> ParsedAnswer:
     """Read a text whose control tokens are such, or spelled with ordinary tokens."""
-    prepared = PreparedInput((1,), frozenset(), 100, tools=TOOLS)
+    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS)
     stream = StreamProcessor(
         make_tool_parser(tool_format), make_thinking_parser(thoughts), prepared, lambda: "id"
     )
@@ -118,7 +118,7 @@ def test_what_a_format_reads_outside_calls_is_left_to_it() -> None:
 
 
 def test_text_before_a_token_in_one_piece_is_kept() -> None:
-    prepared = PreparedInput((1,), frozenset(), 100)
+    prepared = PreparedPrompt((1,), frozenset(), 100)
     stream = StreamProcessor(make_tool_parser("null"), make_thinking_parser("think_tag"), prepared, str)
     deltas = [
         *stream.feed("Yes"),

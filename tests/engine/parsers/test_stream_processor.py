@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.tests.support.tool_call_examples import CLOCK, TOOLS, WRITTEN
 
 CALL = WRITTEN["hermes_json"]
@@ -28,7 +28,7 @@ def call_ids() -> Callable[[], str]:
 def processor(
     tool_format: str = "hermes_json", thoughts: str = "think_tag", **prepared: Any
 ) -> StreamProcessor:
-    given_input = PreparedInput((1,), frozenset(), 100, **{"tools": TOOLS, **prepared})
+    given_input = PreparedPrompt((1,), frozenset(), 100, **{"tools": TOOLS, **prepared})
     return StreamProcessor(
         make_tool_parser(tool_format), make_thinking_parser(thoughts), given_input, call_ids()
     )
@@ -181,7 +181,7 @@ def test_tokens_that_only_look_like_a_thought_are_not_counted_as_one() -> None:
 
 
 def test_deltas_carry_the_choice_and_calls_may_be_shown_while_they_are_written() -> None:
-    given_input = PreparedInput((1,), frozenset(), 100, tools=TOOLS)
+    given_input = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS)
     parsers = make_tool_parser("hermes_json"), make_thinking_parser("null")
     stream = StreamProcessor(*parsers, given_input, call_ids(), index=3, release="immediate")
     assert stream.feed("Hm.") == [TextDelta("Hm.", 3)]

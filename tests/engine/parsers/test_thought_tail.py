@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from greenroom.engine.parsers.detection.registry import make_thinking_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.tests.support.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
 
@@ -32,7 +32,7 @@ def read(
     release: Release = "validated",
 ) -> ParsedAnswer:
     """Read an output that begins inside a thought."""
-    prepared = PreparedInput((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
+    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
     calls, thoughts = make_tool_parser(tool_format), make_thinking_parser("think_tag")
     stream = StreamProcessor(calls, thoughts, prepared, lambda: "id", release=release)
     deltas = [delta for piece in pieces or [text] for delta in stream.feed(piece)]
@@ -92,7 +92,7 @@ def test_where_a_grammar_holds_calls_none_is_made_in_a_thought() -> None:
 
 
 def test_a_thought_is_shown_as_it_comes_unless_it_may_be_calls() -> None:
-    prepared = PreparedInput((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
+    prepared = PreparedPrompt((1,), frozenset(), 100, tools=TOOLS, starts_in_thinking=True)
     stream = StreamProcessor(
         make_tool_parser("hermes_json"), make_thinking_parser("think_tag"), prepared, str
     )

@@ -12,7 +12,7 @@ from greenroom.engine.catalog.detection import detect
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.prompts import words
@@ -31,7 +31,7 @@ def open_engine(folder: Path, **settings: Any) -> TextEngine:
 def cached_tokens(engine: TextEngine, prompt: Sequence[int]) -> int:
     """Answer a prompt with one token; return how many of its tokens were cached."""
     request = InferenceRequest("r", ModelKey("tiny"), RawInput(tuple(prompt)))
-    prepared = PreparedInput(
+    prepared = PreparedPrompt(
         tuple(prompt), frozenset(), max_tokens=1, parameters=GREEDY, stop=(), parse=False
     )
     engine.submit(request, prepared)

@@ -15,7 +15,7 @@ from greenroom.http.settings.sources import read_settings
 from greenroom.schemas.events import PromptProgress, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 
 TinyModel = Callable[..., Path]
@@ -36,7 +36,7 @@ def configured(tmp_path: Path) -> Callable[..., Path]:
 def submit(engine: TextEngine, name: str, prompt: tuple[int, ...], max_tokens: int) -> None:
     request = InferenceRequest(name, ModelKey("tiny"), RawInput(prompt))
     parameters = GenerationParameters(temperature=0.0)
-    engine.submit(request, PreparedInput(prompt, frozenset(), max_tokens, parameters, parse=False))
+    engine.submit(request, PreparedPrompt(prompt, frozenset(), max_tokens, parameters, parse=False))
 
 
 def chunks_beside_a_stream(folder: Path, file: Path | None, **flags: float) -> list[int]:

@@ -14,7 +14,7 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool
-from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.tests.support.text_engines import finished, loaded
 
 TinyModel = Callable[..., Path]
@@ -41,7 +41,7 @@ def test_calls_are_the_reason_unless_the_answer_was_cut(
 ) -> None:
     adapter = loaded(tiny_model("qwen3"))[1]
     tools = (Tool("ring", parameters={"type": "object"}),)
-    prepared = PreparedInput(PROMPT, frozenset({2}), 2, tools=tools)
+    prepared = PreparedPrompt(PROMPT, frozenset({2}), 2, tools=tools)
     row = Sequence(
         "a",
         PROMPT,
@@ -67,7 +67,7 @@ def test_calls_in_an_open_thought_are_made_where_the_model_itself_ends(
 ) -> None:
     adapter = loaded(tiny_model("qwen3"))[1]
     tools = (Tool("ring", parameters={"type": "object"}),)
-    prepared = PreparedInput(PROMPT, frozenset({2, 3}), 2, tools=tools, starts_in_thinking=True)
+    prepared = PreparedPrompt(PROMPT, frozenset({2, 3}), 2, tools=tools, starts_in_thinking=True)
     row = Sequence(
         "a",
         PROMPT,
@@ -95,7 +95,7 @@ def test_a_control_token_is_dropped_by_its_id_and_kept_as_text(tiny_model: TinyM
     box = ControlToken("<|end_of_box|>", True)
     shown = []
     for token in (70, 71):
-        prepared = PreparedInput(PROMPT, frozenset({2}), 9)
+        prepared = PreparedPrompt(PROMPT, frozenset({2}), 9)
         row = Sequence(
             "a",
             PROMPT,

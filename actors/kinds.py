@@ -1,0 +1,85 @@
+"""Which code speaks for each kind of model: the only place that chooses by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from greenroom.actors.engine_protocol import Engine, ModelFolder, PromptAdapter
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.engine.memory.account import MemoryAccount
+
+
+def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> PromptAdapter:
+    """Make the adapter that prepares a model's requests, on the calling thread.
+
+    Args:
+        system_prompt: Of conversations that come with none.
+
+    Raises:
+        ProblemError: The model cannot be used.
+    """
+    match model.record.model_type:
+        case "text":
+            return _open_text_adapter(model, settings, system_prompt)
+        case _:
+            raise ProblemError(_not_served(model))
+
+
+def open_engine(
+    model: ModelFolder,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount,
+) -> Engine[Any]:
+    """Load a model's weights; everything of the engine then belongs to the calling thread.
+
+    Args:
+        progress: Called with the fraction of the weights that are in memory, 0 to 1.
+        abandoned: Called between chunks of the weights; returns whether to stop.
+        account: Of memory, shared by all models of the process.
+
+    Raises:
+        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
+        LoadAbandonedError: `abandoned` returned True.
+    """
+    match model.record.model_type:
+        case "text":
+            return _open_text_engine(model, settings, progress, abandoned, account)
+        case _:
+            raise ProblemError(_not_served(model))
+
+
+def _open_text_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> PromptAdapter:
+    from greenroom.engine.loading.libraries import import_text_libraries
+
+    import_text_libraries()
+    from greenroom.engine.adapters.make_adapter import make_adapter
+    from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(model.folder, settings.trust_remote_code, model.id)
+    return make_adapter(model.record, tokenizer, settings, system_prompt)
+
+
+def _open_text_engine(
+    model: ModelFolder,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount,
+) -> Engine[Any]:
+    from greenroom.engine.loading.libraries import import_text_libraries
+
+    import_text_libraries()
+    from greenroom.engine.open_text_engine import open_text_engine
+
+    return open_text_engine(model.folder, model.record, settings, progress, abandoned, account)
+
+
+def _not_served(model: ModelFolder) -> Problem:
+    detail = f"'{model.id}' is a model of another kind than this version serves ({model.record.model_type})."
+    return Problem(501, "unsupported_model_type", detail, "model")

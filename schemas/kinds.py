@@ -1,0 +1,42 @@
+"""What the kinds of models are for, and what becomes of a request that was meant for another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from greenroom.schemas.capabilities import ModelType
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.requests import (
+    ChatInput,
+    EmbeddingInput,
+    RawInput,
+    RequestInput,
+    ScoreInput,
+    SpeechInput,
+    TranscriptionInput,
+)
+
+PURPOSES: Mapping[ModelType, str] = {
+    "text": "text",
+    "vision": "text and images",
+    "embeddings": "embeddings",
+    "rerank": "reranking",
+    "speech": "speech",
+    "transcription": "transcription",
+}
+"""What a model of each kind is for, as errors say it."""
+
+_ASKED: Mapping[type, str] = {
+    ChatInput: "a conversation",
+    RawInput: "a prompt",
+    EmbeddingInput: "texts to embed",
+    ScoreInput: "documents to rank",
+    SpeechInput: "text to speak",
+    TranscriptionInput: "a recording to transcribe",
+}
+
+
+def wrong_kind(model: str, kind: ModelType, asked: RequestInput) -> Problem:
+    """Return the 400 of a model that was asked for what its kind cannot do."""
+    detail = f"'{model}' is a model for {PURPOSES[kind]}; it does not take {_ASKED[type(asked)]}."
+    return Problem(400, "unsupported_model_type", detail, "model")
