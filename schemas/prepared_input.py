@@ -46,6 +46,26 @@ class EchoedPrompt:
 
 
 @attrs.frozen
+class PreparedImage:
+    """One image of a prompt, as its model's own processor has made it ready, by itself.
+
+    Args:
+        start: Where its tokens begin in the prompt, with whatever marks the processor puts between its rows.
+        end: Behind the last of them.
+        digest: SHA-256 over the image's file and whatever else decides what the processor makes of it.
+        inputs: What the model takes beside the tokens, by argument: NumPy arrays (`pixel_values`,
+            `image_grid_thw`, …) of this image alone.
+        tokens: Positions whose embeddings the image gives; marks are not counted.
+    """
+
+    start: int
+    end: int
+    digest: bytes
+    inputs: Mapping[str, Any] = attrs.field(eq=False, repr=False)
+    tokens: int
+
+
+@attrs.frozen
 class PreparedPrompt:
     """A prompt that its adapter has made ready for a model that writes: any thread may hold it.
 
@@ -67,6 +87,7 @@ class PreparedPrompt:
             belongs to whoever generates, one thread at a time.
         dropped_messages: How many of the oldest messages were left out of the prompt.
         echo: The prompt as its client wants it back; None if it does not.
+        images: In the order of the prompt; their spans share no token.
     """
 
     tokens: tuple[int, ...]
@@ -83,6 +104,7 @@ class PreparedPrompt:
     matcher: Any = attrs.field(default=None, eq=False, repr=False)
     dropped_messages: int = 0
     echo: EchoedPrompt | None = None
+    images: tuple[PreparedImage, ...] = ()
 
     @property
     def prompt_tokens(self) -> int:
