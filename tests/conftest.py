@@ -60,6 +60,20 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny_encoder(kind, **changes)` is likewise the folder of a tiny model that embeds or ranks."""
+    from greenroom.tests.support.tiny_encoders import make_tiny_encoder
+
+    home = tmp_path_factory.mktemp("encoders")
+
+    def folder_of(kind: str, **changes: Any) -> Path:
+        folder = home / "-".join([kind, *(f"{field}={changes[field]}" for field in sorted(changes))])
+        return folder if folder.exists() else make_tiny_encoder(kind, folder, **changes)
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
 def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The tiny models' tokenizer as grammars see it, with a compiler and random walks."""
     from tokenizers import Tokenizer
