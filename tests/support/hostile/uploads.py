@@ -1,0 +1,116 @@
+"""Uploads larger than memory should ever hold, sent piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+GIGABYTE = 1 << 30
+_BOUNDARY = "greenroom-hostile-boundary"
+
+
+@attrs.frozen
+class Upload:
+    """A multipart form with one file that is made while it is sent.
+
+    Args:
+        fields: What stands before the file.
+        size: Bytes of the file.
+        beginning: Of the file; the rest is zeros.
+        name: Of the file; may be hostile.
+    """
+
+    fields: Mapping[str, str]
+    size: int = GIGABYTE
+    beginning: bytes = b""
+    name: str = "speech.mp3"
+    field: str = "file"
+    media_type: str = "audio/mpeg"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the whole form."""
+        return {
+            "content-type": f"multipart/form-data; boundary={_BOUNDARY}",
+            "content-length": str(len(self._head) + self.size + len(self._tail)),
+        }
+
+    def pieces(self, length: int = 1 << 16) -> Iterator[bytes]:
+        """Yield the form's bytes; no more than `length` of the file at once."""
+        yield self._head
+        left = self.size
+        if self.beginning:
+            yield self.beginning[:left]
+            left -= min(len(self.beginning), left)
+        zeros = bytes(length)
+        while left:
+            yield zeros[:left]
+            left -= min(length, left)
+        yield self._tail
+
+    def whole(self) -> bytes:
+        """Return the form at once, for small files."""
+        return b"".join(self.pieces())
+
+    @property
+    def _head(self) -> bytes:
+        parts = [
+            f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+            for name, value in self.fields.items()
+        ]
+        file = f'content-disposition: form-data; name="{self.field}"; filename="{self.name}"\r\n'
+        parts.append(f"--{_BOUNDARY}\r\n{file}content-type: {self.media_type}\r\n\r\n")
+        return "".join(parts).encode()
+
+    @property
+    def _tail(self) -> bytes:
+        return f"\r\n--{_BOUNDARY}--\r\n".encode()
+
+
+def form(data: bytes, name: str = "speech.mp3", **fields: str) -> Upload:
+    """Return a form with a file that holds exactly those bytes."""
+    return Upload(fields, len(data), data, name)
+
+
+NAMES = (
+    "../../../etc/passwd",
+    "/etc/passwd",
+    "a" * 5_000,
+    "con.mp3",
+    "name\\..\\x.mp3",
+    "",
+    ".",
+    "\x00.mp3",
+    "🦊.mp3",
+)
+"""Names of files that must not become paths."""
+
+BROKEN_FORMS: Mapping[str, tuple[str, bytes]] = {
+    "no boundary": ("multipart/form-data", b"--x\r\n\r\n--x--\r\n"),
+    "empty boundary": ("multipart/form-data; boundary=", b"----\r\n"),
+    "another boundary": (f"multipart/form-data; boundary={_BOUNDARY}", b"--x\r\n\r\nhello\r\n--x--\r\n"),
+    "nothing": (f"multipart/form-data; boundary={_BOUNDARY}", b""),
+    "no end": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\nhello'.encode(),
+    ),
+    "headers without end": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f"--{_BOUNDARY}\r\n".encode() + b"x: y\r\n" * 100_000,
+    ),
+    "100,000 parts": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'.encode() * 100_000
+        + f"--{_BOUNDARY}--\r\n".encode(),
+    ),
+    "long boundary": (f"multipart/form-data; boundary={'b' * 5_000}", b"--" + b"b" * 5_000 + b"--\r\n"),
+    "field of 5 MB": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="model"\r\n\r\n'.encode()
+        + b"a" * 5_000_000
+        + f"\r\n--{_BOUNDARY}--\r\n".encode(),
+    ),
+    "JSON": ("application/json", b'{"model": "x", "file": "speech.mp3"}'),
+}
+"""Content types with bodies that are no form, or one that costs too much: each a clear 4xx."""
