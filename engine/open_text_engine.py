@@ -10,14 +10,13 @@ import structlog
 
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.memory.account import MemoryAccount, Share
-from greenroom.engine.memory.device_memory import default_memory
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.weights import charge_weights
 from greenroom.engine.prefix_cache.disk.tier import open_disk_tier
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.problems import ProblemError, insufficient_memory
 from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -52,7 +51,7 @@ def open_text_engine(
     prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     account = account or MemoryAccount(settings.memory_bytes, settings.kv_cache_bytes)
     share = account.open_share()
-    charge = partial(_charge, account, share, folder.name)
+    charge = partial(charge_weights, account, share, folder.name)
     try:
         unproved: list[IdleProof] = []
         model = load_model(folder, settings, progress, is_abandoned, charge, unproved.append)
@@ -74,16 +73,3 @@ def open_text_engine(
     except BaseException:
         share.close()
         raise
-
-
-def _charge(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
-    """Charge the weights of a model, and of one that drafts for it, before they are read.
-
-    Raises:
-        ProblemError: 507.
-    """
-    account.set_default_limit(default_memory())
-    before = share.weights
-    room = share.charge_weights(before + nbytes)
-    if room is not None:
-        raise ProblemError(insufficient_memory(model, nbytes, room - before))

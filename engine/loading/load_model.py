@@ -1,11 +1,9 @@
-"""Weights from a folder into memory, layer by layer, on the thread that will use them."""
+"""A text model from its folder, on the thread that will use it."""
 
 from __future__ import annotations
 
-import itertools
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,15 @@ from greenroom.engine.loading.batching.decide import decide_batching
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
+from greenroom.engine.loading.read_weights import (
+    LoadAbandonedError,
+    cast_weights,
+    read_weights,
+    weight_bytes,
+)
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
-
-_LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
-_CHUNK_BYTES = 256 * 1024 * 1024
-"""Bytes that are read before progress is reported and the load can be abandoned."""
-
-
-class LoadAbandonedError(Exception):
-    """The load was given up between two chunks of weights."""
 
 
 def load_model(
@@ -57,8 +53,8 @@ def load_model(
     began = time.perf_counter()
     try:
         model = _load_lazily(folder, settings)
-        reserve_memory(_weight_bytes(model))
-        _read_weights(model, report_progress, is_abandoned)
+        reserve_memory(weight_bytes(model))
+        read_weights(model, report_progress, is_abandoned)
         read = time.perf_counter()
         _warm_up(model)
         warm = time.perf_counter()
@@ -83,59 +79,8 @@ def _load_lazily(folder: Path, settings: Settings) -> Any:
     # thread's random key until it is evaluated itself (60 kB for each load of a tiny model).
     mx.eval(mx.random.state)
     if settings.dtype != "auto":
-        _cast(model, getattr(mx, settings.dtype))
+        cast_weights(model, getattr(mx, settings.dtype))
     return model
-
-
-def _cast(model: Any, dtype: mx.Dtype) -> None:
-    """Give floating weights another type, but for those that the architecture keeps as they are."""
-    from mlx.utils import tree_map_with_path
-
-    may_cast = getattr(model, "cast_predicate", lambda path: True)
-
-    def cast(path: str, value: mx.array) -> mx.array:
-        floating = mx.issubdtype(value.dtype, mx.floating)
-        return value.astype(dtype) if floating and may_cast(path) else value
-
-    model.update(tree_map_with_path(cast, model.parameters()))
-
-
-def _weight_bytes(model: Any) -> int:
-    from mlx.utils import tree_flatten
-
-    return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
-
-
-def _read_weights(model: Any, progress: Callable[[float], None], abandoned: Callable[[], bool]) -> None:
-    from mlx.utils import tree_flatten
-
-    weights = tree_flatten(model.parameters())
-    total = sum(value.nbytes for _, value in weights) or 1
-    done = 0
-    for chunk in _chunks(weights):
-        if abandoned():
-            raise LoadAbandonedError
-        mx.eval(chunk)
-        done += sum(value.nbytes for value in chunk)
-        progress(done / total)
-
-
-def _chunks(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
-    """Yield weights of one layer at a time, and of no more than a chunk's bytes at once."""
-    for _, layer in itertools.groupby(weights, lambda weight: _layer_of(weight[0])):
-        chunk, size = list[mx.array](), 0
-        for _, value in layer:
-            if chunk and size + value.nbytes > _CHUNK_BYTES:
-                yield chunk
-                chunk, size = [], 0
-            chunk.append(value)
-            size += value.nbytes
-        yield chunk
-
-
-def _layer_of(name: str) -> str:
-    match = _LAYER.match(name)
-    return match.group(1) if match else ""
 
 
 def _warm_up(model: Any) -> None:

@@ -1,0 +1,79 @@
+"""Weights from files into memory, layer by layer, for models of every kind."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mlx.core as mx
+
+_LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
+_CHUNK_BYTES = 256 * 1024 * 1024
+"""Bytes that are read before progress is reported and the load can be abandoned."""
+
+
+class LoadAbandonedError(Exception):
+    """The load was given up between two chunks of weights."""
+
+
+def cast_weights(model: Any, dtype: mx.Dtype) -> None:
+    """Give floating weights another type, but for those that the architecture keeps as they are."""
+    from mlx.utils import tree_map_with_path
+
+    may_cast = getattr(model, "cast_predicate", lambda path: True)
+
+    def cast(path: str, value: mx.array) -> mx.array:
+        floating = mx.issubdtype(value.dtype, mx.floating)
+        return value.astype(dtype) if floating and may_cast(path) else value
+
+    model.update(tree_map_with_path(cast, model.parameters()))
+
+
+def weight_bytes(model: Any) -> int:
+    """Return the bytes that a model's weights take, whether they have been read or not."""
+    from mlx.utils import tree_flatten
+
+    return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+
+
+def read_weights(model: Any, progress: Callable[[float], None], abandoned: Callable[[], bool]) -> None:
+    """Read the weights of a model that was loaded lazily, layer by layer.
+
+    Args:
+        progress: Called with the fraction that is in memory, 0 to 1.
+        abandoned: Called between chunks; returns whether to stop.
+
+    Raises:
+        LoadAbandonedError: `abandoned` returned True.
+    """
+    from mlx.utils import tree_flatten
+
+    weights = tree_flatten(model.parameters())
+    total = sum(value.nbytes for _, value in weights) or 1
+    done = 0
+    for chunk in _chunks(weights):
+        if abandoned():
+            raise LoadAbandonedError
+        mx.eval(chunk)
+        done += sum(value.nbytes for value in chunk)
+        progress(done / total)
+
+
+def _chunks(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
+    """Yield weights of one layer at a time, and of no more than a chunk's bytes at once."""
+    for _, layer in itertools.groupby(weights, lambda weight: _layer_of(weight[0])):
+        chunk, size = list[mx.array](), 0
+        for _, value in layer:
+            if chunk and size + value.nbytes > _CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(value)
+            size += value.nbytes
+        yield chunk
+
+
+def _layer_of(name: str) -> str:
+    match = _LAYER.match(name)
+    return match.group(1) if match else ""
