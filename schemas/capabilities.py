@@ -31,6 +31,27 @@ Family = Literal[
 """Which adapter speaks for the model."""
 
 
+Modality = Literal["text", "image", "audio", "video"]
+"""What a model is given."""
+
+Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+"""How a text's vector is made of those of its tokens. Source: sentence-transformers, `Pooling`."""
+
+
+@attrs.frozen
+class VectorTraits:
+    """What the vectors of a model are like; None is what its files do not tell.
+
+    Args:
+        dimensions: Numbers in each.
+        normalized: Their length is 1.
+    """
+
+    dimensions: int | None = None
+    pooling: Pooling | None = None
+    normalized: bool | None = None
+
+
 @attrs.frozen
 class CapabilityRecord:
     """Everything needed to make a model's adapter without looking at its output (document 000, section 11).
@@ -41,6 +62,10 @@ class CapabilityRecord:
         tool_parser: Parser id, or None to let the template and the family decide.
         thinking_parser: Likewise.
         native_tools: The chat template takes `tools`; None if that has not been seen yet.
+        inputs: What it was made to be given; Greenroom does not serve video.
+        multi_image: A prompt may hold more than one image.
+        vectors: Of a model that embeds.
+        voices: Names of those that a model which speaks brings along.
     """
 
     model_type: ModelType
@@ -50,3 +75,17 @@ class CapabilityRecord:
     tool_parser: str | None = None
     thinking_parser: str | None = None
     native_tools: bool | None = None
+    inputs: tuple[Modality, ...] = attrs.field(default=("text",), kw_only=True)
+    multi_image: bool = attrs.field(default=False, kw_only=True)
+    vectors: VectorTraits | None = attrs.field(default=None, kw_only=True)
+    voices: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it turns text into speech."""
+        return self.model_type == "speech"
+
+    @property
+    def transcribes(self) -> bool:
+        """Whether it turns speech into text."""
+        return self.model_type == "transcription"

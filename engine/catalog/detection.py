@@ -1,38 +1,37 @@
 """What a model is, from its files alone (document 000, section 10.1); nothing of MLX is imported.
 
-The fallback for models that were never probed. Which architectures exist is read off the installed
-libraries' folders: importing them takes seconds.
+The fallback for models that were never probed. Each kind's signs stand in a file of their own
+(`encoder_kinds.py`, `audio_kinds.py`, `vision_kinds.py`).
 """
 
 from __future__ import annotations
 
-import ast
-import functools
-import importlib.util
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from greenroom.engine.catalog.audio_kinds import audio_kind, name_by_fields, why_audio_is_not_served
 from greenroom.engine.catalog.context_length import declared_context_length
+from greenroom.engine.catalog.encoder_kinds import encoder_kind, why_encoder_is_not_served
 from greenroom.engine.catalog.families import family_of
+from greenroom.engine.catalog.kind_traits import with_kind_traits
+from greenroom.engine.catalog.libraries import MODULE_NAME, text_module
 from greenroom.engine.catalog.model_files import read_json_object
+from greenroom.engine.catalog.vision_kinds import vision_module
+from greenroom.engine.catalog.vision_weights import holds_vision_weights
 from greenroom.schemas.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
 
-_SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
-"""Only models that embed text have them, whatever their architecture."""
 
-_MODULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
-_ENCODERS = re.compile(r".*(bert|e5|bge|nomic|siglip|clip|embedding|rerank)", re.IGNORECASE)
-
-
-def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> CapabilityRecord:
+def detect(
+    folder: Path, trust_remote_code: bool = False, name: str = "", *, sees: bool = True
+) -> CapabilityRecord:
     """Return the capability record of a model's folder.
 
     Args:
         trust_remote_code: Accept a model that brings Python code of its own.
-        name: What the model is called in errors; the folder's name by default.
+        name: What the model is called, in errors too; the folder's name by default.
+        sees: False takes a model that could see by its text half alone, if there is code for that.
 
     Raises:
         ProblemError: 503 `load_failed` if the folder holds no usable model.
@@ -45,18 +44,18 @@ def detect(folder: Path, trust_remote_code: bool = False, name: str = "") -> Cap
         raise ProblemError(load_failed(name, f"{error}.")) from error
     if not trust_remote_code:
         _refuse_remote_code(config, name)
-    kind = _model_type(folder, config, architecture)
+    kind = _model_type(folder, config, architecture, name, sees)
     if kind is None and not (trust_remote_code and config.get("model_file")):
-        detail = f"its architecture '{architecture}' is not known to the installed mlx-lm."
-        raise ProblemError(load_failed(name, detail))
-    text_module = _text_module(str(_text_config(config).get("model_type", architecture)))
-    context = declared_context_length(folder, config, text_module or _text_module(architecture))
-    return CapabilityRecord(kind or "text", family_of(architecture), architecture, context)
+        raise ProblemError(load_failed(name, _why_unknown(config, architecture)))
+    module = text_module(str(_text_config(config).get("model_type", architecture)))
+    context = declared_context_length(folder, config, module or text_module(architecture))
+    record = CapabilityRecord(kind or "text", family_of(architecture), architecture, context)
+    return with_kind_traits(record, folder, config)
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
-    architecture = config.get("model_type")
-    if not isinstance(architecture, str) or not _MODULE_NAME.fullmatch(architecture):
+    architecture = name_by_fields(config) or config.get("model_type")
+    if not isinstance(architecture, str) or not MODULE_NAME.fullmatch(architecture):
         raise ValueError("config.json names no model_type")
     return architecture
 
@@ -71,63 +70,27 @@ def _refuse_remote_code(config: Mapping[str, Any], name: str) -> None:
             raise ProblemError(load_failed(name, detail))
 
 
-def _model_type(folder: Path, config: Mapping[str, Any], architecture: str) -> ModelType | None:
-    """Return which library loads it. What mlx-lm can load is text, even if it could see as well."""
-    if any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
-        return "rerank"
-    if any((folder / file).exists() for file in _SENTENCE_FILES):
-        return "embeddings"
-    if _text_module(architecture) is not None:
-        return "text"
-    module = architecture.replace("-", "_")
-    if _library_has("mlx_audio", f"tts/models/{module}"):
-        return "speech"
-    if _library_has("mlx_audio", f"stt/models/{module}"):
-        return "transcription"
-    if _library_has("mlx_embeddings", f"models/{module}.py") or _ENCODERS.fullmatch(architecture):
-        return "embeddings"
-    if "vision_config" in config or _library_has("mlx_vlm", f"models/{module}"):
-        return "vision"
-    return None
+def _model_type(
+    folder: Path, config: Mapping[str, Any], architecture: str, name: str, sees: bool
+) -> ModelType | None:
+    """Return the kind of a model that is served; None if it is of no such kind."""
+    if why_encoder_is_not_served(config) is not None:
+        return None
+    if (kind := encoder_kind(folder, config, architecture, name)) is not None:
+        return kind
+    writes = text_module(architecture) is not None
+    if vision_module(architecture) is not None and not (writes and not sees):
+        return "vision" if not writes or holds_vision_weights(folder) else "text"
+    return "text" if writes else audio_kind(architecture, config)
+
+
+def _why_unknown(config: Mapping[str, Any], architecture: str) -> str:
+    why = why_encoder_is_not_served(config) or why_audio_is_not_served(architecture)
+    if why is not None:
+        return f"{why}, which is not served here."
+    return f"its architecture '{architecture}' is not known to the installed mlx-lm, mlx-vlm and mlx-audio."
 
 
 def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     nested = config.get("text_config")
     return nested if isinstance(nested, dict) else config
-
-
-def _library_folder(name: str) -> Path | None:
-    """Return where a package is installed, without importing it."""
-    spec = importlib.util.find_spec(name)
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return Path(places[0]) if places else None
-
-
-def _library_has(library: str, path: str) -> bool:
-    root = _library_folder(library)
-    return root is not None and (root / path).exists()
-
-
-@functools.cache
-def _model_remapping() -> Mapping[str, str]:
-    """Return mlx-lm's table of architectures that share another's code."""
-    root = _library_folder("mlx_lm")
-    if root is None:
-        return {}
-    for statement in ast.parse((root / "utils.py").read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "MODEL_REMAPPING":
-            return dict(ast.literal_eval(statement.value))
-    return {}
-
-
-@functools.cache
-def _text_module(architecture: str) -> Path | None:
-    """Return the file of mlx-lm that implements an architecture, if there is one."""
-    root = _library_folder("mlx_lm")
-    if root is None or not _MODULE_NAME.fullmatch(architecture):
-        return None
-    path = root / "models" / f"{_model_remapping().get(architecture, architecture)}.py"
-    if not path.is_file():
-        return None
-    source = path.read_text(encoding="utf-8")
-    return path if re.search(r"^class Model\b|^from .* import .*\bModel\b", source, re.MULTILINE) else None

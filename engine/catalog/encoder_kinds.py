@@ -1,0 +1,105 @@
+"""Which models make vectors of texts, and which score how well one text answers another."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.catalog.libraries import library_constant, library_folder, models_of, text_module
+from greenroom.engine.catalog.model_files import read_optional
+from greenroom.schemas.capabilities import ModelType
+
+_SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")
+"""Only models that embed or rank texts have them, whatever their architecture."""
+
+_NAMED_RERANKER = re.compile(r"(?:^|[-_./])re-?rank(?:er)?(?:$|[-_.])", re.IGNORECASE)
+_NAMED_EMBEDDER = re.compile(r"(?:^|[-_./])embed(?:ding|dings|der)?(?:$|[-_.\d])", re.IGNORECASE)
+"""What a model's name tells of a decoder whose converter has left the sentence files behind."""
+
+MAX_RANKING_LABELS = 2
+"""Of a classifier that ranks: how relevant, or no and yes."""
+
+
+@functools.cache
+def embedding_modules() -> frozenset[str]:
+    """Return the architectures and packages whose only purpose in a library is to make vectors."""
+    others = frozenset(module for module in models_of("mlx_vlm") if _makes_vectors(module))
+    return models_of("mlx_embeddings") - models_of("mlx_lm") | others
+
+
+def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, name: str) -> ModelType | None:
+    """Return the kind of a model that embeds or ranks texts; None if it is no such model.
+
+    Args:
+        name: What the model is called.
+    """
+    encodes = architecture.replace("-", "_") in embedding_modules()
+    if not encodes and text_module(architecture) is None:
+        return None
+    if _ranks(folder, config, name):
+        return "rerank"
+    if encodes or any((folder / file).exists() for file in _SENTENCE_FILES):
+        return "embeddings"
+    headless = any(written.endswith("Model") for written in _classes(config))
+    embeds = headless or _NAMED_EMBEDDER.search(name) is not None
+    return "embeddings" if embeds and architecture in _decoders() else None
+
+
+def why_encoder_is_not_served(config: Mapping[str, Any]) -> str | None:
+    """Return what a classifier is for that neither embeds nor ranks; None if it is no such model."""
+    labels = label_count(config)
+    if is_classifier(config) and labels > MAX_RANKING_LABELS:
+        return f"it sorts texts into {labels} classes"
+    if any(
+        written.endswith(("ForTokenClassification", "ForQuestionAnswering")) for written in _classes(config)
+    ):
+        return "it marks words of a text"
+    return None
+
+
+def is_classifier(config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration names a class that scores whole texts."""
+    return any(written.endswith("ForSequenceClassification") for written in _classes(config))
+
+
+def label_count(config: Mapping[str, Any]) -> int:
+    """Return how many numbers a classifier gives for a text."""
+    count, labels = config.get("num_labels"), config.get("id2label")
+    if isinstance(count, int) and not isinstance(count, bool):
+        return count
+    return len(labels) if isinstance(labels, dict) and labels else 1
+
+
+def _ranks(folder: Path, config: Mapping[str, Any], name: str) -> bool:
+    if is_classifier(config):
+        return True
+    sentence = read_optional(folder / "config_sentence_transformers.json")
+    if sentence.get("model_type") == "CrossEncoder" or "sentence_transformers" in config:
+        return True
+    return _NAMED_RERANKER.search(name) is not None and not (folder / "modules.json").exists()
+
+
+def _classes(config: Mapping[str, Any]) -> list[str]:
+    written = config.get("architectures")
+    return list(map(str, written)) if isinstance(written, list) else []
+
+
+@functools.cache
+def _decoders() -> frozenset[str]:
+    """Return the architectures of models that write, of which the libraries can make vectors too."""
+    remapping: Mapping[str, str] = library_constant(
+        "mlx_vlm", "embedding_loader.py", "EMBEDDING_MODEL_REMAPPING"
+    )
+    return frozenset(name for name in remapping if name in models_of("mlx_lm"))
+
+
+@functools.cache
+def _makes_vectors(module: str) -> bool:
+    root = library_folder("mlx_vlm")
+    folder = None if root is None else root / "models" / module
+    if folder is None or not folder.is_dir():
+        return False
+    return any("EmbeddingOutput" in path.read_text(encoding="utf-8") for path in folder.glob("*.py"))

@@ -1,0 +1,103 @@
+"""Which architectures the installed libraries know, read off their folders: importing them takes seconds."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MODULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+"""What an architecture may be called, since it becomes a part of a path."""
+
+
+@functools.cache
+def library_folder(name: str) -> Path | None:
+    """Return where a package is installed, without importing it."""
+    spec = importlib.util.find_spec(name)
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(places[0]) if places else None
+
+
+@functools.cache
+def library_constant(library: str, file: str, name: str) -> Any:
+    """Return a table that a library's source writes down; an empty one if it has none.
+
+    Values that are no literals stand as their source.
+
+    Args:
+        file: Path in the library's folder.
+    """
+    root = library_folder(library)
+    if root is None or not (root / file).is_file():
+        return {}
+    for statement in ast.parse((root / file).read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return _value(statement.value)
+    return {}
+
+
+@functools.cache
+def models_of(library: str, folder: str = "models") -> frozenset[str]:
+    """Return the names of a library's packages and files that implement a model.
+
+    Args:
+        folder: Where they lie in it.
+    """
+    root = library_folder(library)
+    if root is None or not (root / folder).is_dir():
+        return frozenset()
+    packages = {path.parent.name: path for path in (root / folder).glob("*/__init__.py")}
+    files = {path.stem: path for path in (root / folder).glob("*.py")}
+    return frozenset(name for name, path in (packages | files).items() if _offers_model(path))
+
+
+@functools.cache
+def text_module(architecture: str) -> Path | None:
+    """Return the file of mlx-lm that implements an architecture, if there is one."""
+    root = library_folder("mlx_lm")
+    if root is None or not MODULE_NAME.fullmatch(architecture):
+        return None
+    remapping: Mapping[str, str] = library_constant("mlx_lm", "utils.py", "MODEL_REMAPPING")
+    path = root / "models" / f"{remapping.get(architecture, architecture)}.py"
+    if not path.is_file():
+        return None
+    return path if _offers_model(path) else None
+
+
+def exports_of(library: str, model: str) -> frozenset[str]:
+    """Return the names that a model's package in a library offers; none if there is no such package."""
+    root = library_folder(library)
+    path = None if root is None else root / "models" / model / "__init__.py"
+    return _names_in(path) if path is not None and path.is_file() else frozenset()
+
+
+def _offers_model(path: Path) -> bool:
+    return "Model" in _names_in(path)
+
+
+@functools.cache
+def _names_in(path: Path) -> frozenset[str]:
+    """Return the names that a file defines or imports from elsewhere."""
+    names: set[str] = set()
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ClassDef):
+            names.add(statement.name)
+        elif isinstance(statement, ast.Assign):
+            names.update(map(ast.unparse, statement.targets))
+    return frozenset(names)
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {ast.literal_eval(key): _value(value) for key, value in pairs if key is not None}
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)

@@ -1,0 +1,75 @@
+"""Which architectures mlx-vlm can show images to and have text written by."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from greenroom.engine.catalog.encoder_kinds import embedding_modules
+from greenroom.engine.catalog.libraries import exports_of, library_constant, library_folder, models_of
+
+_WRITE_NO_TEXT = frozenset(
+    {
+        "clef",
+        "d1",
+        "d1_omni",
+        "falcon_perception",
+        "pp_doclayout_v3",
+        "rfdetr",
+        "rt_detr_v2",
+        "sam3",
+        "sam3_1",
+        "sam3d_body",
+        "sam3d_objects",
+        "video_depth_anything",
+    }
+)
+"""Packages of mlx-vlm that see, and answer with boxes, masks, depths or decisions."""
+
+_VIDEO_MARKS = ("pixel_values_videos", "video_grid_thw")
+
+
+def vision_module(architecture: str) -> str | None:
+    """Return the package of mlx-vlm that sees for an architecture and writes text; None if there is none."""
+    module = _module(architecture)
+    if module not in models_of("mlx_vlm") or module in _WRITE_NO_TEXT or module in embedding_modules():
+        return None
+    formats: Mapping[str, str] = library_constant("mlx_vlm", "prompt_utils.py", "MODEL_CONFIG")
+    chat_format = formats.get(architecture) or formats.get(module) or "TEXT_ONLY"
+    has_tower = not exports_of("mlx_vlm", module).isdisjoint(("VisionModel", "VisionConfig"))
+    return module if has_tower or not chat_format.endswith("TEXT_ONLY") else None
+
+
+def takes_many_images(architecture: str) -> bool:
+    """Return whether a prompt may hold more than one image."""
+    single = library_constant("mlx_vlm", "prompt_utils.py", "SINGLE_IMAGE_ONLY_MODELS")
+    return not {architecture, _module(architecture)} & set(single)
+
+
+@functools.cache
+def takes_video(architecture: str) -> bool:
+    """Return whether the library's code of an architecture has a place for video."""
+    return _mentions(_module(architecture), _VIDEO_MARKS)
+
+
+@functools.cache
+def takes_audio(architecture: str) -> bool:
+    """Return whether the library's code of an architecture has a tower that hears."""
+    exports = exports_of("mlx_vlm", _module(architecture))
+    return not exports.isdisjoint(("AudioModel", "AudioEncoder")) or (
+        "AudioConfig" in exports and _mentions(_module(architecture), ("input_features", "audio_values"))
+    )
+
+
+def _module(architecture: str) -> str:
+    remapping: Mapping[str, str] = library_constant("mlx_vlm", "utils.py", "MODEL_REMAPPING")
+    return remapping.get(architecture, architecture)
+
+
+def _mentions(module: str, words: tuple[str, ...]) -> bool:
+    root = library_folder("mlx_vlm")
+    folder = None if root is None else root / "models" / module
+    if folder is None or not folder.is_dir():
+        return False
+    sources = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    return any(word in source for source in sources for word in words)
