@@ -74,6 +74,27 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
 
 
 @pytest.fixture(scope="session")
+def tiny_vision_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny_vision_model(kind)` is the folder of that kind's tiny model that sees, made once per session.
+
+    `tiny_vision_model(kind, wide=True)` makes one whose images take 1,000 tokens, if they are large enough.
+    """
+    from greenroom.tests.support.tiny_vision_models import make_tiny_vision_model
+
+    home = tmp_path_factory.mktemp("vision-models")
+    made: dict[str, Path] = {}
+
+    def folder_of(kind: str, *, wide: bool = False, **changes: Any) -> Path:
+        fields = (f"{field}={changes[field]}" for field in sorted(changes))
+        name = "-".join([kind, *(["wide"] if wide else []), *fields])
+        if name not in made:
+            made[name] = make_tiny_vision_model(kind, home / name, wide=wide, **changes)
+        return made[name]
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
 def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The tiny models' tokenizer as grammars see it, with a compiler and random walks."""
     from tokenizers import Tokenizer
