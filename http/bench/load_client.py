@@ -14,7 +14,7 @@ import httpx
 
 from greenroom.http.bench.response_recorder import RecordedResponse, ResponseRecorder
 
-ChatMessages = Sequence[Mapping[str, str]]
+ChatMessages = Sequence[Mapping[str, Any]]
 
 
 class BenchError(Exception):

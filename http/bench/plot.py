@@ -101,6 +101,11 @@ def _mixed(axes: Axes, results: Sequence[Result]) -> None:
     )
 
 
+def _images(axes: Axes, results: Sequence[Result]) -> None:
+    _bars(axes, results, {"first_p50": "first turn", "again_p50": "second turn"})
+    axes.set(title="Streams about new images", ylabel="ms to the first token, p50", ylim=(0, None))
+
+
 def _long_prompt(axes: Axes, results: Sequence[Result]) -> None:
     """Draw every time between two tokens of the streams, in the last run of each server."""
     for result, color in zip(results, _COLORS, strict=False):
@@ -166,4 +171,6 @@ _PANELS: Mapping[str, Panel] = {
     "long-prompt": _long_prompt,
     "shared-prompt": _shared_prompt,
     "conversation": _conversation,
+    "images": _images,
+    "images-among-streams": _long_prompt,
 }

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import random
+from collections.abc import Sequence
+from typing import Any
 
 from greenroom.http.bench.load_client import ChatMessages
+
+Size = tuple[int, int]
+"""Width and height of an image, in pixels."""
+_PATCH = 16
+"""Pixels between two random colors of an image, which is smooth in between, as photographs are."""
 
 _VOCABULARY = """
 able arch autumn badge barn beach bench blade board book bottle brass brick brook cabin camp candle card
@@ -38,6 +47,28 @@ class Prompts:
         """Return a conversation of one message."""
         return [{"role": "user", "content": self.text(words)}]
 
+    def image_chat(self, words: int, sizes: Sequence[Size]) -> ChatMessages:
+        """Return a conversation of one message with new images before its text."""
+        images = [{"type": "image_url", "image_url": {"url": self.image(*size)}} for size in sizes]
+        return [{"role": "user", "content": [*images, {"type": "text", "text": self.text(words)}]}]
+
+    def image(self, width: int, height: int) -> str:
+        """Return a new image of random colors, as the `data:` URL of a JPEG."""
+        from PIL import Image
+
+        columns, rows = width // _PATCH + 2, height // _PATCH + 2
+        colors = Image.frombytes("RGB", (columns, rows), self._random.randbytes(3 * columns * rows))
+        file = io.BytesIO()
+        colors.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+        return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+
     def new_seed(self) -> int:
         """Return a seed for a request, or for other prompts."""
         return self._random.getrandbits(31)
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content, which may be a list of parts."""
+    if isinstance(content, str):
+        return content
+    return " ".join(part.get("text", "") for part in content)

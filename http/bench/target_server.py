@@ -13,7 +13,7 @@ from greenroom.http.bench.answer import Answer, parse_answer
 from greenroom.http.bench.load_client import ChatMessages, LoadClient
 from greenroom.http.bench.local_processes import BareLoops, BareRun
 from greenroom.http.bench.processor_time import processor_time
-from greenroom.http.bench.prompts import Prompts
+from greenroom.http.bench.prompts import Prompts, text_of
 from greenroom.http.bench.response_recorder import RecordedResponse
 
 _SHORT, _LONG = 32, 256
@@ -41,7 +41,7 @@ class Exchange:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt as the server counts them, else estimated."""
-        words = sum(len(message["content"].split()) for message in self.messages)
+        words = sum(len(text_of(message["content"]).split()) for message in self.messages)
         return self.answer.prompt_tokens or round(words * _USUAL_TOKENS_PER_WORD)
 
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
+    from greenroom.http.bench.prompts import Size
     from greenroom.http.bench.scenario import Scenario
     from greenroom.http.bench.target_server import TargetServer
 
 SCENARIOS = ("streams", "mixed", "long-prompt", "shared-prompt", "conversation")
+"""What `all` means: every model can be asked these."""
+OF_IMAGES = ("images", "images-among-streams")
 
 
 @attrs.frozen
@@ -30,6 +33,7 @@ class BenchPlan:
     turns: int
     tokens: int
     prompt_words: int
+    image_sizes: tuple[Size, ...]
     repeats: int
     seed: int | None
     extra: dict[str, Any]
@@ -44,18 +48,21 @@ class BenchPlan:
     def scenarios(self) -> list[Scenario]:
         """Return the scenarios in the order in which they were named."""
         from greenroom.http.bench.scenarios.conversation import Conversation
+        from greenroom.http.bench.scenarios.images import Images, ImagesAmongStreams
         from greenroom.http.bench.scenarios.long_prompt import LongPrompt
         from greenroom.http.bench.scenarios.mixed import Mixed
         from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
         from greenroom.http.bench.scenarios.streams import Streams
 
-        tokens, words = self.tokens, self.prompt_words
+        tokens, words, sizes = self.tokens, self.prompt_words, self.image_sizes
         known: dict[str, list[Scenario]] = {
             "streams": [Streams(streams, tokens, words) for streams in self.concurrency],
             "mixed": [Mixed(self.requests, tokens, words)],
             "long-prompt": [LongPrompt(self.beside, self.long_tokens, stream_words=words)],
             "shared-prompt": [SharedPrompt(self.long_tokens)],
             "conversation": [Conversation(self.turns, tokens, words)],
+            "images": [Images(streams, tokens, words, sizes) for streams in self.concurrency],
+            "images-among-streams": [ImagesAmongStreams(self.beside, stream_words=words, sizes=sizes)],
         }
         names = SCENARIOS if "all" in self.scenario else dict.fromkeys(self.scenario)
         return [scenario for name in names for scenario in known[name]]

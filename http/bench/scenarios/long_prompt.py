@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
@@ -12,10 +12,14 @@ import trio
 
 from greenroom.http.bench.answer import Answer, parse_answer
 from greenroom.http.bench.figures import Metric, Sample, percentile
+from greenroom.http.bench.load_client import ChatMessages
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.response_recorder import RecordedResponse
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import Exchange, TargetServer
+
+Newcomers = Callable[[Prompts], ChatMessages]
+"""Makes what arrives among the streams, new each time."""
 
 _LONGEST_ANSWER = 8192
 """Tokens that the running streams ask for; they are disconnected when the newcomer is done."""
@@ -72,24 +76,34 @@ class LongPrompt(Scenario):
         return f"{self.prompt_tokens} tokens among {self.streams} streams"
 
     async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
-        words = await target.words_for_tokens(self.prompt_tokens)
+        newcomers = await self.newcomers(target)
         endless = await target.accepted_fields({"ignore_eos": True})
         if number % 2:
-            among = await self._measure_among_streams(target, prompts, words, endless)
+            among = await self._measure_among_streams(target, prompts, newcomers, endless)
             await _wait_for_disconnects(target, prompts)
-            alone = await target.ask(prompts.chat(words), 1)
+            alone = await target.ask(newcomers(prompts), 1)
         else:
-            alone = await target.ask(prompts.chat(words), 1)
-            among = await self._measure_among_streams(target, prompts, words, endless)
+            alone = await target.ask(newcomers(prompts), 1)
+            among = await self._measure_among_streams(target, prompts, newcomers, endless)
             await _wait_for_disconnects(target, prompts)
         values, errors = among.values(), among.errors()
         if alone.answer.arrivals:
-            values |= await _alone(target, alone, values.get("first"))
+            values |= _alone(alone, values.get("first"), await self.bare_milliseconds(target, alone))
         answers = [alone.answer, among.newcomer, *among.streams]
         return Sample(values, answers, errors, among.series())
 
+    async def newcomers(self, target: TargetServer) -> Newcomers:
+        """Return what makes prompts of that length."""
+        words = await target.words_for_tokens(self.prompt_tokens)
+        return lambda prompts: prompts.chat(words)
+
+    async def bare_milliseconds(self, target: TargetServer, alone: Exchange) -> float | None:
+        """Return what mlx-lm's bare prefill takes for a newcomer; None without a loop."""
+        bare = await target.run_bare_loop("bare_prefill", [alone])
+        return None if bare is None else bare.seconds * 1e3
+
     async def _measure_among_streams(
-        self, target: TargetServer, prompts: Prompts, words: int, endless: Mapping[str, Any]
+        self, target: TargetServer, prompts: Prompts, newcomers: Newcomers, endless: Mapping[str, Any]
     ) -> _StreamedBeside:
         client = target.client
         async with AsyncExitStack() as stack:
@@ -100,11 +114,12 @@ class LongPrompt(Scenario):
                 running.append(await stack.enter_async_context(stream))
             for response in running:
                 await response.wait_for_events(_EVENTS_BEFORE)
+            messages = newcomers(prompts)
             undisturbed_since = time.perf_counter()
             counts = [response.events for response in running]
             for response, count in zip(running, counts, strict=True):
                 await response.wait_for_events(count + self.undisturbed)
-            newcomer = await client.ask(prompts.chat(words), self.tokens, **endless)
+            newcomer = await client.ask(messages, self.tokens, **endless)
             outlasted = sum(not response.done.is_set() for response in running)
         return _StreamedBeside(
             [parse_answer(response) for response in running],
@@ -176,16 +191,13 @@ class _StreamedBeside:
         ]
 
 
-async def _alone(target: TargetServer, alone: Exchange, among: float | None) -> dict[str, float]:
+def _alone(alone: Exchange, among: float | None, bare: float | None) -> dict[str, float]:
+    """Return the figures of a newcomer alone; times in milliseconds."""
     values = {"alone": alone.answer.time_to_first_token * 1e3}
     if among is not None:
         values["first_over_alone"] = among / values["alone"]
-    bare = await target.run_bare_loop("bare_prefill", [alone])
     if bare is not None:
-        values |= {
-            "bare": bare.seconds * 1e3,
-            "alone_over_bare": alone.answer.time_to_first_token / bare.seconds,
-        }
+        values |= {"bare": bare, "alone_over_bare": values["alone"] / bare}
     return values
 
 

@@ -24,6 +24,7 @@ from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.response_recorder import open_response_recorder
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.scenarios.conversation import Conversation
+from greenroom.http.bench.scenarios.images import Images, ImagesAmongStreams
 from greenroom.http.bench.scenarios.long_prompt import LongPrompt
 from greenroom.http.bench.scenarios.mixed import Mixed, request_fields
 from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
@@ -41,6 +42,10 @@ SMALL: list[Scenario] = [
     LONG,
     SharedPrompt(150, 2, 3),
     Conversation(2, 6, 6),
+]
+OF_IMAGES: list[Scenario] = [
+    Images(2, 5, 8, ((32, 48),)),
+    ImagesAmongStreams(streams=2, tokens=24, undisturbed=4, stream_words=4),
 ]
 SCENARIOS = tuple(scenario.name for scenario in SMALL)
 BARE = (
@@ -141,7 +146,7 @@ async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyM
     assert whole > added > repeated == 1
 
 
-@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*SMALL, *OF_IMAGES], ids=lambda scenario: scenario.name)
 async def test_a_seed_repeats_the_prompts(scenario: Scenario) -> None:
     sent = []
     with scripted_server(stream_answer) as (address, bodies):
@@ -159,7 +164,7 @@ def broken(_body: dict[str, Any]) -> Iterator[bytes]:
     return iter([b"HTTP/1.1 500 Oh\r\nContent-Length: %d\r\n\r\n%b" % (len(refusal), refusal)])
 
 
-@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*SMALL, *OF_IMAGES], ids=lambda scenario: scenario.name)
 async def test_a_server_that_fails_is_reported(scenario: Scenario) -> None:
     with scripted_server(broken) as (address, _):
         async with target_server(address) as target:
@@ -255,7 +260,7 @@ def assert_picture(file: Path) -> None:
         assert len(picture.convert("L").getcolors() or ()) > 10
 
 
-@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*SMALL, *OF_IMAGES], ids=lambda scenario: scenario.name)
 def test_every_scenario_is_drawn_also_with_nothing_measured(scenario: Scenario, tmp_path: Path) -> None:
     series = {
         "seconds": [-1.0, 0.5, 2.0],

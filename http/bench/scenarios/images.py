@@ -1,0 +1,120 @@
+"""Requests that carry images, and a second question about the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import attrs
+
+from greenroom.http.bench.figures import Metric, Sample, percentile
+from greenroom.http.bench.load_client import ChatMessages
+from greenroom.http.bench.prompts import Prompts, Size
+from greenroom.http.bench.scenario import Scenario
+from greenroom.http.bench.scenarios.long_prompt import LongPrompt, Newcomers
+from greenroom.http.bench.scenarios.streams import speeds
+from greenroom.http.bench.target_server import Exchange, Request, TargetServer
+
+_QUESTION_WORDS = 8
+
+
+@attrs.frozen
+class Images(Scenario):
+    """Several streams that begin together, each about new images, and then a second turn of each.
+
+    Args:
+        streams: How many; 1 is a lone stream.
+        tokens: Longest answer.
+        prompt_words: Length of the text behind the images.
+        sizes: Of the images of each request.
+    """
+
+    name: ClassVar[str] = "images"
+    warm_ups: ClassVar[int] = 2
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "rate": Metric("speed", "tokens/s", 0),
+        "first_p50": Metric("first token, p50", "ms", 1),
+        "first_p99": Metric("first token, p99", "ms", 1),
+        "gap_p50": Metric("between tokens, p50", "ms", 1),
+        "gap_p99": Metric("between tokens, p99", "ms", 1),
+        "again_p50": Metric("first token of a second turn about the same images, p50", "ms", 1),
+        "again_over_first": Metric("second turn over first"),
+        "cached": Metric("cached share of the second turn's prompt"),
+        "client_cpu": Metric("processor time of a token, load generator", "µs", 0),
+    }
+
+    streams: int
+    tokens: int
+    prompt_words: int
+    sizes: tuple[Size, ...]
+
+    @property
+    def case(self) -> str:
+        sizes = ", ".join(f"{width}x{height}" for width, height in self.sizes)
+        return f"{self.streams} stream{'s' * (self.streams > 1)}, {sizes}"
+
+    async def run(self, target: TargetServer, prompts: Prompts, number: int) -> Sample:
+        asked = [
+            Request(prompts.image_chat(self.prompt_words, self.sizes), self.tokens)
+            for _ in range(self.streams)
+        ]
+        before = target.processor_time()
+        first = await target.ask_together(asked)
+        after = target.processor_time()
+        answers = [exchange.answer for exchange in first]
+        values = speeds(first)
+        if tokens := sum(answer.tokens for answer in answers):
+            values["client_cpu"] = (after.client - before.client) / tokens * 1e6
+        if any(answer.error for answer in answers):
+            return Sample(values, answers)
+        again = await target.ask_together(
+            [Request(_second_turn(exchange, prompts), self.tokens) for exchange in first]
+        )
+        values |= _second_turns(again, values["first_p50"])
+        return Sample(values, [*answers, *(exchange.answer for exchange in again)])
+
+
+@attrs.frozen
+class ImagesAmongStreams(LongPrompt):
+    """A message with images among streams of text that outlast it, and in turns such a message alone.
+
+    Args:
+        sizes: Of its images.
+    """
+
+    name: ClassVar[str] = "images-among-streams"
+
+    sizes: tuple[Size, ...] = ((640, 480),)
+
+    @property
+    def case(self) -> str:
+        sizes = ", ".join(f"{width}x{height}" for width, height in self.sizes)
+        return f"{sizes} among {self.streams} streams"
+
+    async def newcomers(self, target: TargetServer) -> Newcomers:
+        return lambda prompts: prompts.image_chat(self.stream_words, self.sizes)
+
+    async def bare_milliseconds(self, target: TargetServer, alone: Exchange) -> float | None:
+        return None  # mlx-lm's loops know no images
+
+
+def _second_turn(exchange: Exchange, prompts: Prompts) -> ChatMessages:
+    answer = {"role": "assistant", "content": exchange.answer.text}
+    return [*exchange.messages, answer, {"role": "user", "content": prompts.text(_QUESTION_WORDS)}]
+
+
+def _second_turns(exchanges: Sequence[Exchange], first: float) -> dict[str, float]:
+    """Return the figures of second turns, of which the first ones took so many milliseconds."""
+    answers = [exchange.answer for exchange in exchanges if exchange.answer.arrivals]
+    if not answers:
+        return {}
+    again = percentile([answer.time_to_first_token * 1e3 for answer in answers], 50)
+    values = {"again_p50": again, "again_over_first": again / first}
+    shares = [
+        answer.cached_tokens / answer.prompt_tokens
+        for answer in answers
+        if answer.cached_tokens is not None and answer.prompt_tokens
+    ]
+    if shares:
+        values["cached"] = min(shares)
+    return values
