@@ -25,6 +25,8 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
     match model.record.model_type:
         case "text":
             return _open_text_adapter(model, settings, system_prompt)
+        case "embeddings":
+            return _open_embedding_adapter(model, settings)
         case _:
             raise ProblemError(_not_served(model))
 
@@ -50,6 +52,8 @@ def open_engine(
     match model.record.model_type:
         case "text":
             return _open_text_engine(model, settings, progress, abandoned, account)
+        case "embeddings":
+            return _open_embedding_engine(model, settings, progress, abandoned, account)
         case _:
             raise ProblemError(_not_served(model))
 
@@ -78,6 +82,32 @@ def _open_text_engine(
     from greenroom.engine.open_text_engine import open_text_engine
 
     return open_text_engine(model.folder, model.record, settings, progress, abandoned, account)
+
+
+def _open_embedding_adapter(model: ModelFolder, settings: Settings) -> PromptAdapter:
+    from greenroom.engine.loading.libraries import import_text_libraries
+
+    import_text_libraries()
+    from greenroom.engine.embeddings.embedding_adapter import make_embedding_adapter
+    from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(model.folder, settings.trust_remote_code, model.id)
+    return make_embedding_adapter(model.id, model.record, tokenizer, settings.max_context)
+
+
+def _open_embedding_engine(
+    model: ModelFolder,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount,
+) -> Engine[Any]:
+    from greenroom.engine.loading.libraries import import_encoder_libraries
+
+    import_encoder_libraries()
+    from greenroom.engine.embeddings.open_embedding_engine import open_embedding_engine
+
+    return open_embedding_engine(model.folder, settings, progress, abandoned, account)
 
 
 def _not_served(model: ModelFolder) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import resource
 import threading
 from collections.abc import Iterator
@@ -11,23 +12,32 @@ from contextlib import contextmanager
 _MAX_OPEN_FILES = 4096
 """Files that may be open at once, if the machine allows it: sharded weights beside many connections."""
 _lock = threading.Lock()
-_imported = False
+_imported: set[str] = set()
 
 
 def import_text_libraries() -> None:
     """Import what a text model needs; a second thread waits for the first."""
-    global _imported
+    _import_once("mlx_lm")
+
+
+def import_encoder_libraries() -> None:
+    """Import what a model needs that embeds or ranks texts."""
+    _import_once("mlx_lm")
+    _import_once("mlx_vlm.embedding_loader")
+
+
+def _import_once(library: str) -> None:
     with _lock:
-        if _imported:
+        if library in _imported:
             return
         with _keep_file_limit():
-            import mlx_lm  # noqa: F401
+            importlib.import_module(library)
 
         # The libraries leave some hundred thousand objects that never die. Out of the collector's sight,
         # they no longer make a collection at unload hold up every other thread.
         gc.collect()
         gc.freeze()
-        _imported = True
+        _imported.add(library)
 
 
 @contextmanager

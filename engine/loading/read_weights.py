@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -18,17 +19,22 @@ class LoadAbandonedError(Exception):
     """The load was given up between two chunks of weights."""
 
 
+def load_arrays(file: Path) -> dict[str, mx.array]:
+    """Return the arrays of a safetensors file by name, not read yet."""
+    return cast("dict[str, mx.array]", mx.load(str(file)))
+
+
 def cast_weights(model: Any, dtype: mx.Dtype) -> None:
     """Give floating weights another type, but for those that the architecture keeps as they are."""
     from mlx.utils import tree_map_with_path
 
     may_cast = getattr(model, "cast_predicate", lambda path: True)
 
-    def cast(path: str, value: mx.array) -> mx.array:
+    def cast_one(path: str, value: mx.array) -> mx.array:
         floating = mx.issubdtype(value.dtype, mx.floating)
         return value.astype(dtype) if floating and may_cast(path) else value
 
-    model.update(tree_map_with_path(cast, model.parameters()))
+    model.update(tree_map_with_path(cast_one, model.parameters()))
 
 
 def weight_bytes(model: Any) -> int:

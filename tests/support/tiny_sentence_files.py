@@ -56,10 +56,10 @@ def write_modules(folder: Path, steps: Sequence[str]) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
-def write_pooling(folder: Path, hidden: int, *modes: str) -> None:
+def write_pooling(folder: Path, hidden: int, *modes: str, include_prompt: bool = True) -> None:
     """Write how tokens are made one: `cls`, `mean`, `mean_sqrt`, `weighted`, `max`, `last`, or several."""
     (folder / "1_Pooling").mkdir(exist_ok=True)
-    config: dict[str, Any] = {"word_embedding_dimension": hidden, "include_prompt": True}
+    config: dict[str, Any] = {"word_embedding_dimension": hidden, "include_prompt": include_prompt}
     config |= {field: mode in modes for mode, field in _MODES.items()}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(config))
 

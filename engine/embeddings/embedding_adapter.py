@@ -1,0 +1,120 @@
+"""From texts to the rows that a model makes vectors of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.embeddings.instructions import Instructions, instructions_of
+from greenroom.engine.embeddings.prepared_texts import PreparedTexts
+from greenroom.engine.embeddings.sentence_files import SentenceFiles, read_sentence_files
+from greenroom.engine.encoders.rows import Row
+from greenroom.engine.encoders.text_rows import TextRows
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.kinds import wrong_kind
+from greenroom.schemas.model_protocol import PromptContents
+from greenroom.schemas.problems import ProblemError, invalid, load_failed
+from greenroom.schemas.requests import EmbeddingInput, InferenceRequest, RawInput
+
+
+def make_embedding_adapter(
+    model: str, record: CapabilityRecord, tokenizer: ChatTokenizer, max_context: int | None = None
+) -> EmbeddingAdapter:
+    """Return the adapter of a model, around its thread's tokenizer.
+
+    Args:
+        model: What it is called.
+        max_context: Tokens of a text at most, if the operator bounds them.
+
+    Raises:
+        ProblemError: 503 `load_failed`: its vectors are made in a way that is not known here.
+    """
+    try:
+        files = read_sentence_files(tokenizer.folder)
+    except ValueError as error:
+        detail = failure_reason(error, tokenizer.folder)
+        raise ProblemError(load_failed(model, f"{detail}.")) from error
+    rows = TextRows(tokenizer, min(record.context, max_context or record.context))
+    return EmbeddingAdapter(model, record, rows, files, instructions_of(model, files))
+
+
+class EmbeddingAdapter:
+    """Prepares texts for one model, on the thread of its tokenizer.
+
+    Args:
+        model: What it is called, for errors.
+        rows: Its tokenizer.
+        files: What is told of its vectors.
+        instructions: What its texts begin with.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        record: CapabilityRecord,
+        rows: TextRows,
+        files: SentenceFiles,
+        instructions: Instructions,
+    ) -> None:
+        self._model = model
+        self._kind = record.model_type
+        self._rows = rows
+        self._files = files
+        self._instructions = instructions
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedTexts:
+        """Tokenize the texts of a request, and check what it asks for.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        asked = request.input
+        if not isinstance(asked, EmbeddingInput):
+            raise ProblemError(wrong_kind(self._model, self._kind, asked))
+        width = self._files.width
+        if asked.dimensions is not None and not 1 <= asked.dimensions <= width:
+            detail = f"`dimensions` is {asked.dimensions}, but the vectors of '{self._model}' have {width}"
+            raise invalid(f"{detail}: it must be from 1 to {width}.", "dimensions")
+        return PreparedTexts(tuple(self._prepared(asked)), asked.dimensions, asked.param)
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        """Return a text as the model reads it.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if not isinstance(request.input, RawInput):
+            raise ProblemError(wrong_kind(self._model, self._kind, request.input))
+        return self._rows.inspect(request.input)
+
+    def _prepared(self, asked: EmbeddingInput) -> Iterator[Row]:
+        prompt = self._instructions.prompt(asked.input_type, asked.instruction)
+        instructed = self._rows.tokens_before(prompt) if prompt else 0
+        tokenized = self._rows.tokenize([self._written(prompt, text) for text in _written(asked)])
+        for at, text in enumerate(asked.texts):
+            param = f"{asked.param}[{at}]" if len(asked.texts) > 1 else asked.param
+            if isinstance(text, str):
+                yield Row(self._rows.fit(next(tokenized), asked.truncate, param), instructed=instructed)
+                continue
+            _refuse_instructions(asked, prompt, param)
+            tokens = self._rows.checked(text, param)
+            yield Row(self._rows.fit(tokens, asked.truncate, param, as_they_are=True))
+
+    def _written(self, prompt: str, text: str) -> str:
+        whole = prompt + text
+        return whole.lower() if self._files.lower_case else whole
+
+
+def _written(asked: EmbeddingInput) -> list[str]:
+    return [text for text in asked.texts if isinstance(text, str)]
+
+
+def _refuse_instructions(asked: EmbeddingInput, prompt: str, param: str) -> None:
+    """Refuse tokens that something shall stand before: nobody can tell how they were made."""
+    field = "instruction" if asked.instruction is not None else "input_type"
+    if prompt and (asked.instruction, asked.input_type) != (None, None):
+        detail = (
+            f"`{field}` stands before a text, but `{param}` holds tokens: put it into them, or send text."
+        )
+        raise invalid(detail, field)

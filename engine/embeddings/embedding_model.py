@@ -1,0 +1,81 @@
+"""A loaded model that makes vectors of texts: encoder, pooling, further layers, length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from greenroom.engine.embeddings.hidden_states import Encode
+from greenroom.engine.embeddings.layers import load_layer
+from greenroom.engine.embeddings.pooling import pool
+from greenroom.engine.embeddings.prepared_texts import PreparedTexts
+from greenroom.engine.embeddings.sentence_files import SentenceFiles
+from greenroom.engine.encoders.pass_cost import PassCost
+from greenroom.engine.encoders.rows import Row, Values, pad
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.result_events import Vector
+
+_SMALLEST = 1e-12
+"""Length of a vector below which it is left at zero."""
+
+
+class EmbeddingModel:
+    """Makes vectors of rows (`greenroom.engine.encoders.rows.RowModel`).
+
+    Args:
+        encode: The encoder itself.
+        padding: Token that rows are padded with.
+    """
+
+    def __init__(self, encode: Encode, padding: int, files: SentenceFiles, cost: PassCost) -> None:
+        self._encode = encode
+        self._padding = padding
+        self._files = files
+        self._cost = cost
+        self._layers = [load_layer(layer) for layer in files.layers]
+
+    def compute(self, rows: Sequence[Row]) -> Values:
+        """Return the vectors of texts, as long as the model makes them, `[rows, width]`."""
+        ids, mask = pad(rows, self._padding)
+        counted = mask
+        if not self._files.pooling.include_prompt and any(row.instructed for row in rows):
+            counted = mask.copy()
+            for at, row in enumerate(rows):
+                counted[at, : row.instructed] = 0
+        hidden = self._encode(mx.array(ids), mx.array(mask))
+        vectors = pool(hidden, mx.array(counted), self._files.pooling.modes)
+        for layer in self._layers:
+            vectors = layer(vectors)
+        values = np.array(vectors.astype(mx.float32))
+        return _normalize(values) if self._files.normalized else values
+
+    def event(self, prepared: PreparedTexts, index: int, values: Values) -> Vector:
+        """Return the vector of text `index`, cut to what its request asked for.
+
+        Raises:
+            ProblemError: 500: the model has computed something that is no number.
+        """
+        if not np.isfinite(values).all():
+            detail = (
+                f"The model's vector of text {index} holds something that is no finite number; numbers of "
+                "16 bits may be too small for it (setting dtype)."
+            )
+            raise ProblemError(Problem(500, "invalid_vector", detail, prepared.param))
+        if prepared.dimensions is not None and prepared.dimensions < len(values):
+            values = values[: prepared.dimensions]
+            if self._files.normalized:
+                values = _normalize(values)
+        return Vector(values.astype("<f4").tobytes(), index)
+
+    def batch_bytes(self, rows: int, width: int) -> int:
+        """Return the bytes of a pass beside the weights."""
+        return self._cost.batch_bytes(rows, width)
+
+
+def _normalize(values: Values) -> Values:
+    """Return vectors of length 1."""
+    lengths = np.linalg.norm(values.astype(np.float64), axis=-1, keepdims=True)
+    normalized: Values = (values / np.maximum(lengths, _SMALLEST)).astype(np.float32)
+    return normalized

@@ -1,0 +1,58 @@
+"""From tokens to the vectors of each; our own way where the libraries' is not right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+
+Encode = Callable[[mx.array, mx.array], mx.array]
+"""Takes ids and mask `[rows, width]`, gives `[rows, width, hidden]`, with noise where no token is."""
+
+
+def hidden_states(model: Any, config: Mapping[str, Any]) -> Encode:
+    """Return the encoder of a loaded model.
+
+    Args:
+        config: Of config.json.
+    """
+    if config.get("model_type") == "gemma3_text":
+        return _gemma3(model, config)
+
+    def encode(ids: mx.array, mask: mx.array) -> mx.array:
+        hidden: mx.array = model(ids, attention_mask=mask).last_hidden_state
+        return hidden
+
+    return encode
+
+
+def _gemma3(model: Any, config: Mapping[str, Any]) -> Encode:
+    """Return Gemma 3's encoder, whose local layers see a window on both sides.
+
+    Both libraries let them see the whole text, which is another model as soon as one is longer than half the
+    window. Source: transformers, modeling_gemma3.py (`use_bidirectional_attention`).
+    """
+    inner, pattern = model.model, model.config.sliding_window_pattern
+    window = model.config.sliding_window // 2 + 1
+    kinds = ("sliding_attention", "full_attention")
+    layer_types = config.get("layer_types") or [
+        kinds[at % pattern == 0] for at in range(1, len(inner.layers) + 1)
+    ]
+
+    def encode(ids: mx.array, mask: mx.array) -> mx.array:
+        hidden = inner.embed_tokens(ids)
+        hidden = hidden * mx.array(model.config.hidden_size**0.5, mx.bfloat16).astype(hidden.dtype)
+        seen = mask.astype(mx.bool_)[:, None, None, :]
+        masks = {"full_attention": seen, "sliding_attention": seen}
+        if ids.shape[1] > window:
+            places = mx.arange(ids.shape[1])
+            # A padded query sees nothing in its window; what it sees instead does not matter, NaN would.
+            near = (mx.abs(places[:, None] - places) < window) | ~mask.astype(mx.bool_)[:, None, :, None]
+            masks["sliding_attention"] = seen & near
+        for layer, kind in zip(inner.layers, layer_types, strict=True):
+            hidden = layer(hidden, masks[kind], None)
+        normalized: mx.array = inner.norm(hidden)
+        return normalized
+
+    return encode

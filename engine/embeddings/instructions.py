@@ -1,0 +1,96 @@
+"""What a text begins with that is to be embedded: what it is for, in the model's own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import attrs
+
+from greenroom.engine.embeddings.sentence_files import SentenceFiles
+from greenroom.schemas.problems import invalid
+
+_QUERY = ("query", "search_query", "retrieval.query", "retrieval_query", "web_search_query", "s2p_query")
+_DOCUMENT = (
+    "document",
+    "passage",
+    "search_document",
+    "retrieval.passage",
+    "retrieval_document",
+    "corpus",
+)
+"""Names by which models and clients call the two sides of a search; the first that a model has is meant."""
+
+_INSTRUCTED = (
+    re.compile(r"(?P<before>Instruct: ).*(?P<after>\nQuery: ?)", re.DOTALL),
+    re.compile(r"(?P<before>task: ).*(?P<after> \| query: )", re.DOTALL),
+)
+"""Prompts of queries in which a task is told that another can take the place of."""
+
+_SEARCH = "Represent this sentence for searching relevant passages: "
+_CONVENTIONS: tuple[tuple[str, Mapping[str, str]], ...] = (
+    (r"\be5-(small|base|large)|multilingual-e5(?!.*instruct)", {"query": "query: ", "passage": "passage: "}),
+    (r"\bnomic-embed-text", {"query": "search_query: ", "document": "search_document: "}),
+    (r"\bbge-(small|base|large)-en|\bmxbai-embed", {"query": _SEARCH, "document": ""}),
+    (r"\bqwen3-embedding", {"query": "Instruct: \nQuery:", "document": ""}),
+)
+"""Prompts that a model's card tells and its files do not, by the model's name."""
+
+
+@attrs.frozen
+class Instructions:
+    """The prompts of a model.
+
+    Args:
+        model: What it is called, for errors.
+        prompts: By name.
+        default: Name of the one for texts of which nothing is told.
+    """
+
+    model: str
+    prompts: Mapping[str, str]
+    default: str | None = None
+
+    def prompt(self, input_type: str | None, instruction: str | None) -> str:
+        """Return what a text begins with.
+
+        Args:
+            input_type: What the text is for: the name of a prompt, or of a side of a search.
+            instruction: What is to be found with it; goes before `input_type`.
+
+        Raises:
+            ProblemError: 400: the model knows no such prompt, or takes no instruction.
+        """
+        if instruction is not None:
+            return self._instructed(instruction)
+        if input_type is not None:
+            return self._typed(input_type)
+        return self.prompts.get(self.default or "", "")
+
+    def _instructed(self, instruction: str) -> str:
+        for pattern in _INSTRUCTED:
+            for prompt in self.prompts.values():
+                if found := pattern.fullmatch(prompt):
+                    return f"{found['before']}{instruction}{found['after']}"
+        detail = f"'{self.model}' takes no instruction. {self._known()}"
+        raise invalid(detail, "instruction", "unsupported_parameter")
+
+    def _typed(self, input_type: str) -> str:
+        if input_type in self.prompts:
+            return self.prompts[input_type]
+        for names in (_QUERY, _DOCUMENT):
+            if input_type in names:  # a model without prompts treats both sides alike
+                return next((self.prompts[name] for name in names if name in self.prompts), "")
+        raise invalid(f"'{self.model}' knows no input_type {input_type!r:.80}. {self._known()}", "input_type")
+
+    def _known(self) -> str:
+        names = dict.fromkeys((*self.prompts, "query", "document"))
+        return f"What it knows as `input_type`: {', '.join(names)}."
+
+
+def instructions_of(model: str, files: SentenceFiles) -> Instructions:
+    """Return the prompts that a model's files tell, else those that its name does."""
+    if files.prompts:
+        return Instructions(model, files.prompts, files.default_prompt)
+    named = (prompts for name, prompts in _CONVENTIONS if re.search(name, model, re.IGNORECASE))
+    return Instructions(model, next(named, {}))

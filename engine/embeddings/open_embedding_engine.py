@@ -1,0 +1,101 @@
+"""Opening a model for embeddings: its weights within the memory there is, and the engine around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import mlx.core as mx
+
+from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.embeddings.embedding_model import EmbeddingModel
+from greenroom.engine.embeddings.hidden_states import hidden_states
+from greenroom.engine.embeddings.sentence_files import read_sentence_files
+from greenroom.engine.encoders.encoder_engine import EncoderEngine
+from greenroom.engine.encoders.load_encoder import load_encoder_lazily, padding_token
+from greenroom.engine.encoders.pass_cost import pass_cost
+from greenroom.engine.encoders.rows import Row
+from greenroom.engine.loading.devices import use_device
+from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weights, weight_bytes
+from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.weights import charge_weights
+from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.settings import Settings
+
+
+def open_embedding_engine(
+    folder: Path,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount,
+) -> EncoderEngine:
+    """Load a model's weights, on the thread to which everything then belongs.
+
+    Args:
+        progress: Called with the fraction of the weights that are in memory, 0 to 1.
+        abandoned: Called between chunks of the weights; returns whether to stop.
+        account: Of memory, shared by all models of the process.
+
+    Raises:
+        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
+        LoadAbandonedError: `abandoned` returned True.
+    """
+    use_device(settings)
+    share = account.open_share()
+    try:
+        return EncoderEngine(_load(folder, settings, progress, abandoned, account, share), share)
+    except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
+        share.close()
+        raise
+    except BaseException as error:  # anything may come out of foreign code
+        share.close()
+        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
+
+
+def _load(
+    folder: Path,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount,
+    share: Share,
+) -> EmbeddingModel:
+    files, config = read_sentence_files(folder), read_optional(folder / "config.json")
+    encoder = load_encoder_lazily(folder, settings)
+    behind = sum(file.stat().st_size for file in folder.glob("*/model.safetensors"))
+    charge_weights(account, share, folder.name, weight_bytes(encoder) + behind)
+    read_weights(encoder, progress, abandoned)
+    itemsize = _itemsize(encoder)
+    model = EmbeddingModel(
+        hidden_states(encoder, config), padding_token(folder, encoder), files, pass_cost(config, itemsize)
+    )
+    _try(model, files.width)
+    return model
+
+
+def _itemsize(encoder: object) -> int:
+    """Return the bytes of each number that a pass computes with."""
+    from mlx.utils import tree_flatten
+
+    floating = [
+        value.dtype.size
+        for _, value in tree_flatten(encoder.parameters())  # type: ignore[attr-defined]
+        if mx.issubdtype(value.dtype, mx.floating)
+    ]
+    return max(floating, default=4)
+
+
+def _try(model: EmbeddingModel, width: int) -> None:
+    """Compute two rows: what cannot work fails now, and kernels are built before a request waits.
+
+    Raises:
+        ValueError: What comes out has not the size that the files tell.
+    """
+    import numpy as np
+
+    rows = [Row(np.zeros(length, np.int32)) for length in (4, 8)]
+    found = model.compute(rows).shape[1]
+    if found != width:
+        raise ValueError(f"its vectors have {found} numbers, but its files tell of {width}")

@@ -1,0 +1,20 @@
+"""Texts that are ready to be embedded."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.engine.encoders.rows import PreparedRows
+
+
+@attrs.frozen(eq=False)
+class PreparedTexts(PreparedRows):
+    """A row for each text.
+
+    Args:
+        dimensions: Numbers of each vector; None for all.
+        param: What the client calls the texts, for errors.
+    """
+
+    dimensions: int | None = None
+    param: str = "input"

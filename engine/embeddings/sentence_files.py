@@ -1,0 +1,169 @@
+"""What sentence-transformers writes beside a model: how vectors are made, and what texts begin with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.catalog.model_files import read_optional
+
+_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt",
+    "pooling_mode_weightedmean_tokens": "weighted",
+    "pooling_mode_lasttoken": "last",
+}
+"""Ways of pooling, in the order in which several are joined."""
+_NAMES = {"mean_sqrt_len_tokens": "mean_sqrt", "weightedmean": "weighted", "lasttoken": "last"}
+"""Of newer files, where they differ from ours."""
+
+_DEFAULT_MODES = {"qwen3": "last", "qwen2": "last", "mistral": "last", "llama": "last", "lfm2": "cls"}
+"""By architecture, for folders whose pooling is not told; all others take the mean."""
+
+_LAYERS = ("Dense", "LayerNorm")
+_WITHOUT_EFFECT = ("Dropout", "Transformer")
+
+
+@attrs.frozen
+class Pooling:
+    """How the vectors of a text's tokens become one.
+
+    Args:
+        modes: `cls`, `max`, `mean`, `mean_sqrt`, `weighted`, `last`; several are joined end to end.
+        include_prompt: Tokens of what the text begins with count too.
+    """
+
+    modes: tuple[str, ...]
+    include_prompt: bool = True
+
+
+@attrs.frozen
+class Layer:
+    """A layer behind the pooling: `Dense` or `LayerNorm`, with its own weights.
+
+    Args:
+        folder: Of its config.json and model.safetensors.
+        outputs: Numbers that it gives.
+    """
+
+    kind: str
+    folder: Path
+    outputs: int
+    activation: str = "Identity"
+
+
+@attrs.frozen
+class SentenceFiles:
+    """What a model's folder says about its vectors.
+
+    Args:
+        width: Numbers of a vector.
+        normalized: Vectors have length 1.
+        prompts: What texts begin with, by what they are for.
+        default_prompt: Name of the one for texts of which that is not told.
+        lower_case: Texts are put into lower case before they are tokenized.
+    """
+
+    pooling: Pooling
+    layers: tuple[Layer, ...]
+    width: int
+    normalized: bool
+    prompts: Mapping[str, str]
+    default_prompt: str | None
+    lower_case: bool
+
+
+def read_sentence_files(folder: Path) -> SentenceFiles:
+    """Return what a model's folder says about its vectors; where it is silent, what is usual.
+
+    Raises:
+        ValueError: One sentence: its vectors are made in a way that is not known here.
+    """
+    config = read_optional(folder / "config.json")
+    hidden = _hidden_size(config)
+    modules = _modules(folder)
+    pooling = _pooling(folder, str(config.get("model_type", "")), modules)
+    width = hidden * len(pooling.modes)
+    layers = []
+    for kind, path in modules or ():
+        if kind in _LAYERS:
+            layers.append(_layer(folder / path, kind, width))
+            width = layers[-1].outputs
+    transformer = read_optional(folder / "sentence_bert_config.json")
+    prompts = read_optional(folder / "config_sentence_transformers.json")
+    named, default = prompts.get("prompts"), prompts.get("default_prompt_name")
+    return SentenceFiles(
+        pooling=pooling,
+        layers=tuple(layers),
+        width=width,
+        normalized=modules is None or any(kind == "Normalize" for kind, _ in modules),
+        prompts={str(name): str(text) for name, text in named.items()} if isinstance(named, dict) else {},
+        default_prompt=default if isinstance(default, str) else None,
+        lower_case=transformer.get("do_lower_case") is True,
+    )
+
+
+def _hidden_size(config: Mapping[str, Any]) -> int:
+    nested = config.get("text_config")
+    for source in (config, nested if isinstance(nested, dict) else {}):
+        if size := _count(source.get("hidden_size")):
+            return size
+    raise ValueError("its config.json names no hidden_size")
+
+
+def _modules(folder: Path) -> list[tuple[str, str]] | None:
+    """Return the kinds and folders of what is computed, in order; None if modules.json is not there."""
+    try:
+        listed = json.loads((folder / "modules.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(listed, list):
+        return None
+    modules = []
+    for module in listed:
+        if not isinstance(module, dict):
+            raise ValueError("its modules.json lists what is no module")
+        kind, path = str(module.get("type", "")).rpartition(".")[2], str(module.get("path", ""))
+        if kind not in (*_LAYERS, *_WITHOUT_EFFECT, "Pooling", "Normalize"):
+            raise ValueError(f"its vectors need a module '{kind}', which is not known here")
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise ValueError(f"its modules.json names a folder outside the model's: '{path}'")
+        modules.append((kind, path))
+    return modules
+
+
+def _pooling(folder: Path, architecture: str, modules: list[tuple[str, str]] | None) -> Pooling:
+    path = next((path for kind, path in modules or () if kind == "Pooling"), "1_Pooling")
+    config = read_optional(folder / path / "config.json")
+    named = config.get("pooling_mode")
+    if named:
+        names = named if isinstance(named, list) else [named]
+        modes = [_NAMES.get(str(name), str(name)) for name in names]
+    else:
+        modes = [mode for field, mode in _MODES.items() if config.get(field) is True]
+    unknown = next((mode for mode in modes if mode not in _MODES.values()), None)
+    if unknown is not None:
+        raise ValueError(f"its tokens are pooled by '{unknown}', which is not known here")
+    default = _DEFAULT_MODES.get(architecture, "mean")
+    return Pooling(tuple(modes or [default]), config.get("include_prompt") is not False)
+
+
+def _layer(folder: Path, kind: str, inputs: int) -> Layer:
+    config = read_optional(folder / "config.json")
+    if kind == "LayerNorm":
+        return Layer(kind, folder, inputs)
+    outputs = _count(config.get("out_features"))
+    if outputs is None or _count(config.get("in_features")) != inputs:
+        raise ValueError(f"its layer {folder.name} does not take the {inputs} numbers that come to it")
+    activation = str(config.get("activation_function", "")).rpartition(".")[2] or "Tanh"
+    return Layer(kind, folder, outputs, activation)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31 else None

@@ -1,0 +1,145 @@
+"""A loaded model that reads whole texts at once, and its requests, on the model's one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from greenroom.engine.encoders.pace import Pace
+from greenroom.engine.encoders.pass_memory import PassMemory
+from greenroom.engine.encoders.row_queue import Batch, Job, RowQueue
+from greenroom.engine.encoders.rows import PreparedRows, RowModel, Values
+from greenroom.engine.memory.account import Share
+from greenroom.schemas.events import Failed, Finished, FinishReason, InferenceEvent, Usage
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.requests import InferenceRequest
+
+Events = list[tuple[str, InferenceEvent]]
+
+
+class EncoderEngine:
+    """`step` computes one forward pass: rows of like length, of all requests.
+
+    Args:
+        model: On this thread.
+        share: Of the memory account, to which its weights are charged.
+    """
+
+    def __init__(self, model: RowModel, share: Share) -> None:
+        self._model: RowModel | None = model
+        self._memory = PassMemory(share)
+        self._queue = RowQueue()
+        self._pace = Pace()
+        self._ended: Events = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return bool(len(self._queue) or self._ended)
+
+    @property
+    def idle_delay(self) -> float | None:
+        """None: there is nothing to do without work."""
+        return None
+
+    def work_idly(self) -> None:
+        """Do nothing."""
+
+    def submit(self, request: InferenceRequest, prepared: PreparedRows) -> None:
+        """Add a request; its events come from `step`, one for each row, and then Finished or Failed.
+
+        Raises:
+            ProblemError: 400: a row does not fit into memory even alone.
+        """
+        job = Job(request, prepared)
+        longest = job.lengths[job.waiting[-1]]
+        needed = self._loaded_model().batch_bytes(1, longest)
+        if not self._memory.fits_alone(needed):
+            detail = (
+                f"A text of {longest} tokens takes {needed >> 20} MB to compute, which is more than this "
+                "server may have beside its models' weights (setting memory_bytes). Shorten it."
+            )
+            raise ProblemError(Problem(400, "context_length_exceeded", detail, "input"))
+        if not len(self._queue):
+            self._memory.begin_work()
+        self._queue.add(job)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request; its Finished comes from the next step."""
+        job = self._queue.remove(request_id)
+        if job is not None:
+            self._end(job, "cancelled")
+
+    def step(self) -> Events:
+        """Compute one pass, if there is memory for it; return its events."""
+        batch = self._queue.take(self._max_rows)
+        if batch is not None:
+            self._compute(batch)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
+        """Do nothing: no more is held than a pass takes."""
+
+    def release_memory(self) -> None:
+        """Have MLX give back what it keeps for reuse."""
+        self._memory.clear()
+
+    def close(self) -> None:
+        """Drop the weights and all requests."""
+        self._queue = RowQueue()
+        self._ended = []
+        self._model = None
+        self._memory.close()
+
+    def _loaded_model(self) -> RowModel:
+        if self._model is None:
+            raise RuntimeError("the engine is closed")
+        return self._model
+
+    def _max_rows(self, width: int) -> int:
+        """Return how many rows of that length a pass may have."""
+        model, allowed = self._loaded_model(), self._memory.allowance()
+        rows = max(1, int(self._pace.tokens) // width)
+        needed = model.batch_bytes(rows, width)
+        return rows if needed <= allowed else max(1, rows * allowed // needed)
+
+    def _compute(self, batch: Batch) -> None:
+        model, rows = self._loaded_model(), batch.rows
+        if not self._memory.reserve(model.batch_bytes(len(rows), batch.width)):
+            self._queue.put_back(batch)
+            return
+        began = time.perf_counter()
+        for job in _jobs(batch):
+            job.begin()
+        try:
+            computed = model.compute(rows)
+        finally:
+            self._memory.release()
+        self._pace.observe(len(rows) * batch.width, time.perf_counter() - began)
+        for (job, index), values in zip(batch.members, computed, strict=True):
+            job.tokens_done += job.lengths[index]
+            job.unanswered -= 1
+            if job.request.id in self._queue:  # else another row of it has failed
+                self._answer(job, index, values)
+        for job in _jobs(batch):
+            if not job.unanswered and self._queue.remove(job.request.id):
+                self._end(job, "stop")
+
+    def _answer(self, job: Job, index: int, values: Values) -> None:
+        try:
+            event = self._loaded_model().event(job.prepared, index, values)
+        except ProblemError as error:
+            self._queue.remove(job.request.id)
+            failed = Failed(error.problem, Usage(prompt=job.tokens_done), job.timing)
+            self._ended.append((job.request.id, failed))
+        else:
+            self._ended.append((job.request.id, event))
+
+    def _end(self, job: Job, reason: FinishReason) -> None:
+        finished = Finished(reason, Usage(prompt=job.tokens_done), job.timing)
+        self._ended.append((job.request.id, finished))
+
+
+def _jobs(batch: Batch) -> list[Job]:
+    return list(dict.fromkeys(job for job, _ in batch.members))

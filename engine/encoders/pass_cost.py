@@ -1,0 +1,50 @@
+"""What a forward pass of an encoder takes beside its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+_HIDDEN_ARRAYS = 10
+_WIDE_ARRAYS = 4
+_SCORE_ARRAYS = 3
+"""Arrays of a layer that exist at the same time, by their sizes: measured with every architecture."""
+
+
+@attrs.frozen
+class PassCost:
+    """Bytes of a pass over rows of a width.
+
+    Args:
+        of_token: For each token, padding included.
+        of_pair: For each pair of tokens of the same row.
+    """
+
+    of_token: int
+    of_pair: int
+
+    def batch_bytes(self, rows: int, width: int) -> int:
+        """Return the bytes of a pass."""
+        return rows * width * (self.of_token + width * self.of_pair)
+
+
+def pass_cost(config: Mapping[str, Any], itemsize: int) -> PassCost:
+    """Return what passes of a model cost, by its config.json.
+
+    Args:
+        itemsize: Bytes of each number that it computes with.
+    """
+    nested = config.get("text_config")
+    sizes = {**config, **(nested if isinstance(nested, dict) else {})}
+    hidden = _size(sizes, "hidden_size", 1024)
+    wide = _size(sizes, "intermediate_size", 4 * hidden)
+    heads = _size(sizes, "num_attention_heads", 16)
+    arrays = _HIDDEN_ARRAYS * hidden + _WIDE_ARRAYS * wide
+    return PassCost(arrays * itemsize, _SCORE_ARRAYS * heads * itemsize)
+
+
+def _size(sizes: Mapping[str, Any], field: str, default: int) -> int:
+    value = sizes.get(field)
+    return value if isinstance(value, int) and value > 0 else default

@@ -1,0 +1,82 @@
+"""What models that read whole texts at once compute with, and what they make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from greenroom.schemas.events import InferenceEvent
+
+Tokens = NDArray[np.int32]
+"""Token ids, `[length]`; any thread may hold them."""
+Values = NDArray[np.float32]
+"""What a model makes of rows, `[rows, width]`."""
+
+
+@attrs.frozen(eq=False)
+class Row:
+    """One text, or a pair of them, as the model reads it.
+
+    Args:
+        tokens: With those that the model wants around them.
+        second: Where the second text of a pair begins, for models whose tokens have types.
+        instructed: Tokens at the beginning that tell what the text is for.
+    """
+
+    tokens: Tokens
+    second: int | None = None
+    instructed: int = 0
+
+
+@attrs.frozen(eq=False)
+class PreparedRows:
+    """A request whose texts are rows: each is computed for itself, and has one event of its index."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all rows together."""
+        return sum(len(row.tokens) for row in self.rows)
+
+    @property
+    def choices(self) -> int:
+        """One: the request ends as a whole."""
+        return 1
+
+    @property
+    def dropped_messages(self) -> int:
+        """None are left out."""
+        return 0
+
+
+class RowModel(Protocol):
+    """A loaded model that takes rows, on its one thread."""
+
+    def compute(self, rows: Sequence[Row]) -> Values:
+        """Return what the model makes of rows in one forward pass; each as if it were computed alone."""
+
+    def event(self, prepared: Any, index: int, values: Values) -> InferenceEvent:
+        """Return what a request gets for its row `index`, of which the model made `values`.
+
+        Raises:
+            ProblemError: They cannot be answered.
+        """
+
+    def batch_bytes(self, rows: int, width: int) -> int:
+        """Return what a forward pass takes beside the weights, for so many rows of at most that length."""
+
+
+def pad(rows: Sequence[Row], padding: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return token ids `[rows, width]`, padded on the right, and the mask that is 1 where a token is."""
+    width = max(len(row.tokens) for row in rows)
+    ids = np.full((len(rows), width), padding, np.int32)
+    mask = np.zeros((len(rows), width), np.int32)
+    for at, row in enumerate(rows):
+        ids[at, : len(row.tokens)] = row.tokens
+        mask[at, : len(row.tokens)] = 1
+    return ids, mask

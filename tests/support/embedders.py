@@ -1,0 +1,102 @@
+"""Models for embeddings without actors: an adapter, an engine, and what they make of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from greenroom.actors.engine_protocol import ModelFolder
+from greenroom.actors.kinds import open_adapter, open_engine
+from greenroom.engine.catalog.detection import detect
+from greenroom.engine.embeddings.embedding_adapter import EmbeddingAdapter
+from greenroom.engine.encoders.encoder_engine import EncoderEngine, Events
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
+from greenroom.schemas.result_events import Vector
+from greenroom.schemas.settings import Settings
+
+
+@attrs.define
+class Embedder:
+    """A model that is loaded on this thread."""
+
+    adapter: EmbeddingAdapter
+    engine: EncoderEngine
+    account: MemoryAccount
+
+    def submit(
+        self, texts: Iterable[str | tuple[int, ...]], request_id: str = "r", client: str = "", **asked: Any
+    ) -> None:
+        """Begin a request for the vectors of texts."""
+        request = embedding_request(texts, request_id, client, **asked)
+        self.engine.submit(request, self.adapter.prepare_input(request))
+
+    def run(self) -> dict[str, list[InferenceEvent]]:
+        """Step until all is done; return the events by request."""
+        events: dict[str, list[InferenceEvent]] = {}
+        while self.engine.has_work:
+            collect(self.engine.step(), events)
+        return events
+
+    def embed(self, texts: Iterable[str | tuple[int, ...]], **asked: Any) -> NDArray[np.float32]:
+        """Return the vectors of texts that are asked for together, `[texts, dimensions]`."""
+        self.submit(texts, **asked)
+        [events] = self.run().values()
+        return vectors(events)
+
+    def embed_alone(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Return the vectors of texts that are each asked for alone."""
+        return np.concatenate([self.embed((text,)) for text in texts])
+
+
+def open_adapter_of(folder: Path) -> EmbeddingAdapter:
+    """Return the adapter of a model, without its weights."""
+    model = ModelFolder(folder.name, folder, detect(folder, name=folder.name))
+    return cast("EmbeddingAdapter", open_adapter(model, Settings(), ""))
+
+
+def open_embedder(folder: Path, settings: Settings | None = None) -> Embedder:
+    """Load a model on this thread."""
+    settings, account = settings or Settings(), MemoryAccount((settings or Settings()).memory_bytes)
+    model = ModelFolder(folder.name, folder, detect(folder))
+    adapter = cast("EmbeddingAdapter", open_adapter(model, settings, ""))
+    engine = cast(
+        "EncoderEngine", open_engine(model, settings, lambda fraction: None, lambda: False, account)
+    )
+    return Embedder(adapter, engine, account)
+
+
+def embedding_request(
+    texts: Iterable[str | tuple[int, ...]], request_id: str = "r", client: str = "", **asked: Any
+) -> InferenceRequest:
+    """Return a request for vectors."""
+    return InferenceRequest(
+        request_id, ModelKey("default"), EmbeddingInput(tuple(texts), **asked), client=client
+    )
+
+
+def collect(stepped: Events, events: dict[str, list[InferenceEvent]]) -> None:
+    """Add the events of a step to those of their requests."""
+    for request_id, event in stepped:
+        events.setdefault(request_id, []).append(event)
+
+
+def vectors(events: Sequence[InferenceEvent]) -> NDArray[np.float32]:
+    """Return the vectors of a request that has ended well, `[texts, dimensions]`."""
+    assert isinstance(events[-1], Finished), events[-1]
+    found = {event.index: event.values for event in events if isinstance(event, Vector)}
+    assert sorted(found) == list(range(len(found)))
+    return np.stack([np.frombuffer(found[at], "<f4") for at in sorted(found)])
+
+
+def failure(events: Sequence[InferenceEvent]) -> Failed:
+    """Return how a request failed."""
+    assert isinstance(events[-1], Failed), events[-1]
+    return events[-1]
