@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -48,6 +50,11 @@ class ImagePart:
     url: str | None = None
     detail: ImageDetail = "auto"
     param: str | None = attrs.field(default=None, kw_only=True, eq=False)
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the file, by which equal images are known."""
+        return hashlib.sha256(self.data).digest()
 
 
 @attrs.frozen

@@ -88,6 +88,8 @@ class PreparedPrompt:
         dropped_messages: How many of the oldest messages were left out of the prompt.
         echo: The prompt as its client wants it back; None if it does not.
         images: In the order of the prompt; their spans share no token.
+        appendix: Ends the visible text of each choice, without being generated; not that of a choice which
+            ends with calls.
     """
 
     tokens: tuple[int, ...]
@@ -105,6 +107,7 @@ class PreparedPrompt:
     dropped_messages: int = 0
     echo: EchoedPrompt | None = None
     images: tuple[PreparedImage, ...] = ()
+    appendix: str = ""
 
     @property
     def prompt_tokens(self) -> int:

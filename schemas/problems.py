@@ -55,6 +55,15 @@ def missing(param: str) -> ProblemError:
     return invalid(f"`{param}` is required.", param, "missing_required_parameter")
 
 
+def not_fetched(param: str | None) -> ProblemError:
+    """Return the error for a file that is given by its address where none is fetched: always a 400."""
+    detail = (
+        f"`{param or 'url'}` is an address, but this server fetches no files: send the file itself, as a "
+        'data URL or base64, or set `[images] fetch = "https"` in its settings.'
+    )
+    return invalid(detail, param, "unsupported_content")
+
+
 def model_not_found(model: str, near: tuple[str, ...] = ()) -> Problem:
     """Return the problem of a name that no model has; `near` are the closest names that exist."""
     hint = f" Did you mean {', '.join(near)}?" if near else ""

@@ -71,6 +71,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Speculation = Literal["off", "lookup", "draft"]
 Aliases = tuple[tuple[str, str], ...]
 """Pairs of a further name, or a pattern of names, and the model that it means; the first that fits holds."""
+Switch = Literal["off", "on"]
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -183,6 +184,12 @@ class Settings:
     system_prompts: Aliases = _setting(
         (),
         "The same for single models, as a table `[system_prompts]` or `MODEL=FILE`; goes before the other.",
+    )
+    images_ids: Switch = _setting(
+        "off",
+        "Number the images of a conversation by their content, tell the model the numbers, and append a "
+        "table of them to answers, by which they hold when clients drop the images.",
+        one_of=get_args(Switch),
     )
     trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
     shutdown_timeout: float = _setting(

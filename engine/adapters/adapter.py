@@ -9,6 +9,7 @@ import attrs
 import structlog
 
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice
+from greenroom.engine.adapters.image_ids.read_images import read_images
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
 from greenroom.engine.adapters.prompts.cache_checkpoints import system_checkpoint, turn_checkpoints
 from greenroom.engine.adapters.prompts.context_limits import (
@@ -62,11 +63,14 @@ class Adapter:
         system_prompt: Of conversations that come with none.
 
     Attributes:
+        sees: Its model is shown images.
         context_length: Tokens of prompt and answer together.
         default_overrides: Parameters that the model's makers recommend.
         traits: What the chat template does; None if there is no template.
         thinking: How much its model thinks, and what changes that.
     """
+
+    sees = False
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class Adapter:
         self._raw_prompts = RawPrompts(tokenizer, self.context_length)
         renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection)
         self._conversations = ConversationPrompts(tokenizer, renderer, self.context_length, system_prompt)
+        self._image_ids = settings.images_ids == "on"
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
         """Tokenize a request, resolve its parameters, and check both against the model.
@@ -106,7 +111,10 @@ class Adapter:
         if isinstance(request.input, RawInput):
             prepared = self._prepare_raw(request.input, parameters)
             return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
-        return self._prepare_chat(request, self._chat_of(request), parameters)
+        chat, appendix = self._read_chat(request)
+        prepared = self._prepare_chat(request, chat, parameters)
+        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
+        return prepared if constrained else attrs.evolve(prepared, appendix=appendix)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return a request's prompt as the model reads it.
@@ -120,7 +128,7 @@ class Adapter:
             tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
             text = request.input.prompt if isinstance(request.input.prompt, str) else None
         else:
-            chat = self._chat_of(request)
+            chat, _ = self._read_chat(request)
             parameters = resolve(request.overrides, self._configured, self.default_overrides)
             thinking = self._choose_thinking(request.id, chat, parameters)
             encoded = self._conversations.encode(
@@ -153,10 +161,13 @@ class Adapter:
         """Return one token as clients see it in log-probabilities."""
         return self._token_names.look_up(ident)
 
-    def _chat_of(self, request: InferenceRequest) -> ChatInput:
+    def _read_chat(self, request: InferenceRequest) -> tuple[ChatInput, str]:
+        """Return a conversation as this kind of model reads it, and what is appended to the answer."""
         if not isinstance(request.input, ChatInput):
             raise ProblemError(wrong_kind(request.key.model, self.record.model_type, request.input))
-        return request.input
+        messages = request.input.messages
+        read = read_images(messages, request.key.model, sees=self.sees, ids=self._image_ids)
+        return attrs.evolve(request.input, messages=read.messages), read.appendix
 
     def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
         tokens = self._raw_prompts.encode(raw)

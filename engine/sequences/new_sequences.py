@@ -78,6 +78,7 @@ def _choice(
         logprobs=logprobs,
         control_tokens=prepared.control_tokens,
         end_of_turn_ids=prepared.end_of_turn_ids,
+        appendix=prepared.appendix,
     )
 
 

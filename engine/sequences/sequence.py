@@ -16,7 +16,7 @@ from greenroom.engine.sequences.metrics import SequenceMetrics
 from greenroom.engine.sequences.output_processor import Detokenizer, Processor
 from greenroom.engine.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.schemas.control_tokens import ControlToken
-from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, Timing, Usage
+from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, TextDelta, Timing, Usage
 from greenroom.schemas.model_key import ModelKey
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Sequence:
         prompt_only: Only the prompt was wanted: the answer ends before its first token.
         control_tokens: By id; the text of these may mean nothing to a reader.
         end_of_turn_ids: Those of `stop_token_ids` with which the model itself ends an answer.
+        appendix: What ends its visible text without being generated, unless it ends with calls.
 
     How far it has come:
 
@@ -92,6 +93,7 @@ class Sequence:
     prompt_only: bool = False
     control_tokens: Mapping[int, ControlToken] = _NO_TOKENS
     end_of_turn_ids: frozenset[int] = frozenset()
+    appendix: str = ""
 
     sampled: int = 0
     generated: int = 0
@@ -143,16 +145,18 @@ class Sequence:
         """
         logprobs = self.logprobs
         if logprobs is None:
-            return self._append_token(token)
-        was_in_reasoning = self.processor.in_reasoning
-        events = self._append_token(token)
-        if was_in_reasoning or self.processor.in_reasoning:
-            logprobs.discard()
-        return logprobs.attach(events)
+            events = self._append_token(token)
+        else:
+            was_in_reasoning = self.processor.in_reasoning
+            events = self._append_token(token)
+            if was_in_reasoning or self.processor.in_reasoning:
+                logprobs.discard()
+            events = logprobs.attach(events)
+        return with_appendix(events, self) if self.appendix else events
 
     def _append_token(self, token: int) -> list[InferenceEvent]:
         if self.prompt_only:
-            return self.finish("length")
+            return self._finish("length")
         if not self.generated:
             self.metrics.first_token_at = time.perf_counter()
         self.generated += 1
@@ -163,7 +167,7 @@ class Sequence:
         else:
             ends = matcher.is_stop_token(token) or (matcher.stoppable and token in self.stop_token_ids)
         if ends:
-            return self.finish("stop", ended_by_model=token in self.end_of_turn_ids)
+            return self._finish("stop", ended_by_model=token in self.end_of_turn_ids)
         if matcher is not None:
             matcher.accept_token(token)
         if self.logprobs is not None:
@@ -174,19 +178,19 @@ class Sequence:
         self.raw.append(text)
         events = list(processor.feed(text, 1, self.control_tokens.get(token)))
         if processor.stopped is not None or (matcher is not None and matcher.is_terminated):
-            return events + self.finish("stop")
+            return events + self._finish("stop")
         if self.generated >= self.max_tokens:
-            return events + self.finish("length")
+            return events + self._finish("length")
         return events
 
-    def finish(self, reason: FinishReason, *, ended_by_model: bool = False) -> list[InferenceEvent]:
+    def finish(self, reason: FinishReason) -> list[InferenceEvent]:
         """Return the events of text that is still held back, and a Finished that says why it ended.
 
         A cancelled answer gives up its text, but keeps its usage and timing.
-
-        Args:
-            ended_by_model: The model wrote its own end.
         """
+        return with_appendix(self._finish(reason), self)
+
+    def _finish(self, reason: FinishReason, *, ended_by_model: bool = False) -> list[InferenceEvent]:
         self.finished = True
         events: list[InferenceEvent] = []
         processor = self.processor
@@ -221,3 +225,12 @@ class Sequence:
     def timing(self) -> Timing:
         """Return the seconds that the answer has taken so far."""
         return self.metrics.timing()
+
+
+def with_appendix(events: list[InferenceEvent], sequence: Sequence) -> list[InferenceEvent]:
+    """Return events of a sequence with what ends its visible text, if they end it and it has no calls."""
+    last = events[-1] if events else None
+    ended = isinstance(last, Finished) and last.reason in ("stop", "length")
+    if sequence.appendix and ended and not sequence.processor.has_tool_calls:
+        events.insert(len(events) - 1, TextDelta(sequence.appendix, sequence.index))
+    return events

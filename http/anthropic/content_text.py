@@ -28,17 +28,17 @@ def block_text(block: BlockParam, field: str) -> str:
                 raise missing(f"{field}.text")
             return block.text
         case "document":
-            _refuse_citations(block, field)
+            refuse_citations(block, field)
             inside = [*_element("title", block.title), *_element("context", block.context)]
             return _document("document", [*inside, *_element("content", _document_text(block, field))])
         case "search_result":
-            _refuse_citations(block, field)
+            refuse_citations(block, field)
             source = block.source if isinstance(block.source, str) else None
             inside = [*_element("source", source), *_element("title", block.title)]
             text = content_text(block.content, f"{field}.content")
             return _document("search_result", [*inside, *_element("content", text)])
         case "image":
-            raise _no_vision(field, "an image")
+            raise _text_only(field, "an image")
         case kind:
             detail = f"`{field}` is {kind[:40]!r}, which cannot stand there, or is not supported."
             raise invalid(detail, field, "unsupported_content")
@@ -110,14 +110,20 @@ def _document_text(block: BlockParam, field: str) -> str:
                 raise missing(f"{field}.data")
             return str(source["data"])
         case "content":
-            return content_text(_source_content(source.get("content"), field), f"{field}.content")
+            return content_text(source_content(source.get("content"), field), f"{field}.content")
         case "base64" | "url" | "file":
-            raise _no_vision(field, "a PDF or another file")
+            raise _text_only(field, "a PDF or another file")
         case _:
-            raise invalid(f"`{field}.type` must be 'text' or 'content'.", f"{field}.type")
+            known = "'base64', 'text', 'content' or 'url'"
+            raise invalid(f"`{field}.type` must be {known}.", f"{field}.type")
 
 
-def _source_content(value: Any, field: str) -> Content:
+def source_content(value: Any, field: str) -> Content:
+    """Return the content of a document that is made of blocks.
+
+    Raises:
+        ProblemError: 400 that names what it may not be.
+    """
     try:
         return structure({"content": value}, ContentSourceParam, ANTHROPIC).content
     except ProblemError as error:
@@ -133,15 +139,18 @@ def _document(name: str, inside: Sequence[str]) -> str:
     return "\n".join((f"<{name}>", *inside, f"</{name}>"))
 
 
-def _refuse_citations(block: BlockParam, field: str) -> None:
+def refuse_citations(block: BlockParam, field: str) -> None:
+    """Refuse a block whose citations are wanted.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
     wanted = block.citations.get("enabled") if isinstance(block.citations, dict) else None
     if wanted:
         name = f"{field}.citations"
         raise invalid(f"`{name}` are not supported here.", name, "unsupported_parameter")
 
 
-def _no_vision(field: str, what: str) -> ProblemError:
-    detail = (
-        f"`{field}` is {what}, but no model that is served here reads anything but text (no vision model)."
-    )
+def _text_only(field: str, what: str) -> ProblemError:
+    detail = f"`{field}` is {what}, but only messages of the user, and results of tools, hold more than text."
     return invalid(detail, field, "unsupported_content")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from greenroom.http.answering.thought_signature import signed_thought
+from greenroom.http.anthropic.content_parts import block_parts, join_parts
 from greenroom.http.anthropic.content_text import (
     block_text,
     blocks_of,
@@ -16,8 +17,9 @@ from greenroom.http.anthropic.content_text import (
 from greenroom.http.anthropic.system_prompt import without_billing_header
 from greenroom.http.anthropic.tool_changes import apply_tool_change
 from greenroom.http.anthropic.tools import ToolShelf
+from greenroom.http.media.media_reader import MediaReader
 from greenroom.schemas.anthropic.messages import BlockParam, Content, MessageParam
-from greenroom.schemas.messages import Message, TextPart, ToolCall
+from greenroom.schemas.messages import ContentPart, Message, TextPart, ToolCall
 from greenroom.schemas.problems import invalid, missing
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -33,6 +35,7 @@ class Conversation:
     def __init__(self, shelf: ToolShelf) -> None:
         self._shelf = shelf
         self._called: set[str] = set()
+        self._media = MediaReader()
 
     def parse(self, messages: Sequence[MessageParam]) -> tuple[Message, ...]:
         """Return the messages.
@@ -55,34 +58,41 @@ class Conversation:
 
     def _user(self, content: Content, field: str) -> list[Message]:
         """Return results, which templates show behind their calls only, and then what else was said."""
-        results, texts = [], []
+        results: list[Message] = []
+        said: list[Sequence[ContentPart]] = []
         for index, block in enumerate(blocks_of(content, field)):
             name = f"{field}[{index}]"
             if block.type == "tool_result":
                 results.append(self._result(block, name))
             else:
-                texts.append(block_text(block, name))
-        if texts or not results:
-            return [*results, Message("user", (TextPart(join_blocks(texts)),))]
+                said.append(block_parts(block, name, self._media))
+        if said or not results:
+            return [*results, Message("user", join_parts(said) or (TextPart(""),))]
         return results
 
     def _result(self, block: BlockParam, field: str) -> Message:
-        text = join_blocks(
-            self._result_text(inner, f"{field}.content[{i}]")
+        parts = join_parts(
+            self._result_parts(inner, f"{field}.content[{i}]")
             for i, inner in enumerate(blocks_of(block.content, f"{field}.content"))
         )
-        return self._answer_to(block, f"Error: {text}" if block.is_error else text, field)
+        first = parts[0].text if parts and isinstance(parts[0], TextPart) else None
+        if block.is_error:
+            parts = (TextPart(f"Error: {first or ''}"), *(parts if first is None else parts[1:]))
+        return self._answer_to(block, parts or (TextPart(""),), field)
 
-    def _result_text(self, block: BlockParam, field: str) -> str:
+    def _result_parts(self, block: BlockParam, field: str) -> Sequence[ContentPart]:
         if block.type != "tool_reference":
-            return block_text(block, field)
+            return block_parts(block, field, self._media)
         if not block.tool_name:
             raise missing(f"{field}.tool_name")
+        return (TextPart(self._referred_tool(block.tool_name)),)
+
+    def _referred_tool(self, name: str) -> str:
         try:
-            tool = self._shelf.load(block.tool_name)
+            tool = self._shelf.load(name)
         except KeyError:
-            return f"The tool {block.tool_name!r} is not on offer."
-        return f"The tool {block.tool_name!r} can be called." if tool is None else tool_definition(tool)
+            return f"The tool {name!r} is not on offer."
+        return f"The tool {name!r} can be called." if tool is None else tool_definition(tool)
 
     def _assistant(self, content: Content, field: str) -> list[Message]:
         """Return one turn; several, if tools of a server answered in the middle of it."""
@@ -92,7 +102,8 @@ class Conversation:
             name = f"{field}[{index}]"
             if block.type.endswith("_tool_result"):
                 turns += [self._turn(turn)] if turn else []
-                turns.append(self._answer_to(block, server_result_text(block.content), name))
+                text = server_result_text(block.content)
+                turns.append(self._answer_to(block, (TextPart(text),), name))
                 turn = []
             else:
                 turn.append((block, name))
@@ -128,14 +139,14 @@ class Conversation:
         self._called.add(block.id)
         return ToolCall(block.id, block.name, json.dumps(block.input or {}, ensure_ascii=False))
 
-    def _answer_to(self, block: BlockParam, text: str, field: str) -> Message:
+    def _answer_to(self, block: BlockParam, parts: tuple[ContentPart, ...], field: str) -> Message:
         if not block.tool_use_id:
             raise missing(f"{field}.tool_use_id")
         if block.tool_use_id not in self._called:
             name = f"{field}.tool_use_id"
             detail = f"`{name}` is {block.tool_use_id[:80]!r}, but no earlier `tool_use` block has that id."
             raise invalid(detail, name)
-        return Message("tool", (TextPart(text),), tool_call_id=block.tool_use_id)
+        return Message("tool", parts, tool_call_id=block.tool_use_id)
 
     def _system(self, message: MessageParam, field: str, *, is_past: bool) -> list[Message]:
         if message.output_config:

@@ -8,14 +8,17 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.ollama.options import parse_options
-from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages import ImagePart, JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest, Overflow, RawInput, RequestInput
 from greenroom.schemas.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
 from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
+
+Images = tuple[ImagePart, ...]
 
 
 def parse_chat(
@@ -55,19 +58,21 @@ def parse_generate(
     Raises:
         ProblemError: 400 that names the offending field.
     """
-    _refuse_images(wire.images, "images")
-    if not (wire.prompt or wire.suffix):
+    if not (wire.prompt or wire.suffix or wire.images):
         _check_loading(wire.keep_alive)
         return None
     prompt = wire.prompt or ""
     if wire.raw or wire.suffix:
+        if wire.images:
+            raise invalid("`images` have no place beside `raw` or `suffix`: there is no template.", "images")
         if wire.system:
             raise invalid("`system` has no place beside `raw` or `suffix`.", "system")
         if _thinking(wire.think).enabled:
             raise invalid("`think` has no place beside `raw` or `suffix`: there is no template.", "think")
         return _request(wire, body, RawInput(prompt, wire.suffix or ""), request_id, client)
     system = (Message("system", (TextPart(wire.system),)),) if wire.system else ()
-    messages = (*system, Message("user", (TextPart(prompt),)))
+    images = _images(wire.images, MediaReader(), "images")
+    messages = (*system, Message("user", (*images, TextPart(prompt))))
     chat = ChatInput(messages, thinking=_thinking(wire.think))
     return _request(wire, body, chat, request_id, client)
 
@@ -111,16 +116,17 @@ def _messages(messages: tuple[MessageParam, ...]) -> list[Message]:
     converted: list[Message] = []
     made: set[str] = set()
     unanswered: list[ToolCall] = []
+    media = MediaReader()
     for i, message in enumerate(messages):
-        _refuse_images(message.images, f"messages[{i}].images")
+        images = _images(message.images, media, f"messages[{i}].images", message.role)
         if message.role == "tool":
-            converted.append(_result(message, _answered(message, made, unanswered)))
+            converted.append(_result(message, _answered(message, made, unanswered), images))
             continue
         calls = _calls(message, i) if message.role == "assistant" else ()
         if message.role == "assistant":
             made.update(call.id for call in calls)
             unanswered = list(calls)
-        converted.append(_message(message, calls))
+        converted.append(_message(message, calls, images))
     return converted
 
 
@@ -146,19 +152,21 @@ def _answered(message: MessageParam, made: set[str], unanswered: list[ToolCall])
     return found.id
 
 
-def _result(message: MessageParam, call_id: str | None) -> Message:
+def _result(message: MessageParam, call_id: str | None, images: Images) -> Message:
     """Return a tool's result; one whose call the client has cut off is shown as text, as Ollama shows it."""
     if call_id is not None:
-        return attrs.evolve(_message(message, ()), tool_call_id=call_id, name=message.tool_name)
+        return attrs.evolve(_message(message, (), images), tool_call_id=call_id, name=message.tool_name)
     of = f" of {message.tool_name}" if message.tool_name else ""
-    return Message("user", (TextPart(f"Result{of}:\n{message.content or ''}"),))
+    return Message("user", (TextPart(f"Result{of}:\n{message.content or ''}"), *images))
 
 
-def _message(message: MessageParam, calls: tuple[ToolCall, ...]) -> Message:
+def _message(message: MessageParam, calls: tuple[ToolCall, ...], images: Images) -> Message:
     role: NeutralRole = message.role  # type: ignore[assignment]
+    text = (TextPart(message.content),) if message.content else ()
     return Message(
         role=role,
-        content=(TextPart(message.content),) if message.content else (),
+        # Ollama shows a message's images before its text.
+        content=(*images, *text),
         reasoning=message.thinking or None if role == "assistant" else None,
         tool_calls=calls,
     )
@@ -170,7 +178,8 @@ def _tool(tool: ToolParam, field: str) -> Tool:
     return Tool(tool.function.name, tool.function.description or "", tool.function.parameters or {})
 
 
-def _refuse_images(images: tuple[str, ...] | None, field: str) -> None:
-    if images:
-        detail = f"`{field}` holds images, but this server's models take text only."
+def _images(images: tuple[str, ...] | None, media: MediaReader, field: str, role: str = "user") -> Images:
+    if images and role not in ("user", "tool"):
+        detail = f"`{field}` holds images, but only messages of users and tools may."
         raise invalid(detail, field, "unsupported_content")
+    return tuple(media.encoded_image(image, f"{field}[{i}]") for i, image in enumerate(images or ()))

@@ -14,13 +14,15 @@ from greenroom.http.answering.request_parameters import (
     parse_verbosity,
     refuse_unsupported,
 )
+from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.openai.legacy_functions import with_tools
+from greenroom.http.openai.message_content import content_parts
 from greenroom.http.openai.parameters import CHAT_PARAMETERS
 from greenroom.http.openai.response_format import parse_response_format
 from greenroom.http.openai.tool_choice import parse_tool_choice
 from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
-from greenroom.schemas.openai.chat import ChatRequest, Content, MessageParam, ToolCallParam, ToolParam
+from greenroom.schemas.openai.chat import ChatRequest, MessageParam, ToolCallParam, ToolParam
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.thinking import EFFORTS, Effort, Thinking, effort_named
@@ -47,10 +49,11 @@ def parse_chat_request(
     refuse_unsupported(body, {"add_generation_prompt": (begun,)})
     wire = with_tools(wire)
     _check_arguments(wire.messages)
+    media = MediaReader()
     tools = tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ()))
     check_names(tools, (f"tools[{i}].{tool.type}.name" for i, tool in enumerate(wire.tools or ())))
     chat = ChatInput(
-        messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages)),
+        messages=tuple(_message(message, media, f"messages[{i}]") for i, message in enumerate(wire.messages)),
         tools=tools,
         tool_choice=parse_tool_choice(wire.tool_choice),
         template_options=wire.chat_template_kwargs or {},
@@ -120,10 +123,10 @@ def _thoughts_preserved(thinking: dict[str, Any]) -> bool | None:
     return None if cleared is None else not cleared
 
 
-def _message(message: MessageParam, field: str) -> Message:
+def _message(message: MessageParam, media: MediaReader, field: str) -> Message:
     role: NeutralRole = "system" if message.role == "developer" else message.role  # type: ignore[assignment]
     from_assistant = role == "assistant"
-    content = _texts(message.content, f"{field}.content")
+    content = content_parts(message.content, role, media, f"{field}.content")
     if message.content is None and role in ("system", "user"):
         raise missing(f"{field}.content")
     if role == "tool" and not message.tool_call_id:
@@ -140,20 +143,6 @@ def _message(message: MessageParam, field: str) -> Message:
         tool_call_id=message.tool_call_id if role == "tool" else None,
         name=message.name,
     )
-
-
-def _texts(content: Content | None, field: str) -> tuple[TextPart, ...]:
-    texts = []
-    for i, part in enumerate(content.parts if content else ()):
-        name = f"{field}[{i}]"
-        if part.type not in ("text", "refusal"):
-            detail = f"`{name}` is {part.type!r}, but this server's models take text only."
-            raise invalid(detail, name, "unsupported_content")
-        text = part.refusal if part.type == "refusal" else part.text
-        if text is None:
-            raise missing(f"{name}.{part.type}")
-        texts.append(TextPart(text))
-    return tuple(texts)
 
 
 def _tool_calls(message: MessageParam, field: str) -> tuple[ToolCall, ...]:

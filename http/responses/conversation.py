@@ -8,28 +8,26 @@ from greenroom.http.answering.call_arguments import ArgumentCheck
 from greenroom.http.answering.custom_tools import custom_call
 from greenroom.http.answering.seal import MAX_SEALED
 from greenroom.http.answering.thought_signature import is_signature, signed_thought
+from greenroom.http.media.media_reader import MediaReader
+from greenroom.http.responses.content_parts import content_parts, content_texts
 from greenroom.http.responses.hosted_items import HostedCall, HostedResult, hosted_parts
 from greenroom.http.responses.problems import item_not_found
 from greenroom.http.responses.tools import definitions, parse_tools
-from greenroom.schemas.messages import MAX_TOOLS, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages import MAX_TOOLS, ContentPart, Message, Role, TextPart, Tool, ToolCall
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.responses.items import (
     CallOutputItem,
     CompactionItem,
-    Content,
     CustomCallItem,
     FunctionCallItem,
     HostedItem,
     Item,
     MessageItem,
-    PartParam,
     ReasoningItem,
     ReferenceItem,
     StandInItem,
     ToolsItem,
 )
-
-TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
 
 class Conversation:
@@ -50,6 +48,7 @@ class Conversation:
         self._called: set[str] = set()
         self._loaded: set[str] = set()
         self._arguments = ArgumentCheck()
+        self._media = MediaReader()
 
     def read(self, items: Sequence[Item], field: str) -> None:
         """Read what comes next.
@@ -71,11 +70,12 @@ class Conversation:
     def _read(self, item: Item, field: str) -> None:
         match item.param:
             case MessageItem(role, content):
-                texts = _texts(content, f"{field}.content")
-                if role == "assistant":
-                    self._assistant().add_text("".join(texts))
+                if role == "user":
+                    self._say("user", content_parts(content, self._media, f"{field}.content"))
+                elif role == "assistant":
+                    self._assistant().add_text("".join(content_texts(content, f"{field}.content")))
                 else:
-                    self._say("user" if role == "user" else "system", texts)
+                    self._say("system", tuple(map(TextPart, content_texts(content, f"{field}.content"))))
             case ReasoningItem():
                 self._assistant().thoughts.append(_thought(item.param, field))
             case FunctionCallItem(call_id, name, arguments):
@@ -83,7 +83,7 @@ class Conversation:
             case CustomCallItem(call_id, name, text):
                 self._call(custom_call(call_id, name, text), field)
             case CallOutputItem(call_id, output):
-                self._result(call_id, "".join(_texts(output, f"{field}.output")), field)
+                self._result(call_id, content_parts(output, self._media, f"{field}.output"), field)
             case ToolsItem(tools):
                 self._load(parse_tools(tools, f"{field}.tools"), field)
             case HostedItem():
@@ -104,10 +104,9 @@ class Conversation:
         said = {message for message in self._messages if message.role == "system"}
         self._messages[:0] = [m for m in before if m.role == "system" and m not in said]
 
-    def _say(self, role: str, texts: Sequence[str]) -> None:
+    def _say(self, role: Role, parts: tuple[ContentPart, ...]) -> None:
         self._end_turn()
-        parts = tuple(map(TextPart, texts))
-        self._messages.append(Message("user" if role == "user" else "system", parts))
+        self._messages.append(Message(role, parts))
 
     def _assistant(self) -> _Turn:
         if self._turn is None:
@@ -127,12 +126,12 @@ class Conversation:
         self._called.add(call.id)
         self._assistant().calls.append(call)
 
-    def _result(self, call_id: str, text: str, field: str) -> None:
+    def _result(self, call_id: str, parts: tuple[ContentPart, ...], field: str) -> None:
         if self._whole and call_id not in self._called:
             name = f"{field}.call_id"
             raise invalid(f"`{name}` is {call_id[:80]!r}, but no earlier call has that id.", name)
         self._end_turn()
-        self._messages.append(Message("tool", (TextPart(text),), tool_call_id=call_id))
+        self._messages.append(Message("tool", _joined(parts), tool_call_id=call_id))
 
     def _load(self, tools: Sequence[Tool], field: str) -> None:
         new = [tool for tool in tools if tool.name not in self._loaded]
@@ -141,15 +140,15 @@ class Conversation:
             raise invalid(f"With those of `{field}` there are more than {MAX_TOOLS} tools.", f"{field}.tools")
         if new:
             self.tools += new
-            self._say("system", (definitions(new),))
+            self._say("system", (TextPart(definitions(new)),))
 
     def _hosted(self, item: Item, field: str) -> None:
-        for part in hosted_parts(item.raw, field):
+        for part in hosted_parts(item.raw, field, self._media):
             match part:
                 case HostedCall(call):
                     self._call(call, field)
-                case HostedResult(call_id, text):
-                    self._result(call_id, text, field)
+                case HostedResult(call_id, parts):
+                    self._result(call_id, parts, field)
 
 
 class _Turn:
@@ -190,9 +189,9 @@ def _thought(item: ReasoningItem, field: str) -> str:
             raise _not_ours(f"{field}.encrypted_content")
         return thought
     if item.content is not None and item.content.parts:
-        return "\n\n".join(_texts(item.content, f"{field}.content"))
+        return "\n\n".join(content_texts(item.content, f"{field}.content"))
     # What another server has sealed only that one can read.
-    return "\n\n".join(_texts(item.summary, f"{field}.summary")) if item.summary else ""
+    return "\n\n".join(content_texts(item.summary, f"{field}.summary")) if item.summary else ""
 
 
 def _not_ours(field: str) -> ProblemError:
@@ -200,22 +199,8 @@ def _not_ours(field: str) -> ProblemError:
     return invalid(detail, field, "invalid_encrypted_content")
 
 
-def _texts(content: Content, field: str) -> list[str]:
-    return [_text(part, f"{field}[{index}]") for index, part in enumerate(content.parts)]
-
-
-def _text(part: PartParam, field: str) -> str:
-    if part.type == "refusal":
-        if part.refusal is None:
-            raise missing(f"{field}.refusal")
-        return part.refusal
-    if part.type not in TEXT_PARTS:
-        kind = part.type.removeprefix("input_").replace("_", " ")[:40]
-        detail = (
-            f"`{field}` is {kind!r}, but no model that is served here reads anything but "
-            "text (no vision model)."
-        )
-        raise invalid(detail, field, "unsupported_content")
-    if part.text is None:
-        raise missing(f"{field}.text")
-    return part.text
+def _joined(parts: tuple[ContentPart, ...]) -> tuple[ContentPart, ...]:
+    """Return parts of which texts that nothing parts are one."""
+    if not all(isinstance(part, TextPart) for part in parts):
+        return parts
+    return (TextPart("".join(part.text for part in parts if isinstance(part, TextPart))),)

@@ -23,12 +23,40 @@ PARTS = (*TEXT_PARTS, "image_url", "input_audio", "file", "video_url")
 
 
 @attrs.frozen
+class ImageUrlParam:
+    """Where an image is, or the image itself as a `data:` URL; some clients send the bare string."""
+
+    url: str
+    detail: str | None = None
+
+
+@attrs.frozen
+class InputAudioParam:
+    """A recording, as base64."""
+
+    data: str
+    format: str
+
+
+@attrs.frozen
+class FileParam:
+    """A PDF or an image, as a `data:` URL or as base64."""
+
+    file_data: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+
+
+@attrs.frozen
 class PartParam:
-    """A piece of a message's content."""
+    """A piece of a message's content; its type says which of the members it has."""
 
     type: PartType
     text: str | None = None
     refusal: str | None = None
+    image_url: ImageUrlParam | None = None
+    input_audio: InputAudioParam | None = None
+    file: FileParam | None = None
 
 
 @attrs.frozen
@@ -146,6 +174,12 @@ def _content(value: Any, _: Any) -> Content | None:
     return Content(OPENAI.structure(value, _Parts))
 
 
+def _image_url(value: Any, _: Any) -> ImageUrlParam | None:
+    if value is None:
+        return None
+    return ImageUrlParam(value) if isinstance(value, str) else OPENAI.structure(value, ImageUrlParam)
+
+
 def _arguments(value: Any, _: Any) -> Arguments:
     if isinstance(value, dict):
         # Some clients send back the object that they have decoded.
@@ -159,3 +193,4 @@ OPENAI.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value))
 OPENAI.register_structure_hook(PartType, lambda value, _: PartType(one_of(PARTS, value)))
 OPENAI.register_structure_hook(Arguments, _arguments)
 OPENAI.register_structure_hook(Content | None, _content)
+OPENAI.register_structure_hook(ImageUrlParam | None, _image_url)

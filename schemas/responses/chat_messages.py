@@ -11,7 +11,6 @@ from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.items import (
     Arguments,
     CallOutputItem,
-    Content,
     FunctionCallItem,
     Item,
     ItemParam,
@@ -19,6 +18,7 @@ from greenroom.schemas.responses.items import (
     ReasoningItem,
     Role,
 )
+from greenroom.schemas.responses.parts import Content, PartParam
 from greenroom.schemas.wire import AtMost
 
 
@@ -73,6 +73,7 @@ def _messages(value: Any, _: Any) -> ChatMessages | None:
 
 
 def _message(value: Any, _: Any) -> _ChatItems:
+    value = _with_item_parts(value)
     if isinstance(value, dict) and value.get("role") == "tool":
         result = RESPONSES.structure(value, _ToolMessage)
         return _ChatItems(
@@ -98,14 +99,37 @@ def _item(kind: str, param: ItemParam) -> Item:
     match param:
         case MessageItem(role, content):
             word = "output_text" if role == "assistant" else "input_text"
-            raw["content"] = [
-                {"type": word, "text": part.text or part.refusal or ""} for part in content.parts
-            ]
+            raw["content"] = [_raw_part(part, word) for part in content.parts]
         case ReasoningItem(summary=Content(parts)):
             raw["summary"] = [{"type": "summary_text", "text": part.text or ""} for part in parts]
         case CallOutputItem(output=Content(parts)):
             raw["output"] = "".join(part.text or "" for part in parts)
+            if any(part.type.startswith("input_") and part.text is None for part in parts):
+                raw["output"] = [_raw_part(part, "input_text") for part in parts]
     return Item(param, {name: member for name, member in raw.items() if member is not None})
+
+
+def _raw_part(part: PartParam, word: str) -> dict[str, Any]:
+    if part.type.startswith("input_") and part.type != "input_text":
+        return {name: member for name, member in attrs.asdict(part).items() if member is not None}
+    return {"type": word, "text": part.text or part.refusal or ""}
+
+
+def _with_item_parts(message: Any) -> Any:
+    """Return a message whose images and files are written as items have them."""
+    content = message.get("content") if isinstance(message, dict) else None
+    return {**message, "content": list(map(_item_part, content))} if isinstance(content, list) else message
+
+
+def _item_part(part: Any) -> Any:
+    match part:
+        case {"type": "image_url", "image_url": str() as url}:
+            return {"type": "input_image", "image_url": url}
+        case {"type": "image_url", "image_url": dict() as image}:
+            return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail")}
+        case {"type": "file", "file": dict() as file}:
+            return {**file, "type": "input_file"}
+    return part
 
 
 RESPONSES.register_structure_hook(_ChatItems, _message)

@@ -7,8 +7,9 @@ from typing import Annotated, Any, NewType
 
 import attrs
 
-from greenroom.schemas.messages import MAX_MESSAGES, MAX_PARTS, JsonObject
+from greenroom.schemas.messages import MAX_MESSAGES, JsonObject
 from greenroom.schemas.responses.converter import RESPONSES
+from greenroom.schemas.responses.parts import Content, given
 from greenroom.schemas.responses.tools import ToolParams
 from greenroom.schemas.wire import AtMost, WireError, one_of, structure, wrong_type
 
@@ -18,22 +19,6 @@ Arguments = NewType("Arguments", str)
 
 ROLES = ("user", "assistant", "system", "developer")
 MAX_ITEMS = MAX_MESSAGES
-
-
-@attrs.frozen
-class PartParam:
-    """A piece of an item's content; its type says which of the members it has."""
-
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-
-
-@attrs.frozen
-class Content:
-    """The content of an item: a string on the wire is one part."""
-
-    parts: tuple[PartParam, ...]
 
 
 @attrs.frozen
@@ -221,7 +206,6 @@ HOSTED_ITEMS = (
     "web_search_call",
 )
 
-_Parts = Annotated[tuple[PartParam, ...], AtMost(MAX_PARTS)]
 _Items = Annotated[tuple[Item, ...], AtMost(MAX_ITEMS)]
 
 
@@ -258,22 +242,6 @@ def _items(value: Any, _: Any) -> Items | None:
     return Items(RESPONSES.structure(value, _Items))
 
 
-def _content(value: Any, _: Any) -> Content | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return Content((PartParam("text", value),))
-    if not isinstance(value, list):
-        raise wrong_type("a string or an array of parts", value)
-    return Content(RESPONSES.structure(value, _Parts))
-
-
-def _given(value: Any, hook: Any) -> Any:
-    if value is None:
-        raise WireError("must not be null")
-    return hook(value, None)
-
-
 def _arguments(value: Any, _: Any) -> Arguments:
     if isinstance(value, dict):
         # Some clients send back the object that they have decoded.
@@ -285,8 +253,6 @@ def _arguments(value: Any, _: Any) -> Arguments:
 
 RESPONSES.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
 RESPONSES.register_structure_hook(Arguments, _arguments)
-RESPONSES.register_structure_hook(Content, lambda value, _: _given(value, _content))
-RESPONSES.register_structure_hook(Content | None, _content)
 RESPONSES.register_structure_hook(Item, _item)
-RESPONSES.register_structure_hook(Items, lambda value, _: _given(value, _items))
+RESPONSES.register_structure_hook(Items, lambda value, _: given(value, _items))
 RESPONSES.register_structure_hook(Items | None, _items)

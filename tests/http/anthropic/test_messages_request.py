@@ -146,12 +146,12 @@ def test_an_answer_that_the_client_began_is_continued() -> None:
         ({"messages": [user({"text": "x"})]}, "messages[0].content[0].type"),
         ({"messages": [user({"type": "text"})]}, "messages[0].content[0].text"),
         ({"messages": [user({"type": "smell"})]}, "messages[0].content[0]"),
-        ({"messages": [user(TEXT, {"type": "image", "source": {}})]}, "messages[0].content[1]"),
+        ({"messages": [user(TEXT, {"type": "image", "source": {}})]}, "messages[0].content[1].source.type"),
         ({"messages": [user({"type": "container_upload"})]}, "messages[0].content[0]"),
         ({"messages": [user({"type": "document"})]}, "messages[0].content[0].source"),
         (
             {"messages": [user({"type": "document", "source": {"type": "base64", "data": "x"}})]},
-            "messages[0].content[0].source",
+            "messages[0].content[0].source.media_type",
         ),
         (
             {"messages": [user({"type": "document", "source": {"type": "cloud"}})]},

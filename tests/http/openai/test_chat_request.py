@@ -174,7 +174,7 @@ def test_options_of_the_template_are_passed_on_as_they_are() -> None:
                 "model": "m",
                 "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
             },
-            "messages[0].content[0]",
+            "messages[0].content[0].image_url.url",
         ),
         ({"model": "m", "messages": [{"role": "tool", "content": "1"}]}, "messages[0].tool_call_id"),
         (

@@ -137,8 +137,11 @@ def test_tools_may_join_in_the_middle() -> None:
     ("items", "param"),
     [
         ([output("x")], "items[0].call_id"),
-        ([CALL, output([{"type": "input_image", "image_url": "u"}])], "items[1].output[0]"),
-        ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}], "items[0].content[0]"),
+        ([CALL, output([{"type": "input_image", "image_url": "u"}])], "items[1].output[0].image_url"),
+        (
+            [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}],
+            "items[0].content[0].file_id",
+        ),
         ([{"role": "user", "content": [{"type": "input_text"}]}], "items[0].content[0].text"),
         ([{"role": "user", "content": None}], "items[0].content"),
         ([{**CALL, "name": ""}], "items[0].name"),
@@ -147,7 +150,7 @@ def test_tools_may_join_in_the_middle() -> None:
         ([{**CALL, "arguments": "[" * 200_000}], "items[0].arguments"),
         ([{"type": "mcp_call", "id": 3, "name": "a"}], "items[0].id"),
         ([{"type": "shell_call", "action": {}}], "items[0].call_id"),
-        ([{"type": "computer_call_output", "call_id": "c"}], "items[0]"),
+        ([{"type": "computer_call_output", "call_id": "c"}], "items[0].output"),
         ([thought("a", encrypted_content="gr1.changed")], "items[0].encrypted_content"),
         ([{"type": "compaction", "encrypted_content": "a"}], "items[0].encrypted_content"),
         ([{"type": "what"}], "items[0]"),

@@ -153,7 +153,7 @@ REFUSED: list[tuple[Call, str]] = [
     (lambda ident, client: client.conversations.items.create(ident, items=[HI, {}]), "items[1]"),
     (
         lambda ident, client: client.conversations.items.create(ident, items=[item_of("input_image")]),
-        "items[0].content[0]",
+        "items[0].content[0].image_url",
     ),
     (
         lambda ident, client: client.conversations.items.create(ident, items=[{**CALL, "name": ""}]),

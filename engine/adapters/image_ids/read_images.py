@@ -1,0 +1,163 @@
+"""What a model reads of the images of a conversation: themselves, their numbers, or text in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from greenroom.engine.adapters.image_ids.filename_table import NamedImage, filename_table, split_tables
+from greenroom.engine.adapters.image_ids.image_numbers import ImageNumbers, images_of, last_turn
+from greenroom.schemas.messages import (
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    ImagePart,
+    Message,
+    TextPart,
+)
+from greenroom.schemas.problems import ProblemError, invalid, not_fetched
+
+
+@attrs.frozen
+class ReadImages:
+    """A conversation for a model that sees, or for one that does not.
+
+    Args:
+        messages: Without tables; for a model that sees not, without anything but text.
+        appendix: What is to be appended to the answer.
+    """
+
+    messages: tuple[Message, ...]
+    appendix: str = ""
+
+
+def read_images(messages: tuple[Message, ...], model: str, *, sees: bool, ids: bool) -> ReadImages:
+    """Return a conversation whose images have numbers.
+
+    With `ids` off a model that sees reads it as it is, and one that does not is asked about no image in the
+    last turn of the user; images of earlier turns, and in results of tools, are text in their place.
+
+    Args:
+        model: Its name, for errors.
+        sees: The model is shown images.
+        ids: Numbers are read from tables and told to the model, and the answer gets a table.
+
+    Raises:
+        ProblemError: 400 that names an image, a document or a recording that the model cannot be shown.
+    """
+    holds_media = [message for message in messages if _holds_media(message)]
+    if not holds_media and not ids:
+        return ReadImages(messages)
+    for message in holds_media:
+        _check_fetched(message)
+    if not sees:
+        _refuse(messages, model, ids=ids)
+    if sees and not ids:
+        return ReadImages(messages)
+    tables = _Tables(messages) if ids else None
+    numbers = ImageNumbers(messages, tables.rows if tables is not None else ())
+    read = tables.complete(numbers) if tables is not None else messages
+    shown = tuple(_shown(message, numbers, sees=sees) for message in read)
+    return ReadImages(shown, tables.appendix(messages, numbers) if tables is not None else "")
+
+
+class _Tables:
+    """The tables of a conversation, and what it is without them."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages: list[Message] = []
+        self._by_message: list[Sequence[NamedImage]] = []
+        for message in messages:
+            text, rows = split_tables(message.text) if message.role == "assistant" else ("", ())
+            self._messages.append(attrs.evolve(message, content=(TextPart(text),)) if rows else message)
+            self._by_message.append(rows)
+        self.rows = [row for rows in self._by_message for row in rows]
+
+    def complete(self, numbers: ImageNumbers) -> tuple[Message, ...]:
+        """Return the conversation with a word for each image that its client has dropped, where it was."""
+        completed = list(self._messages)
+        seen: set[int] = set()
+        question: int | None = None
+        for index, message in enumerate(self._messages):
+            seen.update(numbers.of(image).number for image in images_of((message,)))
+            if message.role == "user":
+                question = index
+            dropped = [numbers.named(row) for row in self._by_message[index]]
+            dropped = [image for image in dropped if image.number not in seen]
+            if dropped and question is not None:
+                words = "\n".join(dict.fromkeys(map(_placeholder, dropped)))
+                asked = completed[question]
+                completed[question] = attrs.evolve(asked, content=_joined([TextPart(words), *asked.content]))
+                seen.update(image.number for image in dropped)
+        return tuple(completed)
+
+    def appendix(self, messages: Sequence[Message], numbers: ImageNumbers) -> str:
+        """Return the table of the images of the last turn, and of those that no table names so far."""
+        named = {numbers.named(row) for row in self.rows}
+        new = {numbers.of(image) for image in images_of(messages)} - named
+        new.update(numbers.of(image) for image in images_of(last_turn(messages)))
+        return filename_table(sorted(new, key=lambda image: image.number))
+
+
+def _check_fetched(message: Message) -> None:
+    for part in message.content:
+        if isinstance(part, ImagePart | DocumentPart) and not part.data:
+            raise not_fetched(part.param)
+
+
+def _refuse(messages: Sequence[Message], model: str, *, ids: bool) -> None:
+    """Refuse what the user shows in the last turn to a model that is not to be told of it either."""
+    for message in last_turn(messages):
+        for part in message.content:
+            if message.role != "user" or isinstance(part, TextPart) or (ids and isinstance(part, ImagePart)):
+                continue
+            raise _unseen(part, model)
+
+
+def _unseen(part: ContentPart, model: str) -> ProblemError:
+    what = {ImagePart: "an image", DocumentPart: "a document", AudioPart: "a recording"}[type(part)]
+    param = None if isinstance(part, TextPart) else part.param
+    subject = f"`{param}` is" if param else "The last message holds"
+    detail = f"{subject} {what}, but '{model}' is a model for text: it is no vision model, and hears nothing."
+    return invalid(detail, param, "unsupported_content")
+
+
+def _holds_media(message: Message) -> bool:
+    return any(not isinstance(part, TextPart) for part in message.content)
+
+
+def _shown(message: Message, numbers: ImageNumbers, *, sees: bool) -> Message:
+    """Return a message whose images have their numbers before them, or in their place."""
+    if not _holds_media(message):
+        return message
+    parts: list[ContentPart] = []
+    for part in message.content:
+        match part:
+            case ImagePart():
+                parts.append(TextPart(_placeholder(numbers.of(part))))
+                parts += [part] if sees else []
+            case DocumentPart(name=name) if not sees:
+                parts.append(TextPart(f"[Document: {name}]" if name else "[Document]"))
+            case AudioPart() if not sees:
+                parts.append(TextPart("[Recording]"))
+            case _:
+                parts.append(part)
+    return attrs.evolve(message, content=_joined(parts))
+
+
+def _placeholder(image: NamedImage) -> str:
+    return f"[Image {image.number}: {image.name}]"
+
+
+def _joined(parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
+    """Return parts of which neighboring texts are one, on lines of their own."""
+    joined: list[ContentPart] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if isinstance(part, TextPart) and isinstance(before, TextPart):
+            parted = not before.text or before.text[-1:].isspace() or part.text[:1].isspace()
+            joined[-1] = TextPart(before.text + ("" if parted else "\n") + part.text)
+        else:
+            joined.append(part)
+    return tuple(joined)

@@ -1,0 +1,48 @@
+"""Base64 in JSON as the bytes that it stands for (RFC 4648, section 4), read strictly."""
+
+from __future__ import annotations
+
+import binascii
+
+from greenroom.schemas.problems import ProblemError, invalid
+
+_SLICE = 262_144
+"""Characters that are decoded at once, which holds the GIL for less than a millisecond; a multiple of 4."""
+
+
+def decoded_size(text: str) -> int:
+    """Return how many bytes base64 stands for, without decoding it."""
+    return len(text) * 3 // 4 - text.count("=", -2)
+
+
+def decode_base64(text: str, field: str) -> bytes:
+    """Return the bytes, none at least.
+
+    Args:
+        text: Of the standard alphabet and padded, without white space.
+        field: What the client calls it.
+
+    Raises:
+        ProblemError: 400 that names the field and says what is wrong.
+    """
+    if not text:
+        raise invalid(f"`{field}` is empty: it must hold a file's bytes as base64.", field)
+    padding = text.find("=")
+    # Python takes padding that is too long, if it stands at the end.
+    if len(text) % 4 or -1 < padding < len(text) - 2:
+        raise _not_base64(text, "it is not padded to a multiple of 4 characters with one or two `=`", field)
+    decoded = bytearray()
+    for start in range(0, len(text), _SLICE):
+        try:
+            decoded += binascii.a2b_base64(text[start : start + _SLICE], strict_mode=True)
+        except ValueError as problem:
+            raise _not_base64(text, str(problem).lower(), field) from None
+    return bytes(decoded)
+
+
+def _not_base64(text: str, why: str, field: str) -> ProblemError:
+    if any(character in text for character in "\r\n\t "):
+        why = "it has line breaks or other white space in it"
+    elif "-" in text or "_" in text:
+        why = "it is of the alphabet for URLs (`-` and `_` in place of `+` and `/`)"
+    return invalid(f"`{field}` is not valid base64: {why}.", field)

@@ -1,0 +1,30 @@
+"""Which types of files are taken for images, documents and recordings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+MediaKind = Literal["image", "document", "recording"]
+
+IMAGE_TYPES = ("image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp", "image/heic", "image/heif")
+DOCUMENT_TYPES = ("application/pdf",)
+RECORDING_TYPES = ("audio/wav", "audio/x-wav", "audio/wave", "audio/mpeg", "audio/mp3")
+RECORDING_FORMATS = ("wav", "mp3")
+"""As OpenAI's clients call them."""
+
+_PDF = b"%PDF-"
+_PDF_BEGINS_WITHIN = 1024
+
+
+def kind_of_type(media_type: str) -> MediaKind | None:
+    """Return what files of a media type are; None if they are nothing that a model is shown."""
+    if media_type in IMAGE_TYPES:
+        return "image"
+    if media_type in DOCUMENT_TYPES:
+        return "document"
+    return "recording" if media_type in RECORDING_TYPES else None
+
+
+def is_pdf(data: bytes) -> bool:
+    """Return whether a file is a PDF; most readers take some bytes before its header."""
+    return _PDF in data[:_PDF_BEGINS_WITHIN]

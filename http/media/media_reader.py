@@ -1,0 +1,223 @@
+"""Images, documents and recordings of one request: where clients put them, as parts of neutral messages."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from greenroom.http.media.base64_text import decode_base64, decoded_size
+from greenroom.http.media.data_url import is_data_url, parse_data_url
+from greenroom.http.media.file_types import (
+    DOCUMENT_TYPES,
+    IMAGE_TYPES,
+    RECORDING_FORMATS,
+    MediaKind,
+    is_pdf,
+    kind_of_type,
+)
+from greenroom.schemas.messages import AudioPart, DocumentPart, ImageDetail, ImagePart
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.settings import MEGABYTE
+
+MAX_FILE_BYTES = 20 * MEGABYTE
+"""Of one image, document or recording (document 002)."""
+MAX_TOTAL_BYTES = 50 * MEGABYTE
+"""Of all of a request's together."""
+MAX_URL = 8_192
+"""Characters of the address of a file that is to be fetched."""
+MAX_NAME = 255
+"""Characters of a file's name that are kept."""
+
+DETAILS = get_args(ImageDetail)
+
+
+class MediaReader:
+    """Reads what one request holds of files; sizes are checked before anything is decoded.
+
+    Files given by address are taken as they are; who sends the request on has them fetched.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def image(self, url: str, field: str, detail: str | None = None) -> ImagePart | DocumentPart:
+        """Return an image that is given by a `data:` URL or its address; a PDF as a document.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        looked_at = _detail(detail, f"{field.rpartition('.')[0]}.detail")
+        if not is_data_url(url):
+            return ImagePart(url=_address(url, field), detail=looked_at, param=field)
+        parsed = parse_data_url(url, field)
+        kind = _kind(parsed.media_type, ("image", "document"), field)
+        data = self._decode(parsed.base64, field)
+        if kind == "document":
+            return DocumentPart(data, param=field)
+        return ImagePart(data, detail=looked_at, param=field)
+
+    def encoded_image(self, base64: str, field: str, media_type: str | None = None) -> ImagePart:
+        """Return an image that is given as base64, apart from its media type if that is given at all.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if media_type is not None and media_type not in IMAGE_TYPES:
+            raise _wrong_type(media_type, "an image", IMAGE_TYPES, f"{field.rpartition('.')[0]}.media_type")
+        if is_data_url(base64):
+            image = self.image(base64, field)
+            if not isinstance(image, ImagePart):
+                raise invalid(f"`{field}` is a PDF where an image is wanted.", field)
+            return image
+        return ImagePart(self._decode(base64, field), param=field)
+
+    def file(self, data: str, field: str, name: str | None = None) -> ImagePart | DocumentPart:
+        """Return a file that is a PDF or an image, given as a `data:` URL or as base64.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if is_data_url(data):
+            parsed = parse_data_url(data, field)
+            _kind(parsed.media_type, ("image", "document"), field)
+            data = parsed.base64
+        content = self._decode(data, field)
+        if is_pdf(content):
+            return DocumentPart(content, name=_name(name), param=field)
+        return ImagePart(content, param=field)
+
+    def document(
+        self, base64: str, field: str, name: str | None = None, media_type: str | None = None
+    ) -> DocumentPart:
+        """Return a PDF that is given as base64.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if media_type is not None and media_type not in DOCUMENT_TYPES:
+            raise _wrong_type(
+                media_type, "a document", DOCUMENT_TYPES, f"{field.rpartition('.')[0]}.media_type"
+            )
+        content = self._decode(base64, field)
+        if not is_pdf(content):
+            raise invalid(f"`{field}` is not a PDF.", field)
+        return DocumentPart(content, name=_name(name), param=field)
+
+    def document_at(self, url: str, field: str, name: str | None = None) -> DocumentPart:
+        """Return a PDF that is given by its address, or by a `data:` URL.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if is_data_url(url):
+            parsed = parse_data_url(url, field)
+            _kind(parsed.media_type, ("document",), field)
+            return self.document(parsed.base64, field, name)
+        return DocumentPart(url=_address(url, field), name=_name(name), param=field)
+
+    def recording(self, data: str, form: str, field: str) -> AudioPart:
+        """Return sound that is given as base64.
+
+        Args:
+            form: `wav` or `mp3`.
+            field: Where the request holds both, as `data` and `format`.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if form not in RECORDING_FORMATS:
+            name = f"{field}.format"
+            raise invalid(f"`{name}` must be one of {', '.join(map(repr, RECORDING_FORMATS))}.", name)
+        field = f"{field}.data"
+        if is_data_url(data):
+            parsed = parse_data_url(data, field)
+            _kind(parsed.media_type, ("recording",), field)
+            data = parsed.base64
+        return AudioPart(self._decode(data, field), param=field)
+
+    def _decode(self, base64: str, field: str) -> bytes:
+        size = decoded_size(base64)
+        check_file_size(size, field)
+        self._bytes += size
+        check_total_size(self._bytes, field)
+        return decode_base64(base64, field)
+
+
+def check_file_size(size: int, field: str) -> None:
+    """Refuse a file that is too large.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    if size > MAX_FILE_BYTES:
+        raise _too_large(
+            f"`{field}` has {_megabytes(size)}, but a file may have at most", MAX_FILE_BYTES, field
+        )
+
+
+def check_total_size(size: int, field: str) -> None:
+    """Refuse files that are too large together.
+
+    Args:
+        field: The file that is too much.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    if size > MAX_TOTAL_BYTES:
+        detail = f"With `{field}` the request's files have {_megabytes(size)}, but may have at most"
+        raise _too_large(detail, MAX_TOTAL_BYTES, field)
+
+
+def unknown_file(field: str) -> ProblemError:
+    """Return the error for a file that is named by the id of an upload."""
+    detail = f"`{field}` names an uploaded file, but this server keeps none: send the file itself."
+    return invalid(detail, field, "unsupported_parameter")
+
+
+def _too_large(detail: str, most: int, field: str) -> ProblemError:
+    return ProblemError(Problem(400, "file_too_large", f"{detail} {_megabytes(most)}.", field))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:.1f} MB" if size % MEGABYTE else f"{size // MEGABYTE} MB"
+
+
+def _detail(value: str | None, field: str) -> ImageDetail:
+    found: ImageDetail | None = next((detail for detail in DETAILS if detail == (value or "auto")), None)
+    if found is None:
+        raise invalid(f"`{field}` must be one of {', '.join(map(repr, DETAILS))}.", field)
+    return found
+
+
+def _kind(media_type: str, wanted: tuple[MediaKind, ...], field: str) -> MediaKind:
+    kind = kind_of_type(media_type)
+    if kind is not None and kind in wanted:
+        return kind
+    taken = {
+        "image": "JPEG, PNG, GIF, WebP or HEIC",
+        "document": "a PDF",
+        "recording": "WAV or MP3",
+    }
+    what = " or ".join(taken[each] for each in wanted)
+    detail = f"`{field}` is of type {media_type[:80]!r}, but must be {what}."
+    raise invalid(detail, field, "unsupported_content")
+
+
+def _wrong_type(media_type: str, what: str, types: tuple[str, ...], field: str) -> ProblemError:
+    known = ", ".join(map(repr, types))
+    detail = f"`{field}` is {media_type[:80]!r}, but must be that of {what}: one of {known}."
+    return invalid(detail, field, "unsupported_content")
+
+
+def _address(url: str, field: str) -> str:
+    if len(url) > MAX_URL:
+        raise invalid(f"`{field}` has {len(url)} characters; an address has at most {MAX_URL}.", field)
+    scheme = url.partition(":")[0].lower()
+    if scheme not in ("http", "https") or "://" not in url:
+        detail = f"`{field}` must be a `data:` URL with the file in it, or an address with https or http."
+        raise invalid(detail, field)
+    return url
+
+
+def _name(name: str | None) -> str | None:
+    return name[:MAX_NAME] if name else None

@@ -1,0 +1,57 @@
+"""The content of a chat's messages as neutral parts: text, images, documents and recordings."""
+
+from __future__ import annotations
+
+from greenroom.http.media.media_reader import MediaReader, unknown_file
+from greenroom.schemas.messages import ContentPart, Role, TextPart
+from greenroom.schemas.openai.chat import TEXT_PARTS, Content, FileParam, PartParam
+from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
+
+SHOWN_BY: tuple[Role, ...] = ("user", "tool")
+"""Whose messages may hold more than text."""
+
+
+def content_parts(
+    content: Content | None, role: Role, media: MediaReader, field: str
+) -> tuple[ContentPart, ...]:
+    """Return the parts of a message's content.
+
+    Args:
+        media: Of the whole request.
+        field: Where the request holds the content.
+
+    Raises:
+        ProblemError: 400 that names the field; 501 for a video.
+    """
+    parts = enumerate(content.parts if content else ())
+    return tuple(_part(part, role, media, f"{field}[{i}]") for i, part in parts)
+
+
+def _part(part: PartParam, role: Role, media: MediaReader, field: str) -> ContentPart:
+    if part.type in TEXT_PARTS:
+        text = part.refusal if part.type == "refusal" else part.text
+        if text is None:
+            raise missing(f"{field}.{part.type}")
+        return TextPart(text)
+    if role not in SHOWN_BY:
+        detail = f"`{field}` is {part.type!r}, but only messages of users and tools hold more than text."
+        raise invalid(detail, field, "unsupported_content")
+    match part:
+        case PartParam(type="image_url", image_url=image) if image is not None:
+            return media.image(image.url, f"{field}.image_url.url", image.detail)
+        case PartParam(type="input_audio", input_audio=audio) if audio is not None:
+            return media.recording(audio.data, audio.format, f"{field}.input_audio")
+        case PartParam(type="file", file=file) if file is not None:
+            return _file(file, media, f"{field}.file")
+        case PartParam(type="video_url"):
+            detail = f"`{field}` is a video; videos are not supported. Send single frames as images."
+            raise ProblemError(Problem(501, "not_implemented", detail, field))
+    raise missing(f"{field}.{part.type}")
+
+
+def _file(file: FileParam, media: MediaReader, field: str) -> ContentPart:
+    if file.file_id is not None:
+        raise unknown_file(f"{field}.file_id")
+    if file.file_data is None:
+        raise missing(f"{field}.file_data")
+    return media.file(file.file_data, f"{field}.file_data", file.filename)
