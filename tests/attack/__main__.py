@@ -1,4 +1,4 @@
-"""`make attack`: attack a server of three tiny models for some time and tell what was found.
+"""`make attack`: attack a server of tiny models of every kind for some time and tell what was found.
 
 python -m greenroom.tests.attack --seconds 1800 --seed 1
 """
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import click
 
+from greenroom.tests.attack.kinds import KINDS
 from greenroom.tests.support import surroundings
 
-KINDS = ("qwen3", "gemma3", "lfm2")
+TEXT = ("qwen3", "gemma3", "lfm2")
 PLAIN_ROWS = 32
 UNDISTURBED = 0.25
 """Seconds that the calm client may wait longer than beside as many plain requests."""
@@ -23,13 +24,23 @@ UNDISTURBED = 0.25
 @click.option("--seconds", default=1800.0, show_default=True, help="For the whole attack.")
 @click.option("--seed", default=None, type=int, help="Of the first attacks (default: by the clock).")
 @click.option("--model", "folders", multiple=True, type=click.Path(path_type=Path), help="Folders to serve.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice([*KINDS, "none"]),
+    help="Beside text: what the other models do (default: everything).",
+)
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder that keeps the logs.")
-def main(seconds: float, seed: int | None, folders: tuple[Path, ...], logs: Path | None) -> None:
-    """Attack a server of two or three models for SECONDS; exit with 1 if anything was found."""
+def main(
+    seconds: float, seed: int | None, folders: tuple[Path, ...], kinds: tuple[str, ...], logs: Path | None
+) -> None:
+    """Attack a server of models of every kind for SECONDS; exit with 1 if anything was found."""
     from greenroom.tests.attack.campaign import Campaign
     from greenroom.tests.attack.connections import attacks
     from greenroom.tests.attack.faults import Limits
     from greenroom.tests.attack.free_port import free_port
+    from greenroom.tests.attack.kinds import make_model
     from greenroom.tests.attack.observation import observe
     from greenroom.tests.attack.plain_rows import largest_gap
     from greenroom.tests.attack.serving import scratch_folder, server_command
@@ -39,16 +50,22 @@ def main(seconds: float, seed: int | None, folders: tuple[Path, ...], logs: Path
     with scratch_folder(logs) as scratch:
         surroundings.neutralize(scratch)
         served = folders or _make_models(scratch)
-        target = Target(server_command(served), free_port(), tuple(folder.name for folder in served), scratch)
+        kinds = tuple(kind for kind in kinds or KINDS if kind != "none")
+        others = tuple(make_model(kind, scratch) for kind in kinds)
+        names = tuple(folder.name for folder in served)
+        target = Target(server_command((*served, *others)), free_port(), names, scratch, kinds)
         target.start()
         try:
+            for kind in kinds:  # the libraries that it needs count as no attack's memory
+                if not target.completes(kind):
+                    raise click.ClickException(f"the model that {kind} does not answer")
             plain = largest_gap(target, PLAIN_ROWS)
             limits = Limits(plain + UNDISTURBED)
             click.echo(
                 f"seed {seed}; beside {PLAIN_ROWS} plain requests the calm client waits {plain * 1000:.0f} ms"
             )
             campaign = Campaign(
-                attacks(target.models), lambda attack: observe(target, attack, limits), seconds, click.echo
+                attacks(names, kinds), lambda attack: observe(target, attack, limits), seconds, click.echo
             )
             findings = campaign.run(seed)
         finally:
@@ -63,7 +80,7 @@ def _make_models(folder: Path) -> tuple[Path, ...]:
     from greenroom.tests.support.tiny_models import make_tiny_model, make_tokenizer
 
     make_tokenizer(folder)
-    return tuple(make_tiny_model(kind, folder / kind, folder) for kind in KINDS)
+    return tuple(make_tiny_model(kind, folder / kind, folder) for kind in TEXT)
 
 
 if __name__ == "__main__":

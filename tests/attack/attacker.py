@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import attrs
 import trio
 
-from greenroom.tests.attack.grammars import GRAMMARS, PATTERNS
-from greenroom.tests.attack.json_pieces import Bytes, encode
-from greenroom.tests.attack.schemas import SCHEMAS
 from greenroom.tests.attack.steps import (
+    Abandoned,
     Attack,
     Call,
     Ending,
+    FormCall,
     HangUp,
     Phase,
     RawBytes,
     SlowReaders,
     Suspension,
 )
+from greenroom.tests.attack.wire import as_bytes, head, post
 
 ANSWER_TIMEOUT = 60.0
 """Seconds after which a request counts as never answered, since any of its attack was answered."""
@@ -34,7 +33,6 @@ STALL_TIMEOUT = 30.0
 """Seconds without a byte after which a stream that has begun counts as stuck; others may be long."""
 LINGER = 2.0
 """Seconds that a client of nonsense waits for an answer before it leaves."""
-MAKERS = {**SCHEMAS, **GRAMMARS, **PATTERNS}
 
 _STREAM = {"stream": True, "temperature": 0, "messages": [{"role": "user", "content": "Go on"}]}
 
@@ -48,12 +46,14 @@ class Exchange:
         status: HTTP status; None if the connection ended without one.
         body: The beginning of the answer and its end.
         timed_out: It was not answered within `ANSWER_TIMEOUT` of the last answer to any, nor goes on.
+        refused: Only a 4xx is right.
     """
 
     step: str
     status: int | None
     body: bytes = b""
     timed_out: bool = False
+    refused: bool = False
 
 
 @attrs.define
@@ -85,10 +85,12 @@ class Attacker:
 
     async def _step(self, step: Any) -> None:
         match step:
-            case Call():
-                await self._at_once(step.copies, self._call, step, _request(step))
+            case Call() | FormCall():
+                await self._at_once(step.copies, self._call, step, as_bytes(step))
             case HangUp():
                 await self._at_once(step.copies, self._hang_up, step.phase, step.ending)
+            case Abandoned(call, after, ending, copies):
+                await self._at_once(copies, _abandon, as_bytes(call), after, ending)
             case RawBytes():
                 await self._at_once(step.copies, self._send_raw, step)
             case SlowReaders():
@@ -113,7 +115,7 @@ class Attacker:
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # a server may hang up on a client like this one
 
-    async def _call(self, stream: trio.SocketStream, step: Call, data: bytes) -> None:
+    async def _call(self, stream: trio.SocketStream, step: Call | FormCall, data: Iterable[bytes]) -> None:
         received = bytearray()
         with trio.move_on_after(ANSWER_TIMEOUT) as waiting:
             self._waiting.add(waiting)
@@ -144,20 +146,20 @@ class Attacker:
             case Phase.CONNECTED:
                 return
             case Phase.HEAD:
-                await stream.send_all(_head(1_000)[:60])
+                await stream.send_all(head(1_000)[:60])
             case Phase.BODY:
-                await stream.send_all(_head(1_000_000) + b'{"model":' + b" " * 100_000)
+                await stream.send_all(head(1_000_000) + b'{"model":' + b" " * 100_000)
             case Phase.CHUNKED_BODY:
-                await stream.send_all(_head(None) + b'400\r\n{"model":')
+                await stream.send_all(head(None) + b'400\r\n{"model":')
             case Phase.WAITING:
-                await stream.send_all(_post({**_STREAM, "model": self.models[-1], "max_tokens": 50}))
+                await stream.send_all(post({**_STREAM, "model": self.models[-1], "max_tokens": 50}))
             case Phase.PREFILL:
                 long = [{"role": "user", "content": "word " * 3_000}]
                 await stream.send_all(
-                    _post({**_STREAM, "model": self.models[0], "messages": long, "max_tokens": 20})
+                    post({**_STREAM, "model": self.models[0], "messages": long, "max_tokens": 20})
                 )
             case Phase.DECODE | Phase.PIPELINED:
-                request = _post({**_STREAM, "model": self.models[0], "max_tokens": 200})
+                request = post({**_STREAM, "model": self.models[0], "max_tokens": 200})
                 await stream.send_all(request * (2 if phase is Phase.PIPELINED else 1))
                 await _read_until(stream, b"data: ")
             case Phase.BETWEEN:
@@ -196,14 +198,22 @@ class Attacker:
 
     async def _read_slowly(self, stream: trio.SocketStream) -> None:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        await stream.send_all(_post({**_STREAM, "model": self.models[0], "max_tokens": 2_000}))
+        await stream.send_all(post({**_STREAM, "model": self.models[0], "max_tokens": 2_000}))
         await trio.sleep(LINGER)
 
 
-async def _send_what_is_taken(stream: trio.SocketStream, data: bytes) -> None:
+async def _send_what_is_taken(stream: trio.SocketStream, data: Iterable[bytes]) -> None:
     # It may be refused before it was read; the answer says why.
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        await stream.send_all(data)
+        for piece in data:
+            await stream.send_all(piece)
+
+
+async def _abandon(stream: trio.SocketStream, data: Iterable[bytes], after: float, ending: Ending) -> None:
+    with trio.move_on_after(after):
+        await _send_what_is_taken(stream, data)
+        await trio.sleep(after)
+    await _leave(stream, ending)
 
 
 async def _leave(stream: trio.SocketStream, ending: Ending) -> None:
@@ -229,32 +239,8 @@ async def _read_until(stream: trio.SocketStream, mark: bytes) -> None:
         received = received[-1_000:] + data
 
 
-def _head(length: int | None) -> bytes:
-    size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
-    fields = ("host: localhost", "content-type: application/json", size)
-    return "\r\n".join(("POST /v1/chat/completions HTTP/1.1", *fields, "", "")).encode()
-
-
-def _post(body: dict[str, Any]) -> bytes:
-    data = json.dumps(body).encode()
-    return _head(len(data)) + data
-
-
-def _request(step: Call) -> bytes:
-    body = step.body.whole() if isinstance(step.body, Bytes) else encode(step.body, MAKERS).encode()
-    fields = {
-        "host": "localhost",
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        "connection": "close",
-        **dict(step.headers),
-    }
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    return f"{step.method} {step.path} HTTP/1.1\r\n{head}\r\n".encode() + body
-
-
 def _exchange(step: object, received: bytes, timed_out: bool) -> Exchange:
     head, _, body = received.partition(b"\r\n\r\n")
     words = head.split(b" ", 2)
     status = int(words[1]) if len(words) > 1 and words[1][:3].isdigit() else None
-    return Exchange(f"{step!r:.300}", status, body, timed_out)
+    return Exchange(f"{step!r:.300}", status, body, timed_out, getattr(step, "refused", False))

@@ -5,10 +5,15 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from greenroom.tests.attack.json_pieces import Bytes
+from greenroom.tests.attack.media import media_calls
+from greenroom.tests.attack.other_kinds import other_calls
 from greenroom.tests.attack.requests import calls, weighted
 from greenroom.tests.attack.steps import (
+    Abandoned,
     Attack,
+    Call,
     Ending,
+    FormCall,
     HangUp,
     Phase,
     RawBytes,
@@ -62,10 +67,14 @@ PIECES = (
 """Beginnings and whole requests of which a server must survive every combination."""
 
 
-def attacks(models: tuple[str, ...], restarts: bool = True) -> st.SearchStrategy[Attack]:
+def attacks(
+    models: tuple[str, ...], kinds: tuple[str, ...] = (), restarts: bool = True
+) -> st.SearchStrategy[Attack]:
     """Return attacks on a server of those models.
 
     Args:
+        models: Those that continue text.
+        kinds: Models that do something else, by `kinds.KINDS`.
         restarts: Whether the server may be ended and started again.
     """
     copies = st.sampled_from([1, 4, 30])
@@ -78,11 +87,23 @@ def attacks(models: tuple[str, ...], restarts: bool = True) -> st.SearchStrategy
         copies,
     )
     hang_ups = st.builds(HangUp, phases, endings, copies)
+    requests = calls((*models, *kinds))
+    other: list[tuple[int, st.SearchStrategy[Call | FormCall]]] = [
+        (4, media_calls((*models[:1], *["sees"] * 5) if "sees" in kinds else models[:1]))
+    ]
+    if others := set(kinds) - {"sees"}:
+        other.append((4, other_calls(tuple(sorted(others)), (*models[:1], *kinds))))
+    abandoned = st.builds(
+        Abandoned,
+        weighted(*other),
+        st.sampled_from([0.0, 0.02, 0.2, 1.0]),
+        endings,
+        copies,
+    )
     readers = st.builds(SlowReaders, st.sampled_from([1, 8]))
     suspensions = st.builds(Suspension, st.sampled_from([0.5, 3.0]))
-    requests = calls(models)
     step: st.SearchStrategy[Step] = weighted(
-        (6, requests), (3, hang_ups), (2, raw), (1, readers), (1, suspensions)
+        (6, requests), *other, (3, hang_ups), (2, raw), (2, abandoned), (1, readers), (1, suspensions)
     )
     plain = st.builds(Attack, st.lists(step, min_size=1, max_size=3).map(tuple), st.booleans())
     if not restarts:

@@ -62,6 +62,8 @@ def of_exchanges(exchanges: Iterable[Exchange]) -> Iterable[Fault]:
             yield Fault("unanswered", exchange.step)
         elif _has_failed(exchange):
             yield Fault("status", f"{exchange.status} {exchange.body[:300]!r} to {exchange.step}")
+        elif exchange.refused and exchange.status == 200:
+            yield Fault("accepted", f"{exchange.body[:300]!r} to {exchange.step}")
         elif any(code in exchange.body for code in _BROKEN_WITHIN):
             yield Fault("status", f"within the stream: {exchange.body[-300:]!r} to {exchange.step}")
 

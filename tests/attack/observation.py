@@ -9,7 +9,7 @@ import trio
 from greenroom.tests.attack import faults
 from greenroom.tests.attack.attacker import Attacker
 from greenroom.tests.attack.faults import Fault, Limits
-from greenroom.tests.attack.steps import Attack, Call, Shutdown, Step, Suspension
+from greenroom.tests.attack.steps import Abandoned, Attack, Call, FormCall, Shutdown, Step, Suspension
 from greenroom.tests.attack.target import Target
 
 FREE_WITHIN = 2.0
@@ -65,9 +65,11 @@ def _attack(target: Target, attack: Attack, limits: Limits) -> list[Fault]:
 
 def _asked(target: Target, steps: tuple[Step, ...]) -> list[str]:
     """Return the models that calls of an attack named."""
-    bodies = [step.body for step in steps if isinstance(step, Call) and isinstance(step.body, dict)]
+    asked = [step.call if isinstance(step, Abandoned) else step for step in steps]
+    bodies = [step.body for step in asked if isinstance(step, Call) and isinstance(step.body, dict)]
+    bodies += [dict(step.fields) for step in asked if isinstance(step, FormCall)]
     named = {body.get("model") for body in bodies if isinstance(body.get("model"), str)}
-    return [model for model in target.models if model in named]
+    return [model for model in (*target.models, *target.kinds) if model in named]
 
 
 async def _attack_and_sample(target: Target, attacker: Attacker, attack: Attack) -> int:

@@ -20,10 +20,11 @@ def scratch_folder(logs: Path | None) -> Iterator[Path]:
 
 
 def server_command(folders: tuple[Path, ...]) -> Callable[[int], list[str]]:
-    """Return what starts a server of those models on a port, two of them loaded at once."""
+    """Return what starts a server of those models on a port, no more than four of them loaded at once."""
     from greenroom.tests.support.server_processes import GREENROOM
 
-    options = ("--max-loaded-models", "2", "--log-format", "json", "--kv-cache-bytes", str(64 << 20))
+    loaded = "2" if len(folders) <= 3 else "4"
+    options = ("--max-loaded-models", loaded, "--log-format", "json", "--kv-cache-bytes", str(64 << 20))
 
     def command(port: int) -> list[str]:
         return [*GREENROOM, "serve", *map(str, folders), "--port", str(port), *options]

@@ -39,6 +39,7 @@ class Call:
     Args:
         body: JSON with pieces, or `Bytes` to send as they stand.
         copies: How many connections send it.
+        refused: Only a 4xx is right.
     """
 
     path: str
@@ -46,6 +47,26 @@ class Call:
     copies: int = 1
     method: str = "POST"
     headers: tuple[tuple[str, str], ...] = ()
+    refused: bool = False
+
+
+@attrs.frozen
+class FormCall:
+    """Multipart forms with a file, sent at once and read to their end.
+
+    Args:
+        fields: Names and values that stand before the file.
+        file: One of `files.FILES`, or `1 GB` for as many zeros, which are made while they are sent.
+        name: That the file claims.
+        refused: Only a 4xx is right.
+    """
+
+    path: str
+    fields: tuple[tuple[str, str], ...]
+    file: str
+    name: str = "speech.mp3"
+    copies: int = 1
+    refused: bool = False
 
 
 @attrs.frozen
@@ -53,6 +74,20 @@ class HangUp:
     """Clients that leave in the middle of a request."""
 
     phase: Phase
+    ending: Ending
+    copies: int = 1
+
+
+@attrs.frozen
+class Abandoned:
+    """Clients that send a whole request, or as much as is taken, and leave.
+
+    Args:
+        after: Seconds from the first byte sent.
+    """
+
+    call: Call | FormCall
+    after: float
     ending: Ending
     copies: int = 1
 
@@ -87,7 +122,7 @@ class Shutdown:
     phases: tuple[Phase, ...]
 
 
-Step = Call | HangUp | RawBytes | SlowReaders | Suspension | Shutdown
+Step = Call | FormCall | HangUp | Abandoned | RawBytes | SlowReaders | Suspension | Shutdown
 
 
 @attrs.frozen
@@ -109,6 +144,12 @@ def _ingredients(step: Step) -> frozenset[str]:
             return frozenset({path}).union(*(_of_field(name, value) for name, value in body.items()))
         case Call(path, body, headers=headers):
             return frozenset({path, f"{body!r:.40}", *(f"{name}: {value:.40}" for name, value in headers)})
+        case FormCall(path, fields, file, name):
+            return frozenset(
+                {path, file, *(field for field, _ in fields if field != "model")} | _odd_name(name)
+            )
+        case Abandoned(call, _, ending):
+            return _ingredients(call) | {"abandoned", ending.value}
         case HangUp(phase, ending):
             return frozenset({phase.value, ending.value})
         case RawBytes(pieces):
@@ -116,6 +157,10 @@ def _ingredients(step: Step) -> frozenset[str]:
         case Shutdown(phases):
             return frozenset({"shutdown", *(phase.value for phase in phases)})
     return frozenset({type(step).__name__})
+
+
+def _odd_name(name: str) -> frozenset[str]:
+    return frozenset() if name == "speech.mp3" else frozenset({f"file name {name:.40}"})
 
 
 def _of_field(name: str, value: Any) -> frozenset[str]:

@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 from greenroom.tests.attack.calm_log import Calm, CalmLog
+from greenroom.tests.attack.kinds import plain_request
 
 START_TIMEOUT = 60.0
 
@@ -33,16 +34,23 @@ class Target:
 
     Args:
         command: Starts a server on `port`; its stderr is a log of JSON lines.
-        models: Names of the models to ask for; the calm client streams from the first.
+        models: Names of the models that continue text; the calm client streams from the first.
         folder: For logs.
+        kinds: Models that do something else, by `kinds.KINDS`.
     """
 
     def __init__(
-        self, command: Callable[[int], list[str]], port: int, models: tuple[str, ...], folder: Path
+        self,
+        command: Callable[[int], list[str]],
+        port: int,
+        models: tuple[str, ...],
+        folder: Path,
+        kinds: tuple[str, ...] = (),
     ) -> None:
         self._command = command
         self.port = port
         self.models = models
+        self.kinds = kinds
         self._folder = folder
         self._starts = 0
         self.log_path = folder / "server.log"
@@ -125,10 +133,9 @@ class Target:
 
     def completes(self, model: str) -> bool:
         """Return whether a plain request to a model is answered."""
-        body = {"model": model, "max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]}
+        path, request = plain_request(model)
         try:
-            url = f"http://127.0.0.1:{self.port}/v1/chat/completions"
-            return httpx.post(url, json=body, timeout=30).status_code == 200
+            return httpx.post(f"http://127.0.0.1:{self.port}{path}", timeout=30, **request).status_code == 200
         except httpx.HTTPError:
             return False
 

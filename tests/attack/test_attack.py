@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.tests.attack import faults
-from greenroom.tests.attack.attacker import MAKERS, Exchange
+from greenroom.tests.attack import faults, files
+from greenroom.tests.attack.attacker import Exchange
 from greenroom.tests.attack.calm_log import summarize
 from greenroom.tests.attack.campaign import Campaign
 from greenroom.tests.attack.connections import attacks
@@ -18,8 +19,9 @@ from greenroom.tests.attack.faults import Fault, Limits
 from greenroom.tests.attack.free_port import free_port
 from greenroom.tests.attack.json_pieces import Literal, Made, Members, Nested, Repeated, Text, encode
 from greenroom.tests.attack.observation import observe
-from greenroom.tests.attack.steps import Attack, Call
+from greenroom.tests.attack.steps import Attack, Call, FormCall
 from greenroom.tests.attack.target import Target
+from greenroom.tests.attack.wire import MAKERS, FormBytes
 
 MODELS = ("calm", "other")
 
@@ -98,11 +100,21 @@ def test_pieces_are_json(piece: object, value: object) -> None:
     assert json.loads(encode(piece, MAKERS)) == value
 
 
-@pytest.mark.parametrize("maker", sorted(MAKERS))
+@pytest.mark.parametrize("maker", sorted(MAKERS.keys() - files.ENCODED.keys()))
 def test_what_is_made_grows(maker: str) -> None:
     small, large = (encode(Made(maker, size), MAKERS) for size in (2, 9))
     assert json.loads(small) is not None
     assert len(small) < len(large) or maker in ("left_recursion", "endless") or small != large
+
+
+def test_files_are_texts_in_json_and_bytes_in_forms() -> None:
+    url = json.loads(encode(Made("URL of image: plain", 0), MAKERS))
+    data = files.content("image: plain")
+    assert base64.b64decode(url.removeprefix("data:image/png;base64,")) == data
+    step = FormCall("/v1/audio/transcriptions", (("model", "hears"),), "image: plain")
+    head, _, body = b"".join(FormBytes(step)).partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head
+    assert data in body
 
 
 def test_what_is_nested_deeply_is_encoded() -> None:
@@ -127,9 +139,17 @@ def test_answers_that_are_faults() -> None:
         Exchange("d", None, timed_out=True),
         Exchange("e", 400, b"{}"),
         Exchange("f", None),
+        Exchange("refused", 400, b"{}", refused=True),
+        Exchange("accepted", 200, b"{}", refused=True),
+        Exchange("left", None, refused=True),
         Exchange("g", 505, json.dumps({"error": {"code": "http_version_not_supported"}}).encode()),
     ]
-    assert [fault.kind for fault in faults.of_exchanges(exchanges)] == ["status", "status", "unanswered"]
+    assert [fault.kind for fault in faults.of_exchanges(exchanges)] == [
+        "status",
+        "status",
+        "unanswered",
+        "accepted",
+    ]
 
 
 @pytest.mark.soak

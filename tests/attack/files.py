@@ -1,0 +1,51 @@
+"""Hostile files as pieces of JSON, and as files of forms; each is made once."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from greenroom.tests.support.hostile import documents, pictures, sounds
+
+FILES: Mapping[str, Callable[[], bytes]] = {
+    **{f"image: {name}": make for name, make in {**pictures.REFUSED, **pictures.ODD}.items()},
+    **{f"document: {name}": make for name, make in {**documents.REFUSED, **documents.ODD}.items()},
+    **{f"sound: {name}": make for name, make in {**sounds.REFUSED, **sounds.ODD}.items()},
+    "image: plain": pictures.photo,
+    "document: plain": documents.document,
+    "sound: plain": sounds.tone,
+}
+
+REFUSED = frozenset(
+    {
+        *(f"image: {name}" for name in pictures.REFUSED),
+        *(f"document: {name}" for name in documents.REFUSED),
+        *(f"sound: {name}" for name in sounds.REFUSED),
+    }
+)
+"""Those that nobody may answer but with a 4xx."""
+
+_URLS = {"image": "data:image/png;base64,", "document": "data:application/pdf;base64,"}
+
+
+@cache
+def content(file: str) -> bytes:
+    """Return one of the files."""
+    return FILES[file]()
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Return the files of a kind: `image`, `document` or `sound`."""
+    return tuple(file for file in FILES if file.startswith(f"{kind}: "))
+
+
+def _encoded(file: str, prefix: str) -> Callable[[int], str]:
+    return lambda _size: prefix + base64.b64encode(content(file)).decode()
+
+
+ENCODED: Mapping[str, Callable[[int], str]] = {
+    **{f"base64 of {file}": _encoded(file, "") for file in FILES},
+    **{f"URL of {file}": _encoded(file, prefix) for kind, prefix in _URLS.items() for file in names(kind)},
+}
+"""Makers of texts that hold a file, whatever their size."""

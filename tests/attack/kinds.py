@@ -1,0 +1,54 @@
+"""Models that do something else than continue text, and what each answers if it is well."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.tests.attack import files
+
+KINDS = ("sees", "embeds", "ranks", "speaks", "hears")
+"""Names of models, each of which says what it does; all other models continue text."""
+
+
+def make_model(kind: str, folder: Path) -> Path:
+    """Make a tiny model that does what its name says, in a folder of that name."""
+    from greenroom.tests.support.tiny_encoders import make_tiny_encoder
+    from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
+    from greenroom.tests.support.tiny_vision_models import make_tiny_vision_model
+    from greenroom.tests.support.tiny_whisper import make_tiny_whisper
+
+    makers: Mapping[str, Callable[[Path], object]] = {
+        "sees": lambda path: make_tiny_vision_model("qwen3_vl", path),
+        "embeds": lambda path: make_tiny_encoder("bert", path),
+        "ranks": lambda path: make_tiny_encoder("bert-rerank", path),
+        "speaks": make_tiny_pocket,
+        "hears": make_tiny_whisper,
+    }
+    (folder / kind).mkdir(parents=True)
+    makers[kind](folder / kind)
+    return folder / kind
+
+
+def plain_request(model: str) -> tuple[str, dict[str, Any]]:
+    """Return a path and what httpx sends there: a small request that a model which is well answers."""
+    match model:
+        case "embeds":
+            return "/v1/embeddings", {"json": {"model": model, "input": "Hello"}}
+        case "ranks":
+            return "/v1/rerank", {"json": {"model": model, "query": "Hello", "documents": ["Hello"]}}
+        case "speaks":
+            return "/v1/audio/speech", {"json": {"model": model, "input": "Hello", "response_format": "pcm"}}
+        case "hears":
+            file = {"file": ("tone.wav", files.content("sound: plain"), "audio/wav")}
+            return "/v1/audio/transcriptions", {"data": {"model": model}, "files": file}
+        case "sees":
+            image = base64.b64encode(files.content("image: plain")).decode()
+            url = {"url": f"data:image/jpeg;base64,{image}"}
+            content: Any = [{"type": "image_url", "image_url": url}, {"type": "text", "text": "Hello"}]
+        case _:
+            content = "Hello"
+    body = {"model": model, "max_tokens": 2, "messages": [{"role": "user", "content": content}]}
+    return "/v1/chat/completions", {"json": body}

@@ -1,0 +1,142 @@
+"""Requests with hostile images, documents and addresses, in the words of each protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from greenroom.tests.attack import files
+from greenroom.tests.attack.json_pieces import Made, Repeated, Text
+from greenroom.tests.attack.steps import Call
+from greenroom.tests.support.hostile import addresses, pictures
+
+Part = Callable[[Any, Any], Any]
+"""Makes a message's part of an image: of its base64, and of its URL."""
+
+COUNTS = st.sampled_from([1, 1, 1, 2, 6, 60])
+"""Of images in one message; five may be given to a model."""
+
+
+def _chat(part: Any, model: str, stream: bool) -> tuple[str, Any]:
+    messages = [{"role": "user", "content": part}]
+    return "/v1/chat/completions", {"model": model, "messages": messages, "max_tokens": 8, "stream": stream}
+
+
+def _messages(part: Any, model: str, stream: bool) -> tuple[str, Any]:
+    return "/v1/messages", _chat(part, model, stream)[1]
+
+
+def _response(part: Any, model: str, stream: bool) -> tuple[str, Any]:
+    items = [{"role": "user", "content": part}]
+    body = {"model": model, "input": items, "max_output_tokens": 8, "stream": stream, "store": False}
+    return "/v1/responses", body
+
+
+def _ollama(images: Any, model: str, stream: bool) -> tuple[str, Any]:
+    messages = [{"role": "user", "content": "What is this?", "images": images}]
+    options = {"num_predict": 8}
+    return "/api/chat", {"model": model, "messages": messages, "options": options, "stream": stream}
+
+
+def _generate(images: Any, model: str, stream: bool) -> tuple[str, Any]:
+    options = {"num_predict": 8}
+    body = {"prompt": "What is this?", "images": images, "options": options}
+    return "/api/generate", {"model": model, "stream": stream, **body}
+
+
+def _source(data: Any, media_type: str) -> dict[str, Any]:
+    return {"type": "base64", "media_type": media_type, "data": data}
+
+
+ENVELOPES: dict[str, tuple[Callable[[Any, str, bool], tuple[str, Any]], Part]] = {
+    "chat": (_chat, lambda _, url: {"type": "image_url", "image_url": {"url": url}}),
+    "response": (_response, lambda _, url: {"type": "input_image", "image_url": url}),
+    "messages": (_messages, lambda data, _: {"type": "image", "source": _source(data, "image/png")}),
+    "chat files": (_chat, lambda _, url: {"type": "file", "file": {"file_data": url, "filename": "a.pdf"}}),
+    "response files": (
+        _response,
+        lambda _, url: {"type": "input_file", "file_data": url, "filename": "a.pdf"},
+    ),
+    "messages files": (
+        _messages,
+        lambda data, _: {"type": "document", "source": _source(data, "application/pdf")},
+    ),
+    "ollama": (_ollama, lambda data, _: data),
+    "generate": (_generate, lambda data, _: data),
+}
+BY_IMAGE = ("chat", "response", "messages", "ollama", "generate")
+BY_DOCUMENT = ("chat files", "response files", "messages files")
+
+
+def _with_file(envelope: str, file: str, model: str, count: int, stream: bool, copies: int) -> Call:
+    enclose, part = ENVELOPES[envelope]
+    piece = part(Made(f"base64 of {file}", 0), Made(f"URL of {file}", 0))
+    parts: Any = Repeated(piece, count) if count > 1 else [piece]
+    path, body = enclose(parts, model, stream)
+    return Call(path, body, copies, refused=file in files.REFUSED)
+
+
+def _with_text(envelope: str, text: str, model: str) -> Call:
+    enclose, part = ENVELOPES[envelope]
+    path, body = enclose([part(text, text)], model, False)
+    return Call(path, body, refused=True)
+
+
+def _with_url(envelope: str, url: str, model: str) -> Call:
+    if envelope != "messages":
+        return _with_text(envelope, url, model)
+    path, body = _messages([{"type": "image", "source": {"type": "url", "url": url}}], model, False)
+    return Call(path, body, refused=True)
+
+
+def _huge(envelope: str, length: int, model: str) -> Call:
+    """Return a request with as many bytes in one image; 20 MB each are allowed."""
+    enclose, part = ENVELOPES[envelope]
+    data = Text("AAAA", length // 4)
+    url = Text("data:image/png;base64,AAAA", 1) if length < 4 else Text("A", length)
+    path, body = enclose([part(data, url)], model, False)
+    return Call(path, body, refused=True)
+
+
+def _one_of(texts: tuple[str, ...]) -> st.SearchStrategy[str]:
+    return st.integers(0, len(texts) - 1).map(lambda index: texts[index])  # some are too long for a repr
+
+
+def media_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
+    """Return requests with hostile images and documents to those models, whether they see or not."""
+    model = st.sampled_from(models)
+    copies = st.sampled_from([1, 1, 4, 16])
+    images = st.builds(
+        _with_file,
+        st.sampled_from(BY_IMAGE),
+        st.sampled_from(files.names("image")),
+        model,
+        COUNTS,
+        st.booleans(),
+        copies,
+    )
+    pages = st.builds(
+        _with_file,
+        st.sampled_from(BY_DOCUMENT),
+        st.sampled_from(files.names("document")),
+        model,
+        COUNTS,
+        st.booleans(),
+        copies,
+    )
+    texts = st.builds(
+        _with_text,
+        st.sampled_from((*BY_IMAGE, *BY_DOCUMENT)),
+        _one_of((*pictures.WRONG_BASE64, *pictures.WRONG_DATA_URLS)),
+        model,
+    )
+    urls = st.builds(
+        _with_url,
+        st.sampled_from(("chat", "response", "messages", "chat files", "response files")),
+        _one_of(addresses.all_refused()),
+        model,
+    )
+    huge = st.builds(_huge, st.sampled_from(BY_IMAGE), st.sampled_from([3_000_000, 29_000_000]), model)
+    return st.one_of(images, pages, texts, urls, huge)
