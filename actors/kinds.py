@@ -27,6 +27,10 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
             return _open_text_adapter(model, settings, system_prompt)
         case "embeddings":
             return _open_embedding_adapter(model, settings)
+        case "speech":
+            from greenroom.engine.speech.open_speech_engine import open_speech_adapter
+
+            return open_speech_adapter(model.folder, model.record, model.id)
         case _:
             raise ProblemError(_not_served(model))
 
@@ -54,6 +58,10 @@ def open_engine(
             return _open_text_engine(model, settings, progress, abandoned, account)
         case "embeddings":
             return _open_embedding_engine(model, settings, progress, abandoned, account)
+        case "speech":
+            from greenroom.engine.speech.open_speech_engine import open_speech_engine
+
+            return open_speech_engine(model.folder, model.record, settings, progress, abandoned, account)
         case _:
             raise ProblemError(_not_served(model))
 

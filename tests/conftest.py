@@ -111,3 +111,11 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     assert end is not None
     known = GrammarTokenizer(tokenizer, [end])
     return Grammars(known, GrammarCompiler(known), tokenizer.to_str())
+
+
+@pytest.fixture(scope="session")
+def tiny_pocket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny Pocket TTS, which speaks a second for each word and two more for each piece."""
+    from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
+
+    return make_tiny_pocket(tmp_path_factory.mktemp("speech") / "tiny-voice", voices=("default", "alba"))

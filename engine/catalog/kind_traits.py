@@ -11,6 +11,7 @@ import attrs
 
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.catalog.vision_kinds import takes_audio, takes_many_images, takes_video
+from greenroom.engine.catalog.voices import list_voices
 from greenroom.schemas.capabilities import CapabilityRecord, Modality, Pooling, VectorTraits
 
 _LONGEST_TEXT = 10_000_000
@@ -32,7 +33,7 @@ def with_kind_traits(record: CapabilityRecord, folder: Path, config: Mapping[str
         case "rerank":
             return attrs.evolve(record, context=_longest_text(record, folder, config))
         case "speech":
-            return attrs.evolve(record, voices=_voices(folder))
+            return attrs.evolve(record, voices=list_voices(folder))
         case "transcription":
             return attrs.evolve(record, inputs=("audio",))
         case _:
@@ -117,16 +118,6 @@ def _flag(mode: str) -> str:
         else f"{mode}_tokens"
     )
     return f"pooling_mode_{tokens}"
-
-
-def _voices(folder: Path) -> tuple[str, ...]:
-    try:
-        files = [
-            path for path in (folder / "voices").iterdir() if path.suffix in (".safetensors", ".pt", ".npz")
-        ]
-    except OSError:
-        return ()
-    return tuple(sorted({path.stem for path in files}))
 
 
 def _count(value: Any, default: int = 0) -> int:

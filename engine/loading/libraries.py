@@ -8,6 +8,7 @@ import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 _MAX_OPEN_FILES = 4096
 """Files that may be open at once, if the machine allows it: sharded weights beside many connections."""
@@ -59,3 +60,13 @@ def import_grammar_library() -> None:
     """Import what constrains answers."""
     with _lock:
         import llguidance  # noqa: F401
+
+
+def import_model_code(module: str) -> ModuleType:
+    """Import the code of one architecture, or what finds it.
+
+    Raises:
+        ImportError: It is not there, or needs something that is not.
+    """
+    with _lock, _keep_file_limit():
+        return importlib.import_module(module)

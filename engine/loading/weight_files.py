@@ -26,10 +26,15 @@ def check_weight_files(folder: Path) -> None:
         if missing and "model.safetensors" not in present:
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of its weight files are)")
     for file in files:
-        _check_header(file)
+        check_header(file)
 
 
-def _check_header(file: Path) -> None:
+def check_header(file: Path) -> None:
+    """Make sure that a safetensors file is as long as its header says.
+
+    Raises:
+        ValueError: One sentence about what is wrong with it.
+    """
     try:
         with safe_open(file, framework="numpy"):  # reads the header and compares it with the file's length
             pass

@@ -41,6 +41,7 @@ async def answer_request(
     stream: bool,
     status_timeout: float,
     recording: Recording | None = None,
+    body: type[EventStream] = EventStream,
 ) -> Response:
     """Generate, and return the answer: complete, or as a stream that has begun.
 
@@ -51,6 +52,7 @@ async def answer_request(
             choices numbers the choices of the answer.
         status_timeout: Seconds that the client of a stream waits for its status at most.
         recording: What becomes of the answer to a single prompt when it is complete.
+        body: Sends the stream of a single prompt that is not recorded.
 
     Raises:
         ProblemError: The request is refused, or failed before its status was sent; the answer could not be
@@ -61,7 +63,7 @@ async def answer_request(
     received = await _wait_for_status(generations, status_timeout if stream else math.inf)
     model = generations[0].key.model
     if stream:
-        return stream_response(_event_stream(generations, formatter.stream(model), received, recording))
+        return stream_response(_event_stream(generations, formatter.stream(model), received, recording, body))
     choices = await _collect(generations, received)
     if recording is not None and (problem := await recording.record(model, choices)) is not None:
         raise ProblemError(problem)
@@ -81,12 +83,13 @@ def _event_stream(
     formatter: StreamFormatter,
     received: list[InferenceEvent],
     recording: Recording | None,
+    body: type[EventStream],
 ) -> EventStream:
     if len(generations) > 1:
         return ParallelEventStream(ParallelGenerations(generations), formatter)
     generation = generations[0]
     if recording is None:
-        return EventStream(generation, formatter, received)
+        return body(generation, formatter, received)
     collecting = CollectingFormatter(formatter, generation.request.choices)
     return RecordedEventStream(generation, collecting, received, generation.key.model, recording)
 

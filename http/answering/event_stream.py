@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -19,6 +19,10 @@ HEARTBEAT = 10.0
 """Seconds of silence after which a client is shown that the answer is still coming."""
 
 SERVER_SENT_EVENTS = "text/event-stream; charset=utf-8"
+
+
+class AnswerCutError(Exception):
+    """An answer that has begun cannot be completed, and its form has no words for that: it is cut off."""
 
 
 class Events(Protocol):
@@ -56,7 +60,11 @@ class StreamFormatter(Protocol):
         """Return what shows that the answer is still coming; nothing in protocols that have no such thing."""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of an answer that cannot be completed."""
+        """Return the end of an answer that cannot be completed.
+
+        Raises:
+            AnswerCutError: There is no such end.
+        """
 
 
 class EventStream(ResponseBody):
@@ -93,29 +101,44 @@ class EventStream(ResponseBody):
         return self
 
     async def __anext__(self) -> bytes:
-        if not self._opened:
-            self._opened = True
-            opening = self._formatter.opening()
-            return opening + b"".join(map(self._formatter.event, self._received))
         piece, heartbeat_at = b"", trio.current_time() + HEARTBEAT
         while not piece:
-            if self._formatter.finished:
+            if self._opened and self._formatter.finished:
                 raise StopAsyncIteration
             try:
-                piece = await self._next(heartbeat_at)
+                piece = await (self._next(heartbeat_at) if self._opened else self._open())
                 if not piece and trio.current_time() >= heartbeat_at:
                     heartbeat_at += HEARTBEAT
+            except AnswerCutError:
+                raise
             except Exception:
                 log.exception("stream crashed")
                 piece = self._formatter.failure(internal_error())
         return piece
 
+    async def format(self, events: Sequence[InferenceEvent]) -> bytes:
+        """Return what the client is to know of events; a subclass may take another thread for it."""
+        return b"".join(map(self._formatter.event, events))
+
+    async def _open(self) -> bytes:
+        self._opened = True
+        return self._formatter.opening() + await self.format(self._received)
+
     async def _next(self, heartbeat_at: float) -> bytes:
-        with trio.move_on_at(heartbeat_at):
+        with trio.move_on_at(heartbeat_at) as waiting:
             try:
-                event = await self._events.receive()
+                events = [await self._events.receive(), *self._events.receive_ready()]
             except trio.EndOfChannel:
                 return self._formatter.failure(internal_error())
-            format_event = self._formatter.event
-            return format_event(event) + b"".join(map(format_event, self._events.receive_ready()))
-        return self._formatter.heartbeat()
+        return self._formatter.heartbeat() if waiting.cancelled_caught else await self.format(events)
+
+
+class ThreadedEventStream(EventStream):
+    """The body of a streamed response whose formatter takes long: it works on another thread."""
+
+    async def format(self, events: Sequence[InferenceEvent]) -> bytes:
+        """Return what the client is to know of events."""
+        return await trio.to_thread.run_sync(self._format_here, events)
+
+    def _format_here(self, events: Sequence[InferenceEvent]) -> bytes:
+        return b"".join(map(self._formatter.event, events))

@@ -10,6 +10,7 @@ from greenroom.http.answering.wire_protocol import WireProtocol
 from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
 from greenroom.http.openai.model_formatter import OpenAIModelFormatter
+from greenroom.http.openai.speech_routes import speech_routes
 from greenroom.http.openai.stored_completion_routes import stored_completion_routes
 from greenroom.http.openai.token_routes import token_routes
 
@@ -19,6 +20,7 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
         chat_routes(refs, status_timeout),
         stored_completion_routes(refs.store),
         completion_routes(refs.pool, status_timeout),
+        speech_routes(refs.pool, status_timeout),
         token_routes(refs.pool),
     )
 

@@ -9,6 +9,8 @@ from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCall
 from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
+from greenroom.http.answering.event_stream import AnswerCutError
+
 TURN_BYTES = 64 * 1024
 """Of a body, which are handed on between two turns; smaller bodies wait for no turn."""
 
@@ -27,6 +29,15 @@ class RequestConnection(TrioASGIHTTPConnection):
         with ExitStack() as resources:
             self.scope["state"]["resources"] = resources
             await super().__call__(receive, send)
+
+    async def handle_request(  # type: ignore[override]
+        self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
+    ) -> None:
+        """Answer; the body of an answer that is cut off gets no end, so that the connection closes."""
+        try:
+            await super().handle_request(nursery, request, send)
+        except AnswerCutError:
+            nursery.cancel_scope.cancel("the answer was cut off")
 
     async def handle_messages(  # type: ignore[override]
         self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable

@@ -1,0 +1,96 @@
+"""Opening a model that speaks: its adapter, which needs no weights, and its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.loading.devices import use_device
+from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.loading.offline import offline
+from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weights, weight_bytes
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.weights import charge_weights
+from greenroom.engine.speech.preparing.abilities import SpeechAbilities, find_abilities
+from greenroom.engine.speech.preparing.speech_adapter import SpeechAdapter
+from greenroom.engine.speech.preparing.weight_names import check_speech_weights
+from greenroom.engine.speech.speakers.open_speaker import open_speaker
+from greenroom.engine.speech.speech_engine import SpeechEngine
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.settings import Settings
+
+_LEAST_TRANSIENT = 32 << 20
+_MOST_TRANSIENT = 1 << 30
+"""Bytes that speaking a piece takes beside the weights: about as many again (Kokoro 1.5, Pocket TTS 0.2)."""
+
+
+def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> SpeechAdapter:
+    """Return what prepares a model's requests.
+
+    Args:
+        model: Its id, for errors.
+
+    Raises:
+        ProblemError: 501: a library is missing; 503: the architecture is not known.
+    """
+    with offline():
+        return SpeechAdapter(model, find_abilities(folder, record.architecture))
+
+
+def open_speech_engine(
+    folder: Path,
+    record: CapabilityRecord,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount,
+) -> SpeechEngine:
+    """Load a model's weights, and what speaks with them, all confined to this thread.
+
+    Args:
+        progress: Called with the fraction of the weights that are in memory, 0 to 1.
+        abandoned: Called between chunks of the weights; returns whether to stop.
+        account: Of memory, shared by all models of the process.
+
+    Raises:
+        ProblemError: 501, 503 `load_failed`; 507: there is not enough memory for the weights.
+        LoadAbandonedError: `abandoned` returned True.
+    """
+    use_device(settings)
+    share = account.open_share()
+    charge = partial(charge_weights, account, share, folder.name)
+    try:
+        with offline():
+            abilities = find_abilities(folder, record.architecture)
+            model = _load(folder, abilities, progress, abandoned, charge)
+            speaker = open_speaker(model, folder, abilities)
+        transient = min(max(share.weights, _LEAST_TRANSIENT), _MOST_TRANSIENT)
+        return SpeechEngine(speaker, folder, share, transient)
+    except BaseException as error:  # anything may come out of foreign code, `exit()` too
+        share.close()
+        if isinstance(error, ProblemError | LoadAbandonedError | KeyboardInterrupt):
+            raise
+        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
+
+
+def _load(
+    folder: Path,
+    abilities: SpeechAbilities,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    charge: Callable[[int], None],
+) -> Any:
+    """Return the library's model. It is told the architecture: by itself it would guess from the path."""
+    check_speech_weights(folder)
+    load_lazily = import_model_code("mlx_audio.tts.utils").load_model
+    model = load_lazily(folder, lazy=True, model_type=abilities.architecture, model_name_parts=[])
+    mx.eval(mx.random.state)  # random weights would stay alive through the thread's random key
+    charge(weight_bytes(model))
+    read_weights(model, progress, abandoned)
+    return model

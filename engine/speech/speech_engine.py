@@ -1,0 +1,171 @@
+"""A loaded model that speaks, and the requests that it speaks for, all on one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.loading.offline import offline
+from greenroom.engine.memory.account import Share
+from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech
+from greenroom.engine.speech.speakers.speaker import Speaker
+from greenroom.engine.speech.turns import Turns
+from greenroom.engine.speech.utterance import NotFiniteError, Utterance
+from greenroom.schemas.events import Failed, InferenceEvent
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.requests import InferenceRequest
+
+Events = list[tuple[str, InferenceEvent]]
+
+log = structlog.get_logger(__name__)
+
+_WAIT_SECONDS = 0.05
+"""For other models to give memory back, in one step."""
+
+
+class SpeechEngine:
+    """A step computes a part of one piece of text; whoever has a piece complete passes the turn on.
+
+    Models may keep their decoder's state on themselves, so a piece that is begun goes on before any other.
+
+    Args:
+        folder: The model's, for errors.
+        share: Of the memory account, to which the weights are charged.
+        transient: Bytes that speaking takes beside them.
+    """
+
+    def __init__(self, speaker: Speaker, folder: Path, share: Share, transient: int) -> None:
+        self._speaker: Speaker | None = speaker
+        self._folder = folder
+        self._share = share
+        self._transient = transient
+        self._turns: Turns[Utterance] = Turns()
+        self._events: Events = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._events or len(self._turns))
+
+    @property
+    def idle_delay(self) -> float | None:
+        """Nothing is left for idle times."""
+        return None
+
+    def work_idly(self) -> None:
+        """Do nothing."""
+
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
+        """Ignore: no memory is held between requests."""
+
+    def release_memory(self) -> None:
+        """Do nothing."""
+
+    def submit(self, request: InferenceRequest, prepared: PreparedSpeech) -> None:
+        """Speak for a request from the next step on, in its turn."""
+        assert self._speaker is not None
+        self._turns.add(request.client, Utterance(request.id, prepared, self._speaker))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request; the next step tells what it used."""
+        for utterance in [turn for turn in self._turns if turn.request_id == request_id]:
+            self._remove(utterance)
+            self._events.append((request_id, utterance.finished("cancelled")))
+
+    def step(self) -> Events:
+        """Speak on for the request whose turn it is; return the events."""
+        if len(self._turns) and self._reserve():
+            self._speak(self._turns.current())
+        if not len(self._turns):
+            self._free()
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """Drop the weights."""
+        import mlx.core as mx
+
+        for utterance in list(self._turns):
+            self._remove(utterance)
+        self._speaker = None
+        self._share.close()
+        mx.synchronize()
+        mx.clear_cache()
+
+    def _speak(self, utterance: Utterance) -> None:
+        problem: Problem | None = None
+        try:
+            with offline():
+                chunk = utterance.advance()
+            if chunk is not None:
+                self._events.append((utterance.request_id, chunk))
+            if utterance.complete:
+                problem = _nothing_said() if utterance.is_silent else None
+        except ProblemError as error:
+            problem = error.problem
+        except NotFiniteError:
+            problem = self._not_finite()
+        except Exception as error:  # the next piece begins anew, so nobody else is concerned
+            problem = self._crashed(error, utterance)
+        if problem is not None:
+            end = utterance.finished("stop")
+            self._end(utterance, Failed(problem, end.usage, end.timing))
+        elif utterance.complete:
+            self._end(utterance, utterance.finished("stop"))
+        elif not utterance.within_piece:
+            self._turns.pass_on()
+
+    def _end(self, utterance: Utterance, event: InferenceEvent) -> None:
+        self._turns.pass_on()
+        self._remove(utterance)
+        self._events.append((utterance.request_id, event))
+
+    def _remove(self, utterance: Utterance) -> None:
+        self._turns.remove(utterance)
+        utterance.close()
+
+    def _reserve(self) -> bool:
+        """Charge what speaking takes; if there is no room and never will be, nobody can be spoken for."""
+        share = self._share
+        if share.running or share.charge_running(self._transient, new=True):
+            return True
+        if share.request_eviction(self._transient, _WAIT_SECONDS) or share.others_running():
+            share.wait_for_change(_WAIT_SECONDS)
+            return share.charge_running(self._transient, new=True)
+        for utterance in list(self._turns):
+            self._end(utterance, Failed(self._no_memory()))
+        return False
+
+    def _free(self) -> None:
+        if self._share.running:
+            import mlx.core as mx
+
+            self._share.charge_running(0)
+            mx.clear_cache()
+
+    def _no_memory(self) -> Problem:
+        needed, room = self._transient >> 20, (self._share.capacity() or 0) >> 20
+        detail = f"Speaking takes {needed} MB beside the weights; {room} MB are left (setting memory_bytes)."
+        return Problem(507, "insufficient_memory", detail)
+
+    def _not_finite(self) -> Problem:
+        detail = (
+            f"What '{self._folder.name}' computed is no sound: its weights may be broken (NaN or infinity)."
+        )
+        return Problem(500, "not_finite", detail, "model")
+
+    def _crashed(self, error: Exception, utterance: Utterance) -> Problem:
+        log.exception("request failed", request_id=utterance.request_id, step="speech")
+        reason = failure_reason(error, self._folder)
+        if isinstance(error, ValueError):  # what libraries raise where an argument is missing or wrong
+            return Problem(
+                400, "invalid_value", f"'{self._folder.name}' cannot speak this: {reason}", "input"
+            )
+        return Problem(500, "internal_error", "The speech of this text failed; see the server's log.")
+
+
+def _nothing_said() -> Problem:
+    return Problem(400, "invalid_value", "The model found nothing in `input` that it could speak.", "input")

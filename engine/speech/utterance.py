@@ -1,0 +1,118 @@
+"""One text that is being spoken, piece after piece."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from greenroom.engine.speech.joins import PieceJoiner
+from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech, Samples
+from greenroom.engine.speech.speakers.speaker import Speaker, Spoken
+from greenroom.engine.speech.tempo import TempoFilter
+from greenroom.schemas.events import Finished, FinishReason, Timing, Usage
+from greenroom.schemas.result_events import AudioChunk
+
+STEP_SECONDS = 0.05
+"""After which a step hands over what there is; between two steps requests come and leave."""
+
+
+class Utterance:
+    """The speech of one request, computed as far as `advance` is called.
+
+    Attributes:
+        within_piece: A piece is begun and not complete: the model may keep its state.
+        complete: All pieces are spoken.
+    """
+
+    def __init__(self, request_id: str, prepared: PreparedSpeech, speaker: Speaker) -> None:
+        self.request_id = request_id
+        self.within_piece = False
+        self._prepared = prepared
+        self._speaker = speaker
+        self._rate = speaker.sample_rate
+        self._pieces = deque(prepared.pieces)
+        self._chunks: Iterator[Spoken] | None = None
+        self._joiner = PieceJoiner(self._rate)
+        self._tempo = TempoFilter(self._rate, prepared.tempo) if prepared.tempo != 1 else None
+        self._samples = self._prompt_tokens = self._tokens = 0
+        self._submitted = time.monotonic()
+        self._began: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all pieces are spoken."""
+        return not self._pieces and not self.within_piece
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was said at all."""
+        return self._samples == 0
+
+    def advance(self) -> AudioChunk | None:
+        """Compute what a step has time for, and of one piece at most; return what of it can be heard.
+
+        Raises:
+            NotFiniteError: The model's numbers are none.
+            ProblemError: The model cannot speak this piece.
+        """
+        began = time.monotonic()
+        if self._began is None:
+            self._began = began
+        if self._chunks is None:
+            self._chunks = iter(self._speaker.speak(self._pieces.popleft(), self._prepared))
+            self.within_piece = True
+        heard: list[Samples] = []
+        while self.within_piece:
+            spoken = next(self._chunks, None)
+            if spoken is None:
+                heard.append(self._joiner.end_piece(last=not self._pieces))
+                self._end_piece()
+            else:
+                self._count(spoken)
+                heard.append(self._joiner.push(spoken.samples))
+            if time.monotonic() - began >= STEP_SECONDS:
+                break
+        return self._audio_chunk(np.concatenate(heard))
+
+    def finished(self, reason: FinishReason) -> Finished:
+        """Return how the request ended, and what it used."""
+        now = time.monotonic()
+        began = now if self._began is None else self._began
+        usage = Usage(self._prompt_tokens, self._tokens, spoken=self._samples / self._rate)
+        return Finished(reason, usage, Timing(began - self._submitted, 0.0, now - began))
+
+    def close(self) -> None:
+        """Stop speaking, in the middle of a piece too."""
+        self._pieces.clear()
+        self._end_piece()
+
+    def _end_piece(self) -> None:
+        chunks, self._chunks = self._chunks, None
+        self.within_piece = False
+        close = getattr(chunks, "close", None)  # of a generator: the library sets back what it has changed
+        if close is not None:
+            close()
+
+    def _count(self, spoken: Spoken) -> None:
+        self._prompt_tokens += spoken.prompt_tokens
+        self._tokens += spoken.tokens
+        if not np.isfinite(spoken.samples).all():
+            raise NotFiniteError
+
+    def _audio_chunk(self, samples: Samples) -> AudioChunk | None:
+        if self._tempo is not None:
+            samples = self._tempo.push(samples)
+            if self.complete:
+                samples = np.concatenate([samples, self._tempo.finish()])
+        if not len(samples):
+            return None
+        self._samples += len(samples)
+        integers = np.rint(np.clip(samples, -1, 1) * 32767).astype("<i2")
+        return AudioChunk(integers.tobytes(), self._rate)
+
+
+class NotFiniteError(Exception):
+    """A model's audio holds what is no number: its weights are broken, or too coarse for what it computes."""

@@ -1,0 +1,91 @@
+"""`POST /v1/audio/speech`, and the voices that it may name."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from quart import Blueprint, Response, request
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.current_request import (
+    read_request,
+    request_client,
+    request_id,
+    request_resources,
+)
+from greenroom.http.answering.event_stream import ThreadedEventStream
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.openai.speech_request import parse_audio_format, parse_speech_request, wants_events
+from greenroom.http.openai.speech_stream import SpeechFormatter
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.model_description import ModelDescription
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.openai.speech import SpeechRequest
+from greenroom.schemas.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
+from greenroom.schemas.requests import InferenceRequest
+
+
+def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
+    """Return the routes.
+
+    Args:
+        status_timeout: Seconds that a client of events waits for its status at most; one of audio waits for
+            the audio, since nothing else can be told it after the status.
+    """
+    routes = Blueprint("speech", __name__)
+
+    @routes.post("/v1/audio/speech")
+    async def speech() -> Response:
+        parse = partial(
+            _parse, request_id=request_id(), client=request_client(), resources=request_resources()
+        )
+        _, (asked, formatter, events) = await read_request(SpeechRequest, OPENAI, {}, parse)
+        return await answer_request(
+            pool,
+            [asked],
+            formatter,
+            stream=True,
+            status_timeout=status_timeout if events else math.inf,
+            body=ThreadedEventStream,
+        )
+
+    @routes.get("/v1/audio/voices")
+    async def voices() -> Response:
+        models = await _speaking(pool, request.args.get("model"))
+        names = sorted({voice for model in models for voice in _voices(model)})
+        listed = [{"id": name, "name": name} for name in names]
+        return json_response({"object": "list", "voices": listed, "data": listed})
+
+    @routes.get("/v1/audio/models")
+    async def models() -> Response:
+        found = await _speaking(pool, None)
+        listed = [{"id": model.id, "object": "model", "voices": _voices(model)} for model in found]
+        return json_response({"object": "list", "data": listed, "models": listed})
+
+    # Clients whose base address has no /v1 ask for these.
+    routes.add_url_rule("/audio/voices", view_func=voices, endpoint="bare_voices")
+    routes.add_url_rule("/audio/models", view_func=models, endpoint="bare_models")
+    return routes
+
+
+def _parse(
+    wire: SpeechRequest, _: JsonObject, request_id: str, client: str, resources: ExitStack
+) -> tuple[InferenceRequest, SpeechFormatter, bool]:
+    events = wants_events(wire)
+    formatter = SpeechFormatter(parse_audio_format(wire), events=events)
+    return parse_speech_request(wire, request_id, client, resources), formatter, events
+
+
+async def _speaking(pool: Ref[PoolMessage], name: str | None) -> list[ModelDescription]:
+    """Return the models that speak, or the one that is named, if it does."""
+    found = await ask_actor(pool, DescribeModel(name), ModelDescriptions)
+    return [model for model in found.models if model.record and model.record.model_type == "speech"]
+
+
+def _voices(model: ModelDescription) -> list[Any]:
+    return [] if model.record is None else list(model.record.voices)

@@ -1,0 +1,150 @@
+"""From events to the wire: speech as a body of audio, or as events that carry it in base64."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+import structlog
+
+from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS, AnswerCutError
+from greenroom.http.answering.json_encoding import json_bytes
+from greenroom.http.answering.openai_errors import error_object
+from greenroom.http.audio.audio_encoder import AudioEncoder
+from greenroom.http.audio.audio_formats import AudioFormat
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.result_events import AudioChunk
+
+log = structlog.get_logger(actor="http")
+
+
+class AudioBody:
+    """Formats speech as the bytes of an audio file, which has no words for what goes wrong.
+
+    Args:
+        wanted: Its form.
+    """
+
+    def __init__(self, wanted: AudioFormat) -> None:
+        self._encoder = AudioEncoder(wanted)
+        self.content_type = wanted.content_type
+        self.finished = False
+
+    def opening(self) -> bytes:
+        """Return nothing: a file's head is made of its first samples."""
+        return b""
+
+    def heartbeat(self) -> bytes:
+        """Return nothing: there is no such thing in a file."""
+        return b""
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the next bytes of the file.
+
+        Raises:
+            AnswerCutError: The speech failed.
+        """
+        match event:
+            case AudioChunk(samples, rate):
+                return self._encoder.encode(samples, rate)
+            case Finished():
+                self.finished = True
+                return self._encoder.finish()
+            case Failed(problem):
+                return self.failure(problem)
+        return b""
+
+    def failure(self, problem: Problem) -> bytes:
+        """Cut the file off.
+
+        Raises:
+            AnswerCutError: Always.
+        """
+        log.warning("answer cut", code=problem.code, detail=problem.detail)
+        raise AnswerCutError(problem.detail)
+
+
+class SpeechEvents:
+    """Formats speech as OpenAI's `speech.audio.delta` and `speech.audio.done`.
+
+    Args:
+        wanted: The form of the audio that all deltas together hold.
+    """
+
+    content_type = SERVER_SENT_EVENTS
+
+    def __init__(self, wanted: AudioFormat) -> None:
+        self._encoder = AudioEncoder(wanted)
+        self.finished = False
+
+    def opening(self) -> bytes:
+        """Return nothing: the first event is the first audio."""
+        return b""
+
+    def heartbeat(self) -> bytes:
+        """Return a comment, which readers of events skip."""
+        return b": waiting\n\n"
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the events for an event."""
+        match event:
+            case AudioChunk(samples, rate):
+                return _delta(self._encoder.encode(samples, rate))
+            case Finished(usage=usage):
+                self.finished = True
+                return _delta(self._encoder.finish()) + _done(usage)
+            case Failed(problem):
+                return self.failure(problem)
+        return b""
+
+    def failure(self, problem: Problem) -> bytes:
+        """Return an event that tells what went wrong."""
+        self.finished = True
+        return _sse({"type": "error", "error": error_object(problem)})
+
+
+class SpeechFormatter:
+    """Formats the answer to one request for speech; it is always sent while it is generated.
+
+    Args:
+        wanted: The form of the audio.
+        events: Whether it is sent as events.
+    """
+
+    def __init__(self, wanted: AudioFormat, *, events: bool) -> None:
+        self._wanted = wanted
+        self._events = events
+
+    def stream(self, model: str) -> AudioBody | SpeechEvents:
+        """Return what formats the answer."""
+        return SpeechEvents(self._wanted) if self._events else AudioBody(self._wanted)
+
+    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> object:
+        """Refuse: no answer is sent otherwise.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError
+
+
+def _delta(audio: bytes) -> bytes:
+    if not audio:
+        return b""
+    return _sse({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode("ascii")})
+
+
+def _done(usage: Usage) -> bytes:
+    counts = {
+        "input_tokens": usage.prompt,
+        "output_tokens": usage.generated,
+        "total_tokens": usage.prompt + usage.generated,
+        "seconds": round(usage.spoken, 3),
+    }
+    return _sse({"type": "speech.audio.done", "usage": counts})
+
+
+def _sse(event: dict[str, object]) -> bytes:
+    return b"data: %b\n\n" % json_bytes(event)

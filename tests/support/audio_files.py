@@ -1,0 +1,61 @@
+"""What PyAV reads in the audio that our server sends."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import attrs
+import av
+import numpy as np
+import numpy.typing as npt
+
+
+@attrs.frozen(eq=False)
+class AudioFile:
+    """A decoded file of one channel."""
+
+    format: str
+    codec: str
+    rate: int
+    samples: npt.NDArray[np.float32]
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return len(self.samples) / self.rate
+
+
+def decode(data: bytes) -> AudioFile:
+    """Decode a whole file."""
+    with av.open(io.BytesIO(data), mode="r") as container:
+        stream = container.streams.audio[0]
+        frames = [frame.to_ndarray() for frame in container.decode(stream)]
+        samples = np.concatenate([_floats(frame) for frame in frames])
+        return AudioFile(
+            container.format.name, stream.codec_context.codec.canonical_name, stream.rate, samples
+        )
+
+
+def tone(seconds: float, rate: int = 24_000, hertz: float = 440.0) -> npt.NDArray[np.int16]:
+    """Return a tone at a quarter of the full amplitude."""
+    times = np.arange(round(seconds * rate)) / rate
+    return np.asarray(np.rint(np.sin(2 * np.pi * hertz * times) * 8_000), np.int16)
+
+
+def wav_file(seconds: float, rate: int = 24_000) -> bytes:
+    """Return a wav file of a tone."""
+    import wave
+
+    sink = io.BytesIO()
+    with wave.open(sink, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(tone(seconds, rate).tobytes())
+    return sink.getvalue()
+
+
+def _floats(frame: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    scale = 1.0 if frame.dtype.kind == "f" else float(np.iinfo(frame.dtype).max)
+    return (frame.reshape(-1) / scale).astype(np.float32)
