@@ -8,11 +8,16 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from greenroom.tests.attack.kinds import KINDS
 from greenroom.tests.support import surroundings
+
+if TYPE_CHECKING:
+    from greenroom.tests.attack.faults import Fault, Limits
+    from greenroom.tests.attack.target import Target
 
 TEXT = ("qwen3", "gemma3", "lfm2")
 PLAIN_ROWS = 32
@@ -64,16 +69,32 @@ def main(
             click.echo(
                 f"seed {seed}; beside {PLAIN_ROWS} plain requests the calm client waits {plain * 1000:.0f} ms"
             )
+            swept = _sweep(target, names[0], kinds, limits)
             campaign = Campaign(
                 attacks(names, kinds), lambda attack: observe(target, attack, limits), seconds, click.echo
             )
             findings = campaign.run(seed)
         finally:
             target.stop()
-    click.echo(f"{campaign.tried} attacks in {seconds:.0f} s, {len(findings)} findings")
+    click.echo(f"{campaign.tried} attacks in {seconds:.0f} s, {len(findings) + len(swept)} findings")
+    for fault in swept:
+        click.echo(f"- {fault.kind}: {fault.detail}")
     for finding in findings:
         click.echo(f"- {finding.fault.kind}: {finding.fault.detail}\n  {finding.smallest!r}")
-    sys.exit(1 if findings else 0)
+    sys.exit(1 if findings or swept else 0)
+
+
+def _sweep(target: Target, text_model: str, kinds: tuple[str, ...], limits: Limits) -> list[Fault]:
+    """Return what is wrong with the answers to each hostile file and address."""
+    from greenroom.tests.attack.observation import observe
+    from greenroom.tests.attack.sweep import sweep
+
+    found: list[Fault] = []
+    for attack in sweep(text_model, kinds):
+        for fault in observe(target, attack, limits):
+            found.append(fault)
+            click.echo(f"found {fault.kind} ({fault.detail}) in {attack!r:.300}")
+    return found
 
 
 def _make_models(folder: Path) -> tuple[Path, ...]:

@@ -67,10 +67,14 @@ ENVELOPES: dict[str, tuple[Callable[[Any, str, bool], tuple[str, Any]], Part]] =
     "generate": (_generate, lambda data, _: data),
 }
 BY_IMAGE = ("chat", "response", "messages", "ollama", "generate")
+BY_URL = ("chat", "response", "messages", "chat files", "response files")
 BY_DOCUMENT = ("chat files", "response files", "messages files")
 
 
-def _with_file(envelope: str, file: str, model: str, count: int, stream: bool, copies: int) -> Call:
+def with_file(
+    envelope: str, file: str, model: str, count: int = 1, stream: bool = False, copies: int = 1
+) -> Call:
+    """Return a request with a file, `count` times."""
     enclose, part = ENVELOPES[envelope]
     piece = part(Made(f"base64 of {file}", 0), Made(f"URL of {file}", 0))
     parts: Any = Repeated(piece, count) if count > 1 else [piece]
@@ -78,15 +82,17 @@ def _with_file(envelope: str, file: str, model: str, count: int, stream: bool, c
     return Call(path, body, copies, refused=file in files.REFUSED)
 
 
-def _with_text(envelope: str, text: str, model: str) -> Call:
+def with_text(envelope: str, text: str, model: str) -> Call:
+    """Return a request with a text in place of a file."""
     enclose, part = ENVELOPES[envelope]
     path, body = enclose([part(text, text)], model, False)
     return Call(path, body, refused=True)
 
 
-def _with_url(envelope: str, url: str, model: str) -> Call:
+def with_url(envelope: str, url: str, model: str) -> Call:
+    """Return a request with an address that nobody may fetch."""
     if envelope != "messages":
-        return _with_text(envelope, url, model)
+        return with_text(envelope, url, model)
     path, body = _messages([{"type": "image", "source": {"type": "url", "url": url}}], model, False)
     return Call(path, body, refused=True)
 
@@ -109,7 +115,7 @@ def media_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
     model = st.sampled_from(models)
     copies = st.sampled_from([1, 1, 4, 16])
     images = st.builds(
-        _with_file,
+        with_file,
         st.sampled_from(BY_IMAGE),
         st.sampled_from(files.names("image")),
         model,
@@ -118,7 +124,7 @@ def media_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
         copies,
     )
     pages = st.builds(
-        _with_file,
+        with_file,
         st.sampled_from(BY_DOCUMENT),
         st.sampled_from(files.names("document")),
         model,
@@ -127,14 +133,14 @@ def media_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call]:
         copies,
     )
     texts = st.builds(
-        _with_text,
+        with_text,
         st.sampled_from((*BY_IMAGE, *BY_DOCUMENT)),
         _one_of((*pictures.WRONG_BASE64, *pictures.WRONG_DATA_URLS)),
         model,
     )
     urls = st.builds(
-        _with_url,
-        st.sampled_from(("chat", "response", "messages", "chat files", "response files")),
+        with_url,
+        st.sampled_from(BY_URL),
         _one_of(addresses.all_refused()),
         model,
     )

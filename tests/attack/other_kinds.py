@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from hypothesis import strategies as st
@@ -75,12 +77,21 @@ def _call(path: str, model: str, fields: Body, copies: int) -> Call:
     return Call(path, {"model": model, **sane(path), **fields}, copies)
 
 
-def _form(path: str, model: str, file: str, name: str, fields: dict[str, str], copies: int) -> FormCall:
+def form_call(
+    path: str,
+    model: str,
+    file: str,
+    name: str = "speech.mp3",
+    fields: Mapping[str, str] = MappingProxyType({}),
+    copies: int = 1,
+) -> FormCall:
+    """Return a form with a file."""
     values = tuple({"model": model, **fields}.items())
     return FormCall(path, values, file, name, copies, refused=file in files.REFUSED)
 
 
-def _broken_form(path: str, broken: str) -> Call:
+def broken_form(path: str, broken: str) -> Call:
+    """Return one of `uploads.BROKEN_FORMS`."""
     media_type, body = uploads.BROKEN_FORMS[broken]
     return Call(path, Bytes(body), headers=(("content-type", media_type),), refused=True)
 
@@ -100,7 +111,7 @@ def _form_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call | FormCall]:
         st.sampled_from((*names, "include[]", "chunking_strategy", "file")), odd, max_size=2
     )
     forms = st.builds(
-        _form,
+        form_call,
         st.sampled_from(FORM_PATHS),
         st.sampled_from(["hears"] * 8 + [*models]),
         st.sampled_from((*files.names("sound"), "1 GB", "sound: plain")),
@@ -109,7 +120,7 @@ def _form_calls(models: tuple[str, ...]) -> st.SearchStrategy[Call | FormCall]:
         st.sampled_from([1, 1, 4, 16]),
     )
     broken = st.builds(
-        _broken_form, st.sampled_from(FORM_PATHS), st.sampled_from(sorted(uploads.BROKEN_FORMS))
+        broken_form, st.sampled_from(FORM_PATHS), st.sampled_from(sorted(uploads.BROKEN_FORMS))
     )
     return st.one_of(forms, forms, forms, broken)
 

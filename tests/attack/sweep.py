@@ -1,0 +1,40 @@
+"""Every hostile file and address once at every endpoint that takes such: what chance might leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from greenroom.tests.attack import files
+from greenroom.tests.attack.media import BY_DOCUMENT, BY_IMAGE, BY_URL, with_file, with_text, with_url
+from greenroom.tests.attack.other_kinds import FORM_PATHS, broken_form, form_call
+from greenroom.tests.attack.steps import Attack, Call, FormCall
+from greenroom.tests.support.hostile import addresses, pictures, uploads
+
+_TOGETHER = 24
+"""Requests of one attack, sent one after the other; a fault tells which it comes of."""
+
+
+def sweep(text_model: str, kinds: tuple[str, ...]) -> Iterator[Attack]:
+    """Yield attacks that together hold every file, wrong text and address.
+
+    Args:
+        text_model: It sees nothing, and is asked if no model does.
+        kinds: Models that do something else, by `kinds.KINDS`.
+    """
+    calls: list[Call | FormCall] = []
+    model = "sees" if "sees" in kinds else text_model
+    calls += [with_file(envelope, file, model) for envelope in BY_IMAGE for file in files.names("image")]
+    calls += [
+        with_file(envelope, file, model) for envelope in BY_DOCUMENT for file in files.names("document")
+    ]
+    texts = (*pictures.WRONG_BASE64, *pictures.WRONG_DATA_URLS)
+    calls += [with_text(envelope, text, model) for envelope in (*BY_IMAGE, *BY_DOCUMENT) for text in texts]
+    calls += [with_url(envelope, url, model) for envelope in BY_URL for url in addresses.all_refused()]
+    if "hears" in kinds:
+        calls += [form_call(FORM_PATHS[0], "hears", file) for file in (*files.names("sound"), "1 GB")]
+        calls += [
+            form_call(path, "hears", "sound: plain", name) for path in FORM_PATHS for name in uploads.NAMES
+        ]
+        calls += [broken_form(path, broken) for path in FORM_PATHS for broken in uploads.BROKEN_FORMS]
+    for begin in range(0, len(calls), _TOGETHER):
+        yield Attack(tuple(calls[begin : begin + _TOGETHER]))
