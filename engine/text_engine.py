@@ -28,6 +28,7 @@ from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.output_processor import OutputProcessor
+from greenroom.engine.sequences.prompt_features import PromptFeatures
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.events import PromptText
 from greenroom.schemas.prepared_input import PreparedPrompt
@@ -54,6 +55,7 @@ class TextEngine:
         share: Of the memory account; None is unlimited.
         max_rows: Sequences that are computed at once at most; further choices begin as others end.
         idle_proof: That the model's rows may be computed together, which the load had no time for.
+        open_features: Returns what a prompt's tokens do not say; may raise ProblemError.
 
     Attributes:
         admission: Who computes and who waits.
@@ -71,6 +73,7 @@ class TextEngine:
         share: Share | None = None,
         max_rows: int = sys.maxsize,
         idle_proof: IdleProof | None = None,
+        open_features: Callable[[PreparedPrompt], PromptFeatures | None] = lambda prepared: None,
     ) -> None:
         self._close_timeout = close_timeout
         self._adapter = adapter
@@ -82,6 +85,7 @@ class TextEngine:
         self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation)
         self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
+        self._open_features = open_features
         self._speculation = speculation
         self._idle_work = IdleWork(idle_proof, self._memory)
         self._steps = 0
@@ -122,33 +126,24 @@ class TextEngine:
             speculation=speculation.statistics() if speculation is not None else None,
         )
 
-    def submit(
-        self,
-        request: InferenceRequest,
-        prepared: PreparedPrompt,
-        embeddings: mx.array | None = None,
-    ) -> None:
-        """Add a request; its events come from `step`, up to one Finished or Failed.
-
-        Args:
-            embeddings: Input embeddings `[prompt, hidden]` in place of those of the tokens, but for the last
-                one: that is always a token of the template.
-        """
+    def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
+        """Add a request; its events come from `step`, up to one Finished or Failed."""
         if not prepared.tokens:
             problem = Problem(400, "invalid_value", "The prompt is empty.", "prompt")
             self._outputs.reject(request.id, problem)
             return
-        cache, embedded = self._prefill.prefix_cache, embeddings is not None
-        sequence = new_sequence(
-            request,
-            prepared,
-            self._adapter,
-            cache.insert_answer,
-            cache.insert_part_of_answer,
-            embedded=embedded,
-        )
+        cache = self._prefill.prefix_cache
         try:
-            self.admission.add(sequence, embeddings, request.client, conversation_key(request))
+            features = self._open_features(prepared)
+            sequence = new_sequence(
+                request,
+                prepared,
+                self._adapter,
+                cache.insert_answer,
+                cache.insert_part_of_answer,
+                features,
+            )
+            self.admission.add(sequence, request.client, conversation_key(request))
         except ProblemError as error:
             self._outputs.reject(request.id, error.problem)
             return
@@ -197,7 +192,7 @@ class TextEngine:
         self._batches.record_memory()
         self._admit_waiting()
         progress, chunks = self._prefill.advance(self._batches.step_ms, self._batches.copy_ms)
-        self._batches.timer.on_prefill_launched(chunks, self._prefill.restored_bytes)
+        self._batches.timer.on_prefill_launched(chunks, self._prefill.restored_bytes, self._prefill.waited_ms)
         for sequence, event in progress:
             if not (sequence.preempted or sequence.index):
                 self._outputs.emit(sequence, [event])

@@ -47,6 +47,13 @@ class BatchCache:
         """Bytes that it occupies."""
         return caches.size_in_bytes(self.layers)
 
+    @property
+    def position_shifts(self) -> tuple[int, ...]:
+        """What the position of each row's next token is more than its place; empty if of none."""
+        features = [sequence.features if sequence is not None else None for sequence in self.sequences]
+        shifts = tuple(each.position_shift if each is not None else 0 for each in features)
+        return shifts if any(shifts) else ()
+
     def pop_copied_bytes(self) -> int:
         """Return the bytes that were copied since the last call."""
         copied, self._copied_bytes = self._copied_bytes, 0

@@ -27,6 +27,7 @@ class DecodeStep:
 
     Args:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
+            Where positions differ from places, `position_shifts` tells by how much, row by row.
         cache: Sequences may be added and removed between `finish_verification` and `launch`.
     """
 
@@ -94,10 +95,10 @@ class DecodeStep:
         drafted = self._drafting.draft(speculation, self._pending)
         if drafted is not None:
             inputs = mx.concatenate([inputs, drafted[None]], axis=1)
-            self._logits = self._model(inputs, cache=cache.layers)[0]
+            self._logits = self._forward(inputs)[0]
             mx.async_eval(self._logits)
         else:
-            self._logits = self._model(inputs, cache=cache.layers)[:, -1, :]
+            self._logits = self._forward(inputs)[:, -1, :]
             if needs_host(cache.sequences):
                 mx.async_eval(self._logits)
             else:
@@ -106,6 +107,12 @@ class DecodeStep:
         if self._steps % _EVALUATE_STEPS == 0:
             mx.async_eval(caches.state(cache.layers))
         return inputs.shape[1]
+
+    def _forward(self, inputs: mx.array) -> mx.array:
+        shifts = self._cache.position_shifts
+        added = {"position_shifts": shifts} if shifts else {}
+        logits: mx.array = self._model(inputs, cache=self._cache.layers, **added)
+        return logits
 
     def read(self) -> Iterator[tuple[Sequence, int]]:
         """Yield the tokens that the last step sampled, with their sequences: the only wait of a step.

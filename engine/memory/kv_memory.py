@@ -85,13 +85,14 @@ class KvMemory:
         return self._temporary_bytes
 
     def reserve(self, sequence: Sequence, tokens: int, chunk_tokens: int) -> bool:
-        """Reserve the memory of a prompt's cache; return whether it is there or could be freed.
+        """Reserve the memory of a prompt's cache and features; return whether it is there or could be freed.
 
         Args:
             tokens: Of the prompt and the first decode step.
             chunk_tokens: Of the largest chunk in which it is computed.
         """
         nbytes = self.size_model.nbytes(1, self.prompt_room(tokens), chunk_tokens)
+        nbytes += sequence.features.nbytes if sequence.features is not None else 0
         running, headroom = self._running_bytes, self.headroom_for(nbytes)
 
         def charge() -> bool:

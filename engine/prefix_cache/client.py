@@ -14,6 +14,7 @@ from greenroom.engine.kv_cache.growth import allocated_tokens
 from greenroom.engine.prefix_cache.memory import kv_tensors
 from greenroom.engine.prefix_cache.prefix_cache import CachedPrefix, PrefixCache
 from greenroom.engine.prefix_cache.restoration import Restoration
+from greenroom.engine.sequences.prefix_keys import keys_so_far, prefill_keys
 from greenroom.engine.sequences.sequence import Sequence
 
 _MIN_TOKENS = 32
@@ -55,7 +56,7 @@ class PrefixCacheClient:
         """Return how much of a sequence's prompt is cached."""
         if self._cache is None or sequence.key is None:
             return CachedPrefix(0, 0)
-        return self._cache.match(sequence.key, sequence.prefill_tokens, self._stateful)
+        return self._cache.match(sequence.key, prefill_keys(sequence), self._stateful)
 
     def has_most_of(self, sequence: Sequence) -> bool:
         """Return whether most of a sequence's prompt need not be computed again."""
@@ -70,9 +71,7 @@ class PrefixCacheClient:
         cache = caches.new_cache(self._model)
         if self._cache is None or sequence.key is None:
             return cache, None
-        return cache, self._cache.restore(
-            sequence.key, sequence.prefill_tokens, cache, allocated_tokens(room)
-        )
+        return cache, self._cache.restore(sequence.key, prefill_keys(sequence), cache, allocated_tokens(room))
 
     def is_cacheable(self, sequence: Sequence) -> bool:
         """Return whether what is computed of a sequence's prompt is inserted."""
@@ -123,7 +122,7 @@ class PrefixCacheClient:
     def insert_prompt(self, sequence: Sequence, cache: Cache, row: int | None, length: int) -> None:
         """Insert the first `length` tokens of a prompt, which are computed, while its sequence runs on."""
         min_tokens = _MIN_TOKENS if self._stateful else MIN_TOKENS_RUNNING
-        self._insert(sequence, sequence.prefill_tokens[:length], cache, row, min_tokens)
+        self._insert(sequence, prefill_keys(sequence)[:length], cache, row, min_tokens)
 
     def insert_part(self, sequence: Sequence, cache: Cache, length: int) -> None:
         """Insert the first `length` tokens of a prompt of which more follows, if that is much to copy.
@@ -132,7 +131,7 @@ class PrefixCacheClient:
         """
         if self._cache is not None and sequence.key is not None:
             min_tokens = max(_MIN_TOKENS, PART_BYTES // max(1, kv_tensors.bytes_per_token(cache)))
-            tokens = sequence.prefill_tokens[:length]
+            tokens = prefill_keys(sequence)[:length]
             self._insert(sequence, tokens, cache, None, min_tokens, unfinished=True)
 
     def insert_part_of_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
@@ -143,13 +142,11 @@ class PrefixCacheClient:
             return
         if added * kv_tensors.bytes_per_token(cache) >= PART_BYTES:
             sequence.inserted = length
-            self._insert(
-                sequence, (*sequence.prompt, *sequence.answer), cache, row, _MIN_TOKENS, unfinished=True
-            )
+            self._insert(sequence, keys_so_far(sequence), cache, row, _MIN_TOKENS, unfinished=True)
 
     def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
         """Insert a prompt with as much of its answer as was read, when its sequence is removed."""
-        self._insert(sequence, (*sequence.prompt, *sequence.answer), cache, row, _MIN_TOKENS)
+        self._insert(sequence, keys_so_far(sequence), cache, row, _MIN_TOKENS)
 
     def _insert(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any
 
 import attrs
 import structlog
@@ -66,7 +65,7 @@ class Admission:
         """Return what lack of memory has cost so far."""
         return AdmissionStatistics(self._preempted, self._resumed, self._cut)
 
-    def add(self, sequence: Sequence, embeddings: Any, client: str, conversation: str) -> None:
+    def add(self, sequence: Sequence, client: str, conversation: str) -> None:
         """Add a request to those that wait; choices that cannot begin with the first wait by themselves.
 
         Raises:
@@ -79,10 +78,10 @@ class Admission:
             choice.serial = self._serial = self._serial + 1
         tokens = len(sequence.prompt) + min(sequence.max_tokens, self.max_reserved_tokens)
         together = min(len(choices), self._max_rows)
-        self._waiting.add(QueueEntry(sequence, embeddings, client, conversation, tokens, together))
+        self._waiting.add(QueueEntry(sequence, client, conversation, tokens, together))
         for choice in choices[together:]:
             choice.on_its_own = True
-            self._waiting.add(QueueEntry(choice, embeddings, client, conversation, tokens))
+            self._waiting.add(QueueEntry(choice, client, conversation, tokens))
 
     def prompt_too_long(self, sequence: Sequence) -> Problem:
         """Return the problem of a prompt that can never be computed."""
@@ -181,7 +180,7 @@ class Admission:
         if sequence.preempted:
             self._resumed += 1
             log.info("resumed", request_id=sequence.request_id, tokens=sequence.generated)
-        self._prefill.add(sequence, entry.embeddings, entry.client, entry.conversation)
+        self._prefill.add(sequence, entry.client, entry.conversation)
         return True
 
     def _reserve_parallel_samples(self, sequence: Sequence, nbytes: int) -> None:
@@ -253,4 +252,5 @@ def _fits_alone(sequence: Sequence, memory: KvMemory) -> bool:
         return True
     tokens = len(sequence.prefill_tokens) + 1
     nbytes = size_model.nbytes(1, memory.prompt_room(tokens), min(tokens, MAX_CHUNK_TOKENS))
+    nbytes += sequence.features.nbytes if sequence.features is not None else 0
     return nbytes * (1 + size_model.largest_layer_share) <= capacity

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 import attrs
 
@@ -17,13 +16,11 @@ class QueueEntry:
     """A sequence's place, while it waits and while it is computed.
 
     Args:
-        embeddings: Of its prompt, if it does not consist of tokens alone.
         tokens: Those for which memory is reserved while it is computed, in each of its choices' caches.
         choices: How many sequences start with it.
     """
 
     sequence: Sequence
-    embeddings: Any = None
     client: str = ""
     conversation: str = ""
     tokens: int = 0

@@ -9,6 +9,7 @@ from typing import Any
 from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.output_processor import OutputProcessor
+from greenroom.engine.sequences.prompt_features import PromptFeatures
 from greenroom.engine.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.prepared_input import PreparedPrompt
@@ -21,23 +22,22 @@ def new_sequence(
     output_processor: OutputProcessor,
     on_remove: Callable[[Sequence, list[Any], int | None], None],
     on_progress: Callable[[Sequence, list[Any], int | None], None],
-    *,
-    embedded: bool,
+    features: PromptFeatures | None = None,
 ) -> Sequence:
     """Return the first choice of a request; the others are its parallel samples.
 
     Args:
         on_remove: Called when a choice is removed from a batch; see `Sequence`.
         on_progress: Called while its answer goes on.
-        embedded: The prompt has embeddings of its own.
+        features: What the prompt's tokens do not say, such as its images.
     """
     first, *others = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
     prompt_logprobs = _prompt_logprobs(prepared, output_processor)
-    # Equal tokens may stand for different images, and what is cached has no logits any more.
-    shares_prefixes = not embedded and prompt_logprobs is None
+    shares_prefixes = prompt_logprobs is None  # what is cached has no logits any more
     for choice in (first, *others):
         choice.on_remove, choice.on_progress = on_remove, on_progress
         choice.key = request.key if shares_prefixes else None
+        choice.features = features
         choice.prompt_logprobs = prompt_logprobs
     first.parallel_samples = tuple(others)
     return first

@@ -14,6 +14,7 @@ from greenroom.engine.sampling.sampling_parameters import SamplingParameters
 from greenroom.engine.sequences.answer_logprobs import AnswerLogprobs
 from greenroom.engine.sequences.metrics import SequenceMetrics
 from greenroom.engine.sequences.output_processor import Detokenizer, Processor
+from greenroom.engine.sequences.prompt_features import PromptFeatures
 from greenroom.engine.sequences.prompt_logprobs import PromptLogprobs
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import Finished, FinishReason, InferenceEvent, TextDelta, Timing, Usage
@@ -64,7 +65,8 @@ class Sequence:
     How its cache is computed:
 
     Args:
-        key: Whose cached prefixes it shares; None if its tokens do not say all that its cache depends on.
+        key: Whose cached prefixes it shares; None if it shares none.
+        features: What its prompt's tokens do not say; None if they say all. Its choices share it.
         checkpoints: Where turns end in the prompt, in tokens.
         prefill_tokens: What has to be computed before it decodes: the prompt, with the answer so far if it
             was preempted.
@@ -103,6 +105,7 @@ class Sequence:
     metrics: SequenceMetrics = attrs.field(factory=SequenceMetrics)
 
     key: ModelKey | None = None
+    features: PromptFeatures | None = None
     checkpoints: tuple[int, ...] = ()
     prefill_tokens: GenericSequence[int] = attrs.field(
         default=attrs.Factory(lambda self: self.prompt, takes_self=True)

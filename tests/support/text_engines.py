@@ -32,6 +32,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.embedded_prompts import EmbeddedPrompt
 
 GREEDY = GenerationParameters(temperature=0.0)
 
@@ -159,7 +160,9 @@ class Driver:
             speculation=speculation,
             share=share,
             max_rows=max_rows,
+            open_features=lambda prepared: self._features,
         )
+        self._features: EmbeddedPrompt | None = None
         self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
@@ -189,7 +192,8 @@ class Driver:
             **prepared,
         }
         ready = PreparedPrompt(tuple(prompt), max_tokens=max_tokens, parameters=parameters, **fields)
-        self.engine.submit(request, ready, embeddings)
+        self._features = EmbeddedPrompt(prompt, embeddings) if embeddings is not None else None
+        self.engine.submit(request, ready)
         return request_id
 
     def step(self) -> None:

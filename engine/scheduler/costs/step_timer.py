@@ -29,6 +29,7 @@ class StepTimer:
         self._before: list[PrefillChunk] = []
         self._behind: list[PrefillChunk] = []
         self._restored: tuple[int, int] = (0, 0)
+        self._waited: tuple[float, float] = (0.0, 0.0)
         self._before_chunk_ms: float | None = None
         self._delay_ms: float | None = None
 
@@ -41,7 +42,7 @@ class StepTimer:
         now = self._clock()
         shapes, copied = self._running
         copying = self._launched[1]
-        if self._read_at is None or not shapes:
+        if self._read_at is None or not shapes or any(self._waited):
             self._before_chunk_ms = self._delay_ms = None
         elif copied or copying:
             self._before_chunk_ms = None
@@ -53,12 +54,16 @@ class StepTimer:
             self._observe(shapes, (now - self._read_at) * 1e3)
         self._read_at = now if shapes else None
 
-    def on_prefill_launched(self, chunks: Sequence[PrefillChunk], restored: int = 0) -> None:
+    def on_prefill_launched(
+        self, chunks: Sequence[PrefillChunk], restored: int = 0, waited: float = 0.0
+    ) -> None:
         """Record that a chunk, or none, was launched behind the step.
 
         Args:
             restored: Bytes of cached prefixes that were copied there too.
+            waited: Milliseconds of what was computed there at once.
         """
+        self._waited = (self._waited[1], waited)
         self._before, self._behind = self._behind, list(chunks)
         self._restored = (self._restored[1], restored)
 

@@ -37,7 +37,7 @@ class Cobatching:
         whole = [
             request
             for request in requests
-            if request.embeddings is None and request.remaining and not request.alone
+            if request.sequence.features is None and request.remaining and not request.alone
         ]
         if first not in whole or len(whole) == 1 or first.remaining > tokens // 2:
             return [first]

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import mlx.core as mx
-
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
@@ -19,7 +17,7 @@ from greenroom.engine.scheduler.prefill.cobatching import Cobatching
 from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
-from greenroom.engine.scheduler.prefill.prefill_runner import PrefillRunner
+from greenroom.engine.scheduler.prefill.prefill_runner import LaunchedChunk, PrefillRunner
 from greenroom.engine.scheduler.prefill.prefix_reuse import PrefixReuse
 from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
@@ -80,16 +78,19 @@ class PrefillQueue:
         return self._prefix_reuse.copied
 
     @property
+    def waited_ms(self) -> float:
+        """Milliseconds of what the last `advance` computed at once."""
+        return self._runner.waited_ms
+
+    @property
     def prefilled(self) -> int:
         """Sequences whose prompts are computed and that join a batch at the next step."""
         return sum(len(prefilled.sequences) for prefilled in self._prefilled)
 
-    def add(
-        self, sequence: Sequence, embeddings: mx.array | None = None, client: str = "", conversation: str = ""
-    ) -> None:
+    def add(self, sequence: Sequence, client: str = "", conversation: str = "") -> None:
         """Queue a sequence's prompt."""
         conversation = conversation or sequence.request_id
-        request = PrefillRequest(sequence, embeddings, client=client, conversation=conversation)
+        request = PrefillRequest(sequence, client=client, conversation=conversation)
         self._requests.append(request)
         self._window.add(request, self._clock())
         self._prefix_reuse.add(request, self._requests)
@@ -137,6 +138,7 @@ class PrefillQueue:
         idle = decode_ms == 0
         self._finish_chunk(idle)
         self._prefix_reuse.allow(0.0)
+        self._runner.waited_ms = 0.0
         if not self._requests:
             self._mixed_steps = 0
             return [], []
@@ -190,10 +192,10 @@ class PrefillQueue:
             if chunks and (budget <= 0 or tokens <= self._policy.min_chunk):
                 break
             chosen = self._cobatching.choose(first, self._requests, tokens)
-            launched = self._compute(chosen, tokens, idle)
-            chunks += launched
+            launched = self._compute(chosen, tokens, budget, idle)
+            chunks += launched.chunks
             reached += chosen
-            cost = self._costs.prefill_ms(launched)
+            cost = self._costs.prefill_ms(launched.chunks) + launched.waited_ms
             self._fair_queue.charge([request.client for request in chosen], cost)
             budget -= cost
             if first.remaining or (idle and self._prefilled):
@@ -206,23 +208,18 @@ class PrefillQueue:
         waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
         return able[self._fair_queue.choose(waiting)] if able else None
 
-    def _compute(self, chosen: list[PrefillRequest], tokens: int, idle: bool) -> list[PrefillChunk]:
+    def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
         """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""
-        launched = self._runner.launch(chosen, tokens)
+        launched = self._runner.launch(chosen, tokens, budget)
         if launched.prefilled is not None:
-            self._on_prefilled(launched.prefilled, chosen, idle)
+            self._remove(chosen)
+            if idle and not self._prefilled:
+                self._window.open(launched.prefilled, self._requests, self._clock())
+            self._prefilled.append(launched.prefilled)
         if launched.failures:
             self._failed += launched.failures
             self._remove(chosen)
-        return launched.chunks
-
-    def _on_prefilled(
-        self, prefilled: PrefilledSequences, requests: list[PrefillRequest], idle: bool
-    ) -> None:
-        self._remove(requests)
-        if idle and not self._prefilled:
-            self._window.open(prefilled, self._requests, self._clock())
-        self._prefilled.append(prefilled)
+        return launched
 
     def _remove(self, requests: list[PrefillRequest]) -> None:
         self._requests = [request for request in self._requests if request not in requests]

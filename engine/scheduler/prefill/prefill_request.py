@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import attrs
-import mlx.core as mx
 
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.prefix_cache.restoration import Restoration
@@ -18,8 +17,6 @@ class PrefillRequest:
     """A sequence whose prompt is not wholly computed.
 
     Args:
-        embeddings: Input embeddings `[prompt, hidden]` instead of those of the token ids. The last position
-            is decoded from its token id.
         cache: Plain; made when the first chunk is due.
         restoration: What still has to fill the cache with a prefix that was computed before.
         computed: Tokens that the cache holds, or will once that is done and the chunk under way is evaluated.
@@ -32,7 +29,6 @@ class PrefillRequest:
     """
 
     sequence: Sequence
-    embeddings: mx.array | None = None
     cache: Cache | None = None
     restoration: Restoration | None = None
     computed: int = 0
@@ -50,7 +46,9 @@ class PrefillRequest:
         """Tokens of the longest chunk that may be computed next."""
         following = (checkpoint - self.computed for checkpoint in self.checkpoints)
         longest = next((tokens for tokens in following if tokens > 0), self.remaining)
-        scores = self.sequence.prompt_logprobs
+        scores, features = self.sequence.prompt_logprobs, self.sequence.features
+        if features is not None:
+            longest = min(longest, features.ready(self.computed))
         return longest if scores is None or scores.is_complete else min(longest, scores.chunk)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.scheduler.costs.cost_model import PrefillChunk
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.sequences.failures import SequenceFailures, not_computed
+from greenroom.schemas.problems import ProblemError
 
 log = structlog.get_logger(__name__)
 
@@ -31,20 +33,25 @@ class LaunchedChunk:
         chunks: What is computed: one chunk, or none.
         prefilled: The sequences of it, if all of their prompts is computed.
         failures: The sequence, if it cannot be computed.
+        waited_ms: What was computed at once, and waited for.
     """
 
     chunks: list[PrefillChunk]
     prefilled: PrefilledSequences | None = None
     failures: SequenceFailures = attrs.field(factory=list)
+    waited_ms: float = 0.0
 
 
 class PrefillRunner:
     """Computes chunks of prompts, and inserts what is computed into the prefix cache.
 
     Args:
-        model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`.
+        model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`, with what features add to that.
         prefix_cache: Gets what is computed.
         memory: What the caches may take; None is unlimited.
+
+    Attributes:
+        waited_ms: What was computed at once, and waited for, since somebody set it to 0.
     """
 
     def __init__(self, model: Any, prefix_cache: PrefixCacheClient, memory: KvMemory | None) -> None:
@@ -52,21 +59,33 @@ class PrefillRunner:
         self._prefix_cache = prefix_cache
         self._memory = memory
         self._in_flight: list[Cache] = []
+        self.waited_ms = 0.0
 
     def can_cobatch(self, cache: Cache) -> bool:
         """Return whether prompts with such caches can be computed in one pass."""
         return not prefills_alone(self._model) and caches.can_batch(cache)
 
-    def launch(self, requests: Sequence[PrefillRequest], tokens: int) -> LaunchedChunk:
+    def launch(
+        self, requests: Sequence[PrefillRequest], tokens: int, milliseconds: float = 0.0
+    ) -> LaunchedChunk:
         """Launch so many tokens of a prompt, or all that remains of several.
 
         Where several fail, each is computed by itself from then on, to see which one it is.
+
+        Args:
+            milliseconds: For which a prompt's features are computed instead, if its next tokens need them.
         """
         first, together = requests[0], len(requests) > 1
         context = first.computed
         width = max(each.remaining for each in requests) if together else min(first.until_checkpoint, tokens)
         try:
+            if first.remaining and not width:
+                waited_ms = _compute_features(first, milliseconds)
+                self.waited_ms += waited_ms
+                return LaunchedChunk([], waited_ms=waited_ms)
             prefilled = self.compute_together(requests) if together else self.compute(first, width)
+        except ProblemError as error:
+            return LaunchedChunk([], failures=[(request.sequence, error.problem) for request in requests])
         except Exception:
             if together:
                 log.exception("common prefill failed", requests=len(requests))
@@ -86,13 +105,11 @@ class PrefillRunner:
             span = slice(request.computed, request.computed + tokens)
             inputs = mx.array(list(request.sequence.prefill_tokens[span]))[None]
             scored: list[mx.array] = []
-            if request.embeddings is not None and request.computed < len(request.embeddings) - 1:
-                self._model(inputs, cache=cache, input_embeddings=request.embeddings[span][None])
-            elif (scores := request.sequence.prompt_logprobs) is not None:
-                scored = scores.score(self._model(inputs, cache=cache)[0], request.computed)
-            else:
-                # Nobody looks at the logits, and so nothing computes them.
-                self._model(inputs, cache=cache)
+            features = request.sequence.features
+            added = {} if features is None else features.arguments(span.start, span.stop)
+            logits = self._model(inputs, cache=cache, **added)  # computed only if somebody looks at them
+            if (scores := request.sequence.prompt_logprobs) is not None:
+                scored = scores.score(logits[0], request.computed)
             self._launch(cache, scored)
         request.computed += tokens
         if request.remaining == 0 or request.computed in request.checkpoints:
@@ -148,6 +165,15 @@ class PrefillRunner:
     def _launch(self, cache: Cache, scored: Sequence[mx.array] = ()) -> None:
         mx.async_eval(caches.state(cache), *scored)
         self._in_flight.append(cache)
+
+
+def _compute_features(request: PrefillRequest, milliseconds: float) -> float:
+    """Compute features of a prompt for so long; return the milliseconds that it took."""
+    features = request.sequence.features
+    assert features is not None
+    began = time.perf_counter()
+    features.compute(request.computed, milliseconds)
+    return (time.perf_counter() - began) * 1e3
 
 
 def _pad(request: PrefillRequest, padding: int) -> list[int]:

@@ -63,7 +63,7 @@ class PrefixReuse:
 
     def add(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
         """Compare a new request with those under way, which get checkpoints where they diverge from it."""
-        shared = self._sharing.add(request.sequence) if request.embeddings is None else {}
+        shared = self._sharing.add(request.sequence)
         for other in requests:
             if other.sequence in shared:
                 self._add_checkpoints(other, [shared[other.sequence]])
@@ -72,7 +72,7 @@ class PrefixReuse:
         """Match requests that have not started with the prefix cache, if it has changed."""
         version = self._prefix_cache.version
         for request in requests:
-            if request.cache is None and request.cache_version != version and request.embeddings is None:
+            if request.cache is None and request.cache_version != version:
                 found = self._prefix_cache.match(request.sequence)
                 request.computed, request.on_disk = found.usable, found.on_disk
                 request.cache_version = version
@@ -168,11 +168,6 @@ class PrefixReuse:
             request.restoration = None
 
     def _make_cache(self, request: PrefillRequest) -> None:
-        if request.embeddings is not None:
-            request.cache = caches.new_cache(self._model)
-            # The answer so far of a resumed sequence is tokens again.
-            request.checkpoints = (len(request.embeddings) - 1,)
-            return
         request.cache, request.restoration = self._prefix_cache.restore(
             request.sequence, self._room(len(request.sequence.prefill_tokens))
         )
@@ -187,11 +182,9 @@ class PrefixReuse:
         request.cache, request.computed = caches.new_cache(self._model), 0
 
     def _on_filled(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
-        if request.embeddings is not None:
-            return
         sequence = request.sequence
         shared = self._prefix_cache.match(sequence).shared
-        waiting = (other.sequence for other in requests if other.cache is None and other.embeddings is None)
+        waiting = (other.sequence for other in requests if other.cache is None)
         self._add_checkpoints(request, {shared, *self._sharing.start(sequence, waiting)})
         if not sequence.preempted:
             sequence.metrics.cached_tokens = request.computed

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from greenroom.engine.prefix_cache.client import MIN_TOKENS_RUNNING
 from greenroom.engine.prefix_cache.memory.tree import common_length, pack
+from greenroom.engine.sequences.prefix_keys import prefill_keys
 from greenroom.engine.sequences.sequence import Sequence
 
 
@@ -58,5 +59,5 @@ class PrefixSharing:
 
     def _bytes(self, sequence: Sequence) -> bytes:
         if sequence not in self._packed:
-            self._packed[sequence] = pack(sequence.prefill_tokens[:-1])
+            self._packed[sequence] = pack(prefill_keys(sequence)[:-1])
         return self._packed[sequence]

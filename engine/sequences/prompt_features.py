@@ -1,0 +1,38 @@
+"""What the tokens of a prompt do not say, and the model has to be given beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class PromptFeatures(Protocol):
+    """Inputs of a model that are computed beside its tokens, such as those of images (`engine.vision`).
+
+    They may take long, so they are computed piece by piece, each when the prompt has come so far.
+    """
+
+    @property
+    def keys(self) -> Sequence[int]:
+        """A number for each token of the prompt: equal ones are computed alike, behind an equal beginning."""
+
+    @property
+    def position_shift(self) -> int:
+        """What the position of a token behind the prompt is more than its place."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory for what is computed, and meanwhile."""
+
+    def ready(self, start: int) -> int:
+        """Return how many tokens from that one on can be computed; 0 if `compute` comes first."""
+
+    def compute(self, start: int, milliseconds: float) -> None:
+        """Compute what the tokens from that one on need, for about so long: a piece at least.
+
+        Raises:
+            ProblemError: The model cannot take it.
+        """
+
+    def arguments(self, start: int, stop: int) -> dict[str, Any]:
+        """Return what the model is called with beside those tokens, which are ready, and their cache."""

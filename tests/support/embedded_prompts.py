@@ -1,0 +1,45 @@
+"""Prompts that come as embeddings instead of tokens: the simplest features that a prompt can have."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import mlx.core as mx
+
+_numbers = itertools.count(1 << 20)
+"""No two embedded tokens are alike."""
+
+
+@attrs.define(eq=False)
+class EmbeddedPrompt:
+    """Fulfils `PromptFeatures`; the last token is decoded from its id.
+
+    Args:
+        embeddings: `[prompt, hidden]`.
+    """
+
+    tokens: Sequence[int]
+    embeddings: mx.array
+    keys: list[int] = attrs.field(
+        default=attrs.Factory(lambda self: [next(_numbers) for _ in self.tokens], takes_self=True)
+    )
+    position_shift: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.embeddings.nbytes
+
+    def ready(self, start: int) -> int:
+        embedded = len(self.embeddings) - 1
+        return embedded - start if start < embedded else 1 << 30
+
+    def compute(self, start: int, milliseconds: float) -> None:
+        raise AssertionError("all is ready")
+
+    def arguments(self, start: int, stop: int) -> dict[str, Any]:
+        if start >= len(self.embeddings) - 1:  # the answer so far of a resumed sequence is tokens again
+            return {}
+        return {"input_embeddings": self.embeddings[start:stop][None]}
