@@ -62,6 +62,13 @@ def open_engine(
             from greenroom.engine.speech.open_speech_engine import open_speech_engine
 
             return open_speech_engine(model.folder, model.record, settings, progress, abandoned, account)
+        case "vision":
+            from greenroom.engine.loading.libraries import import_vision_libraries
+
+            import_vision_libraries()
+            from greenroom.engine.vision.open_vision_engine import open_vision_engine
+
+            return open_vision_engine(model.folder, model.record, settings, progress, abandoned, account)
         case _:
             raise ProblemError(_not_served(model))
 

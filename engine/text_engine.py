@@ -28,7 +28,7 @@ from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.output_processor import OutputProcessor
-from greenroom.engine.sequences.prompt_features import PromptFeatures
+from greenroom.engine.sequences.prompt_features import FeatureSource
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.events import PromptText
 from greenroom.schemas.prepared_input import PreparedPrompt
@@ -55,7 +55,7 @@ class TextEngine:
         share: Of the memory account; None is unlimited.
         max_rows: Sequences that are computed at once at most; further choices begin as others end.
         idle_proof: That the model's rows may be computed together, which the load had no time for.
-        open_features: Returns what a prompt's tokens do not say; may raise ProblemError.
+        features: What prompts have beside their tokens, such as images; None: nothing.
 
     Attributes:
         admission: Who computes and who waits.
@@ -73,19 +73,19 @@ class TextEngine:
         share: Share | None = None,
         max_rows: int = sys.maxsize,
         idle_proof: IdleProof | None = None,
-        open_features: Callable[[PreparedPrompt], PromptFeatures | None] = lambda prepared: None,
+        features: FeatureSource | None = None,
     ) -> None:
         self._close_timeout = close_timeout
         self._adapter = adapter
         costs = StepCosts()
         costs.observe_copy(*time_copy())
         self.prefix_cache = prefix_cache
-        self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache)
+        self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache, features)
         self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory)
         self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation)
         self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
-        self._open_features = open_features
+        self._features = features
         self._speculation = speculation
         self._idle_work = IdleWork(idle_proof, self._memory)
         self._steps = 0
@@ -134,7 +134,7 @@ class TextEngine:
             return
         cache = self._prefill.prefix_cache
         try:
-            features = self._open_features(prepared)
+            features = self._features.open(prepared) if self._features is not None else None
             sequence = new_sequence(
                 request,
                 prepared,

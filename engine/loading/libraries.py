@@ -41,6 +41,20 @@ def _import_once(library: str) -> None:
         _imported.add(library)
 
 
+def import_vision_libraries() -> None:
+    """Import what a model that sees needs beside that."""
+    import_text_libraries()
+    with importing(), _keep_file_limit():
+        import mlx_vlm.utils  # noqa: F401
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Hold the lock, for code that imports a library's modules itself."""
+    with _lock:
+        yield
+
+
 @contextmanager
 def _keep_file_limit() -> Iterator[None]:
     """Keep the limit of open files that mlx-lm would set to 4,096 at its import, or fail to."""

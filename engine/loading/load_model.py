@@ -1,4 +1,4 @@
-"""A text model from its folder, on the thread that will use it."""
+"""A model that writes from its folder, on the thread that will use it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,20 @@ from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 
+def load_text_lazily(folder: Path, settings: Settings) -> Any:
+    """Return one of mlx-lm's models with weights that are named, but not read yet."""
+    from mlx_lm.utils import load_model as load_lazily
+
+    check_weight_files(folder)
+    model, _ = load_lazily(folder, lazy=True, trust_remote_code=settings.trust_remote_code)
+    # Every layer was given random weights first, which are never read. They stay alive through the
+    # thread's random key until it is evaluated itself (60 kB for each load of a tiny model).
+    mx.eval(mx.random.state)
+    if settings.dtype != "auto":
+        cast_weights(model, getattr(mx, settings.dtype))
+    return model
+
+
 def load_model(
     folder: Path,
     settings: Settings,
@@ -34,8 +48,9 @@ def load_model(
     is_abandoned: Callable[[], bool] = lambda: False,
     reserve_memory: Callable[[int], None] = lambda nbytes: None,
     on_unproved: Callable[[IdleProof], None] = lambda proof: None,
+    load_lazily: Callable[[Path, Settings], Any] = load_text_lazily,
 ) -> Any:
-    """Return one of mlx-lm's models with all its weights in memory, tried with one forward pass.
+    """Return a model that writes with all its weights in memory, tried with one forward pass.
 
     Args:
         settings: `device`, `dtype`, `kv_bits` and `trust_remote_code` matter here.
@@ -44,6 +59,7 @@ def load_model(
         reserve_memory: Called with the bytes of the weights before they are read; may raise ProblemError.
         on_unproved: Called with the rest of a proof for which there was no time, if there is one: until it
             is computed, so are the model's rows alone.
+        load_lazily: Returns the model with weights that are named, but not read.
 
     Raises:
         ProblemError: 503 `load_failed`: files are missing, broken, or do not fit the architecture.
@@ -52,7 +68,7 @@ def load_model(
     use_device(settings)
     began = time.perf_counter()
     try:
-        model = _load_lazily(folder, settings)
+        model = load_lazily(folder, settings)
         reserve_memory(weight_bytes(model))
         read_weights(model, report_progress, is_abandoned)
         read = time.perf_counter()
@@ -67,20 +83,6 @@ def load_model(
         raise
     except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
         raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
-
-
-def _load_lazily(folder: Path, settings: Settings) -> Any:
-    """Return the model with weights that are named, but not read yet."""
-    from mlx_lm.utils import load_model as load_lazily
-
-    check_weight_files(folder)
-    model, _ = load_lazily(folder, lazy=True, trust_remote_code=settings.trust_remote_code)
-    # Every layer was given random weights first, which are never read. They stay alive through the
-    # thread's random key until it is evaluated itself (60 kB for each load of a tiny model).
-    mx.eval(mx.random.state)
-    if settings.dtype != "auto":
-        cast_weights(model, getattr(mx, settings.dtype))
-    return model
 
 
 def _warm_up(model: Any) -> None:

@@ -9,7 +9,9 @@ from greenroom.engine.kv_cache.caches import Cache, preallocate
 from greenroom.engine.kv_cache.growth import GROWN_AHEAD, LARGE_BYTES, allocated_tokens
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.memory.account import MemoryAccount, Share
+from greenroom.engine.memory.cached_parts import CachedParts
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.sequences.prompt_features import FeatureSource
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.statistics import MemoryStatistics
 
@@ -24,14 +26,19 @@ class KvMemory:
     Args:
         share: This model's share of the account; None is unlimited.
         size_model: What its caches take.
-        prefix_cache: Is evicted first.
+        prefix_cache: Is evicted for what runs.
+        features: What is kept of images and their like, which goes before the prefixes.
 
     Attributes:
         headroom: Bytes of the largest layer, which must stay free: so much a copy takes meanwhile.
     """
 
     def __init__(
-        self, share: Share | None, size_model: CacheSizeModel, prefix_cache: PrefixCache | None
+        self,
+        share: Share | None,
+        size_model: CacheSizeModel,
+        prefix_cache: PrefixCache | None,
+        features: FeatureSource | None = None,
     ) -> None:
         self.share = share or MemoryAccount().open_share()
         self.size_model = size_model
@@ -49,8 +56,12 @@ class KvMemory:
         self._temporary_bytes = 0
         self._idle_bytes = 0
         self._on_reclaimed: Callable[[], None] = lambda: None
+        self._features = features
+        cached = CachedParts(self.share)
         if prefix_cache is not None:
-            prefix_cache.memory.reserve = self.share.charge_cached
+            prefix_cache.memory.reserve = cached.new_part()
+        if features is not None:
+            features.charge_with(cached.new_part())
 
     def statistics(self) -> MemoryStatistics:
         """Return what this model holds of the account."""
@@ -160,9 +171,18 @@ class KvMemory:
     def evict_for_others(self) -> None:
         """Evict prefixes for another model that has requested their memory."""
         requested, self.share.eviction_request = self.share.eviction_request, 0
-        if requested and self._prefix_cache is not None:
+        requested -= self._evict_features(requested)
+        if requested > 0 and self._prefix_cache is not None:
             memory = self._prefix_cache.memory
             memory.evict_to(max(0, memory.nbytes - requested))
+
+    def _evict_features(self, nbytes: int) -> int:
+        """Evict what is kept of images; return how many bytes are free by that."""
+        if self._features is None:
+            return 0
+        before = self._features.nbytes
+        self._features.evict_to(max(0, before - nbytes))
+        return before - self._features.nbytes
 
     def close(self) -> None:
         """Release everything."""
@@ -183,7 +203,7 @@ class KvMemory:
 
     def _evicting(self, nbytes: int, charge: Callable[[], bool]) -> bool:
         """Return whether `charge` succeeds, at last after evicting prefixes of so many bytes."""
-        if charge():
+        if charge() or (self._evict_features(nbytes) and charge()):
             return True
         if self._prefix_cache is not None and self._prefix_cache.memory.nbytes:
             memory, available = self._prefix_cache.memory, self.share.available() or 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from greenroom.schemas.prepared_input import PreparedPrompt
 
 
 class PromptFeatures(Protocol):
@@ -21,6 +23,10 @@ class PromptFeatures(Protocol):
         """What the position of a token behind the prompt is more than its place."""
 
     @property
+    def image_tokens(self) -> int:
+        """Tokens that stand for images."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory for what is computed, and meanwhile."""
 
@@ -36,3 +42,24 @@ class PromptFeatures(Protocol):
 
     def arguments(self, start: int, stop: int) -> dict[str, Any]:
         """Return what the model is called with beside those tokens, which are ready, and their cache."""
+
+
+class FeatureSource(Protocol):
+    """Gives the prompts of a model their features, and may keep some for prompts to come."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps."""
+
+    def evict_to(self, nbytes: int) -> None:
+        """Keep no more than so many bytes."""
+
+    def charge_with(self, reserve: Callable[[int], int]) -> None:
+        """Have what is kept charged: of the bytes that are wanted, `reserve` returns how many there are."""
+
+    def open(self, prepared: PreparedPrompt) -> PromptFeatures | None:
+        """Return the features of a prompt; None if its tokens say all.
+
+        Raises:
+            ProblemError: The model cannot take the prompt.
+        """

@@ -223,6 +223,7 @@ class Sequence:
             metrics.drafted_tokens,
             metrics.accepted_tokens,
             metrics.written_tokens,
+            self.features.image_tokens if self.features is not None else 0,
         )
 
     def timing(self) -> Timing:

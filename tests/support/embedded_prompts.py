@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 import mlx.core as mx
+
+from greenroom.schemas.prepared_input import PreparedPrompt
 
 _numbers = itertools.count(1 << 20)
 """No two embedded tokens are alike."""
@@ -27,6 +29,7 @@ class EmbeddedPrompt:
         default=attrs.Factory(lambda self: [next(_numbers) for _ in self.tokens], takes_self=True)
     )
     position_shift: int = 0
+    image_tokens: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -43,3 +46,24 @@ class EmbeddedPrompt:
         if start >= len(self.embeddings) - 1:  # the answer so far of a resumed sequence is tokens again
             return {}
         return {"input_embeddings": self.embeddings[start:stop][None]}
+
+
+@attrs.define
+class EmbeddedPrompts:
+    """Fulfils `FeatureSource`; keeps nothing.
+
+    Args:
+        embeddings: Of the prompt that is submitted next; None: it has none.
+    """
+
+    embeddings: Any = None
+    nbytes: int = 0
+
+    def evict_to(self, nbytes: int) -> None:
+        assert nbytes == 0
+
+    def charge_with(self, reserve: Callable[[int], int]) -> None:
+        pass
+
+    def open(self, prepared: PreparedPrompt) -> EmbeddedPrompt | None:
+        return None if self.embeddings is None else EmbeddedPrompt(prepared.tokens, self.embeddings)

@@ -32,7 +32,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.embedded_prompts import EmbeddedPrompt
+from greenroom.tests.support.embedded_prompts import EmbeddedPrompts
 
 GREEDY = GenerationParameters(temperature=0.0)
 
@@ -151,6 +151,7 @@ class Driver:
         self.kv_bits = kv_bits
         self.output_processor = RecordingOutputProcessor(adapter)
         share = account.open_share() if account else None
+        self.embedded = EmbeddedPrompts()
         self.engine = TextEngine(
             model,
             self.output_processor,
@@ -160,9 +161,8 @@ class Driver:
             speculation=speculation,
             share=share,
             max_rows=max_rows,
-            open_features=lambda prepared: self._features,
+            features=self.embedded,
         )
-        self._features: EmbeddedPrompt | None = None
         self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
@@ -192,7 +192,7 @@ class Driver:
             **prepared,
         }
         ready = PreparedPrompt(tuple(prompt), max_tokens=max_tokens, parameters=parameters, **fields)
-        self._features = EmbeddedPrompt(prompt, embeddings) if embeddings is not None else None
+        self.embedded.embeddings = embeddings
         self.engine.submit(request, ready)
         return request_id
 

@@ -22,7 +22,7 @@ MIN_SECONDS = 0.1
 """What it may take however short the load was, which nobody notices."""
 
 _CONFIG = "config.json"
-_COMPUTED_BY = ("mlx", "mlx-lm")
+_COMPUTED_BY = ("mlx", "mlx-lm", "mlx-vlm")
 """Libraries of which another version may compute otherwise."""
 
 

@@ -21,13 +21,15 @@ _LOADING = Path(__file__).parents[1]
 
 
 def code_digest(model: Any) -> str | None:
-    """Return 32 hexadecimal digits for the code of a model, with our patches; None if it is not mlx-lm's.
+    """Return 32 hexadecimal digits for the code of a model, with our patches; None if it is a stranger's.
 
     Args:
         model: Its architecture's file counts, what that imports from mlx-lm's models, and our patches to any.
+            One of another library says itself what its code is.
     """
     package, _, name = type(model).__module__.rpartition(".")
-    return digest_of(name) if package == _MODELS else None
+    digest: str | None = getattr(model, "code_digest", None)
+    return digest_of(name) if package == _MODELS else digest
 
 
 @cache

@@ -22,7 +22,7 @@ _SAMPLE = 4096
 _SETTINGS = ("dtype", "kv_bits")
 """Settings that change what is computed."""
 
-_COMPUTED_BY = ("mlx-lm",)
+_COMPUTED_BY = ("mlx-lm", "mlx-vlm")
 """Libraries of which another version may compute otherwise."""
 
 

@@ -1,0 +1,107 @@
+"""The images of a model's prompts: what they need is computed once, and kept for prompts to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import mlx.core as mx
+import numpy as np
+
+from greenroom.engine.vision.feature_cache import FeatureCache
+from greenroom.engine.vision.image_encoding import ImageEncoding
+from greenroom.engine.vision.image_features import ImageFeatures
+from greenroom.engine.vision.image_prompt import ImagePrompt
+from greenroom.engine.vision.vision_language_model import VisionLanguageModel
+from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
+from greenroom.schemas.problems import Problem, ProblemError
+
+_TOWER_FACTOR = 10
+"""Bytes that a tower has at once, for each byte of an image's inputs: some activations of every patch."""
+
+
+class ImageEncoder:
+    """Fulfils `FeatureSource`: gives prompts the features of their images.
+
+    Args:
+        model: Its tower computes them.
+    """
+
+    def __init__(self, model: VisionLanguageModel) -> None:
+        self._model = model
+        self._cache = FeatureCache()
+        self._under_way: WeakValueDictionary[bytes, ImageEncoding] = WeakValueDictionary()
+        one = self.embed_tokens([0])
+        deep = getattr(getattr(model.model.config, "vision_config", None), "deepstack_visual_indexes", None)
+        self._token_bytes = one.nbytes + one.embeddings.nbytes * len(deep or ())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of features that are kept."""
+        return self._cache.nbytes
+
+    def evict_to(self, nbytes: int) -> None:
+        """Keep no more than so many bytes of features."""
+        self._cache.evict_to(nbytes)
+
+    def charge_with(self, reserve: Callable[[int], int]) -> None:
+        """Have what is kept charged: of the bytes that are wanted, `reserve` returns how many there are."""
+        self._cache.reserve = reserve
+
+    def open(self, prepared: PreparedPrompt) -> ImagePrompt | None:
+        """Return the features of a prompt; None if it has no images.
+
+        Raises:
+            ProblemError: 400: the images do not fit the prompt.
+        """
+        if not prepared.images:
+            return None
+        if prepared.images[-1].end >= len(prepared.tokens):
+            detail = "A prompt cannot end in an image; write what is asked about it behind it."
+            raise ProblemError(Problem(400, "invalid_value", detail, "messages"))
+        return ImagePrompt(self, prepared.tokens, prepared.images)
+
+    def cached(self, image: PreparedImage) -> ImageFeatures | None:
+        """Return the features of an image that was computed before."""
+        return self._cache.get(image.digest)
+
+    def encoding(self, image: PreparedImage, tokens: Sequence[int]) -> ImageEncoding:
+        """Return how far the image has come that another prompt may wait for too.
+
+        Args:
+            tokens: Of its span.
+        """
+        encoding = self._under_way.get(image.digest)
+        if encoding is None:
+            encoding = ImageEncoding(self._model.model, image, tokens)
+            self._under_way[image.digest] = encoding
+        return encoding
+
+    def keep(self, image: PreparedImage, features: ImageFeatures) -> None:
+        """Keep the features of an image for prompts to come."""
+        self._cache.put(image.digest, features)
+
+    def embed_tokens(self, tokens: Sequence[int]) -> ImageFeatures:
+        """Return the embeddings of tokens that stand for themselves, not evaluated."""
+        return ImageFeatures.of(self._model.model.get_input_embeddings(mx.array([list(tokens)])).to_dict())
+
+    def positions(
+        self, tokens: Sequence[int], images: Sequence[PreparedImage]
+    ) -> tuple[np.ndarray[Any, Any] | None, int]:
+        """Return the positions of a prompt's tokens, `[axes, prompt]`, and how much they are ahead behind it.
+
+        None where positions are places.
+        """
+        if not self._model.has_grid_positions:
+            return None, 0
+        names = {name for image in images for name in image.inputs if "grid" in name}
+        grids = {name: mx.array(np.concatenate([image.inputs[name] for image in images])) for name in names}
+        positions, shift = self._model.grid_positions(tokens, grids)
+        return np.array(positions)[:, 0], shift
+
+    def bytes_for(self, images: Sequence[PreparedImage]) -> int:
+        """Return the bytes of all features of a prompt, and of the tower while it computes the largest."""
+        features = sum(image.end - image.start for image in images) * self._token_bytes
+        inputs = [sum(np.asarray(value).nbytes for value in image.inputs.values()) for image in images]
+        return features + _TOWER_FACTOR * max(inputs, default=0)

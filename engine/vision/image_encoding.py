@@ -1,0 +1,60 @@
+"""One image on its way through the vision tower."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.vision.image_features import ImageFeatures
+from greenroom.engine.vision.tower_pieces import TowerPieces
+from greenroom.schemas.prepared_input import PreparedImage
+
+
+class ImageEncoding:
+    """Computes the features of an image, which several prompts may wait for.
+
+    Args:
+        model: One of mlx-vlm's.
+        tokens: Of its span.
+        clock: Seconds, from any origin.
+
+    Attributes:
+        features: None until they are computed.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        image: PreparedImage,
+        tokens: Sequence[int],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.features: ImageFeatures | None = None
+        self._clock = clock
+        inputs = {name: mx.array(value) for name, value in image.inputs.items()}
+        ids = mx.array([list(tokens)])
+        mask = mx.ones_like(ids)
+        self._pieces = TowerPieces(model, lambda: model.get_input_embeddings(ids, mask=mask, **inputs))
+
+    def advance(self, milliseconds: float) -> None:
+        """Compute for about so long: a piece at least, and no more than are likely to fit."""
+        end = began = self._clock()
+        longest = 0.0
+        while self.features is None:
+            before = end
+            self._compute_piece()
+            end = self._clock()
+            longest = max(longest, end - before)
+            if (end - began + longest) * 1e3 > milliseconds:
+                return
+
+    def _compute_piece(self) -> None:
+        if not self._pieces.is_done:
+            self._pieces.advance()
+            return
+        features = ImageFeatures.of(self._pieces.result().to_dict())
+        mx.eval(features.embeddings, features.layers, features.deep)
+        self.features = features

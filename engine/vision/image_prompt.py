@@ -1,0 +1,127 @@
+"""A prompt with images: what its language model is given beside the tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import numpy as np
+
+from greenroom.engine.vision.image_encoding import ImageEncoding
+from greenroom.engine.vision.image_features import ImageFeatures
+from greenroom.schemas.prepared_input import PreparedImage
+
+if TYPE_CHECKING:
+    from greenroom.engine.vision.image_encoder import ImageEncoder
+
+_NO_TOKEN = 1 << 31
+"""Marks keys that stand for a part of an image: no vocabulary is so large."""
+
+
+class ImagePrompt:
+    """Fulfils `PromptFeatures`.
+
+    Args:
+        encoder: Computes features, and keeps them.
+        images: Of the prompt, in its order.
+    """
+
+    def __init__(self, encoder: ImageEncoder, tokens: Sequence[int], images: Sequence[PreparedImage]) -> None:
+        self._encoder = encoder
+        self._tokens = tokens
+        self._images = images
+        self._features: dict[int, ImageFeatures] = {}
+        self._encoding: ImageEncoding | None = None
+        self.keys = _keys(tokens, images)
+        self._positions, self.position_shift = encoder.positions(tokens, images)
+        self.image_tokens = sum(image.tokens for image in images)
+        self.nbytes = encoder.bytes_for(images)
+
+    def ready(self, start: int) -> int:
+        """Return how many tokens from that one on can be computed; 0 if `compute` comes first."""
+        for index, image in enumerate(self._images):
+            if image.end > start and not self._has_features(index):
+                return max(0, image.start - start)
+        return max(len(self._tokens), start + 1) - start if start < len(self._tokens) else _NO_TOKEN
+
+    def compute(self, start: int, milliseconds: float) -> None:
+        """Compute features of the image at that token, for about so long."""
+        index = next(i for i, image in enumerate(self._images) if image.start <= start < image.end)
+        image = self._images[index]
+        if self._encoding is None:
+            self._encoding = self._encoder.encoding(image, self._tokens[image.start : image.end])
+        self._encoding.advance(milliseconds)
+        if self._encoding.features is not None:
+            self._features[index] = self._encoding.features
+            self._encoder.keep(image, self._encoding.features)
+            self._encoding = None
+
+    def arguments(self, start: int, stop: int) -> dict[str, Any]:
+        """Return what the model is called with beside those tokens, which are ready, and their cache."""
+        for index, image in enumerate(self._images):
+            if image.end <= start:
+                self._features.pop(index, None)
+        added: dict[str, Any] = {}
+        if self._positions is not None:
+            added["positions"] = self._positions_of(start, stop)
+        shown = [
+            (max(image.start, start), min(image.end, stop), index)
+            for index, image in enumerate(self._images)
+            if image.start < stop and image.end > start
+        ]
+        return added | self._inputs(start, stop, shown) if shown else added
+
+    def _has_features(self, index: int) -> bool:
+        if index not in self._features:
+            features = self._encoder.cached(self._images[index])
+            if features is None:
+                return False
+            self._features[index] = features
+        return True
+
+    def _positions_of(self, start: int, stop: int) -> mx.array:
+        assert self._positions is not None
+        known = self._positions[:, start:stop]
+        missing = np.arange(max(start, len(self._tokens)), stop) + self.position_shift
+        rest = np.broadcast_to(missing, (len(known), max(0, len(missing))))
+        return mx.array(np.concatenate([known, rest], axis=1).astype(np.int32))[:, None]
+
+    def _inputs(self, start: int, stop: int, shown: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
+        """Return the embeddings of tokens, with those of the images' parts among them."""
+        tokens = [self._tokens[at] if at < len(self._tokens) else 0 for at in range(start, stop)]
+        plain = self._encoder.embed_tokens(tokens)
+        embeddings, layers, at = list[mx.array](), list[mx.array](), start
+        seen, deep = np.zeros(stop - start, dtype=bool), list[list[mx.array]]()
+        for begin, end, index in shown:
+            features, first = self._features[index], self._images[index].start
+            span = slice(begin - first, end - first)
+            for parts, before, own in (
+                (embeddings, plain.embeddings, features.embeddings),
+                (layers, plain.layers, features.layers),
+            ):
+                if before is not None and own is not None:
+                    parts += [before[at - start : begin - start], own[span]]
+            if features.seen is not None:
+                seen[begin - start : end - start] = features.seen[span]
+                deep.append(features.deep_of(span))
+            at = end
+        embeddings.append(plain.embeddings[at - start :])
+        inputs: dict[str, Any] = {"input_embeddings": mx.concatenate(embeddings)[None]}
+        if layers and plain.layers is not None:
+            inputs["per_layer_inputs"] = mx.concatenate([*layers, plain.layers[at - start :]])[None]
+        if deep:
+            inputs["visual_pos_masks"] = mx.array(seen[None])
+            layers_of = zip(*deep, strict=True)
+            inputs["deepstack_visual_embeds"] = [mx.concatenate(list(each)) for each in layers_of]
+        return inputs
+
+
+def _keys(tokens: Sequence[int], images: Sequence[PreparedImage]) -> tuple[int, ...]:
+    """Return the tokens, with those of images replaced by numbers that follow from the image's digest."""
+    keys = np.array(tokens, dtype=np.uint32)
+    for image in images:
+        drawn = hashlib.shake_256(image.digest).digest(4 * (image.end - image.start))
+        keys[image.start : image.end] = np.frombuffer(drawn, dtype=np.uint32) | _NO_TOKEN
+    return tuple(keys.tolist())

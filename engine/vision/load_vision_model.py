@@ -1,0 +1,38 @@
+"""A model that sees from its folder: named weights that are not read yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlx.core as mx
+
+from greenroom.engine.catalog.model_files import read_json_object
+from greenroom.engine.loading.libraries import import_vision_libraries, importing
+from greenroom.engine.loading.read_weights import cast_weights
+from greenroom.engine.loading.weight_files import check_weight_files
+from greenroom.engine.vision.vision_language_model import VisionLanguageModel
+from greenroom.schemas.settings import Settings
+
+
+def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
+    """Return one of mlx-vlm's models.
+
+    Raises:
+        ValueError: One sentence about what is missing, or not trusted.
+    """
+    check_weight_files(folder)
+    config = read_json_object(folder / "config.json")
+    if config.get("model_file") and not settings.trust_remote_code:
+        raise ValueError("it brings Python code of its own (model_file); allow that with trust_remote_code")
+    import_vision_libraries()
+    from mlx_vlm.utils import get_model_and_args, load_model
+
+    with importing():
+        get_model_and_args(dict(config), folder)
+    model = load_model(folder, lazy=True)
+    if not hasattr(model, "language_model") or not hasattr(model, "get_input_embeddings"):
+        raise ValueError("its architecture has no language model that takes images")
+    mx.eval(mx.random.state)  # random weights that are never read stay alive through it
+    if settings.dtype != "auto":
+        cast_weights(model, getattr(mx, settings.dtype))
+    return VisionLanguageModel(model)

@@ -1,0 +1,71 @@
+"""Prompts with images among prompts of text: every answer is the one that mlx-vlm gives it alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.schemas.events import Failed
+from greenroom.tests.support.text_engines import finished
+from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
+from greenroom.tests.support.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.vision_engines import Parts, VisionDriver, expected, picture
+
+ONE: Parts = ["def read(self, ", picture(1), " size=-1): return"]
+TWO: Parts = ["Look ", picture(2), " and then ", picture(3), " what is it, and why?"]
+TEXT: Parts = ["Just text for a change, and nothing else to be seen"]
+
+
+@pytest.mark.parametrize("kind", VISION_KINDS)
+def test_rows_with_and_without_images_share_a_batch(tiny_vision_model: TinyVisionModel, kind: str) -> None:
+    folder = tiny_vision_model(kind)
+    driver = VisionDriver(folder, options={"prefix_cache": PrefixCache(1 << 28)})
+    prompts = [ONE, TEXT, TWO]
+    for prompt in prompts:
+        driver.submit(prompt, 60)
+    together = 0
+    while driver.engine.has_work:
+        driver.step()
+        together = max(together, *(rows for rows, _ in driver.engine.statistics().batches), 0)
+    assert together >= 2
+    assert driver.tokens == [expected(folder, prompt, 60) for prompt in prompts]
+
+
+@pytest.mark.parametrize("kind", VISION_KINDS)
+def test_an_image_is_computed_in_slices(tiny_vision_model: TinyVisionModel, kind: str) -> None:
+    folder = tiny_vision_model(kind)
+    slices = PrefillPolicy(min_chunk=5, max_chunk=5)
+    driver = VisionDriver(folder, options={"prefill_policy": slices})
+    driver.submit(TWO, 20)
+    driver.run()
+    assert driver.tokens == [expected(folder, TWO, 20)]
+
+
+def test_a_prompt_that_ends_in_an_image_is_refused(tiny_vision_model: TinyVisionModel) -> None:
+    driver = VisionDriver(tiny_vision_model("qwen2_vl"))
+    refused = driver.submit(["Look ", picture(1)], 5)
+    driver.run()
+    (failed,) = driver.events[refused]
+    assert isinstance(failed, Failed)
+    assert (failed.problem.status, failed.problem.param) == (400, "messages")
+
+
+@pytest.mark.parametrize("kind", VISION_KINDS)
+def test_a_second_turn_computes_only_what_is_new(tiny_vision_model: TinyVisionModel, kind: str) -> None:
+    folder = tiny_vision_model(kind)
+    driver = VisionDriver(folder, options={"prefix_cache": PrefixCache(1 << 28)})
+    first: Parts = ["Look at this now: ", picture(1, 300), " and tell me what it is, and why it is there."]
+    driver.submit(first, 40)
+    driver.run()
+    answer = driver.output_processor.adapter.tokenizer.wrapped.decode(driver.tokens[0])
+    second: Parts = [*first, answer, " And what is behind it?"]
+    asked = driver.submit(second, 20)
+    other = driver.submit([first[0], picture(2, 300), *second[2:]], 20)
+    driver.run()
+    usage = finished(driver.events[asked]).usage
+    prompt = finished(driver.events["0"]).usage.prompt
+    assert usage.cached >= prompt - 1
+    assert usage.images > 0
+    assert finished(driver.events[other]).usage.cached < 20
+    assert driver.tokens[1] == expected(folder, second, 20)
