@@ -7,7 +7,7 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.current_request import BODIES, SETTINGS, request_id
+from greenroom.http.answering.current_request import BODIES, FETCHER, SETTINGS, request_id
 from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.model_routes import model_routes
 from greenroom.http.answering.problem_documents import ErrorMembers
@@ -16,6 +16,7 @@ from greenroom.http.answering.wire_protocol import protocol_of
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
 from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.media.fetcher import Fetcher
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
@@ -49,6 +50,7 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.config[SETTINGS] = settings
     app.extensions[BODIES] = RequestBodies(settings.max_body_bytes)
+    app.extensions[FETCHER] = Fetcher(settings)
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
     answer_errors(app, PROTOCOLS)

@@ -72,6 +72,7 @@ Speculation = Literal["off", "lookup", "draft"]
 Aliases = tuple[tuple[str, str], ...]
 """Pairs of a further name, or a pattern of names, and the model that it means; the first that fits holds."""
 Switch = Literal["off", "on"]
+Fetching = Literal["off", "https", "http"]
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -184,6 +185,15 @@ class Settings:
     system_prompts: Aliases = _setting(
         (),
         "The same for single models, as a table `[system_prompts]` or `MODEL=FILE`; goes before the other.",
+    )
+    images_fetch: Fetching = _setting(
+        "off",
+        "Fetch the images and documents that requests name by their address: `https` those alone, `http` "
+        "also without encryption. Addresses of private networks are refused.",
+        one_of=get_args(Fetching),
+    )
+    images_fetch_hosts: tuple[str, ...] = _setting(
+        (), "Hosts from which they are fetched though their addresses are private, on any port."
     )
     images_ids: Switch = _setting(
         "off",

@@ -11,7 +11,7 @@ from quart import Response
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
 from greenroom.http.answering.collected_answer import CollectedChoice, collect_choices
-from greenroom.http.answering.current_request import request_resources
+from greenroom.http.answering.current_request import request_resources, with_files
 from greenroom.http.answering.event_stream import EventStream, StreamFormatter
 from greenroom.http.answering.http_responses import large_json_response, stream_response
 from greenroom.http.answering.parallel_generations import ParallelEventStream, ParallelGenerations
@@ -58,6 +58,7 @@ async def answer_request(
         ProblemError: The request is refused, or failed before its status was sent; the answer could not be
             recorded.
     """
+    requests = [await with_files(request) for request in requests]
     resources = request_resources()
     generations = [resources.enter_context(Generation(pool, request)) for request in requests]
     received = await _wait_for_status(generations, status_timeout if stream else math.inf)

@@ -12,8 +12,10 @@ from quart import current_app, request
 from greenroom.http.answering.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.media.fetcher import Fetcher
 from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.stored import EVERYBODY
 from greenroom.schemas.wire import structure
@@ -23,7 +25,8 @@ W = TypeVar("W")
 
 BODIES = "greenroom_bodies"
 """Name of the application's extension that reads bodies."""
-
+FETCHER = "greenroom_fetcher"
+"""Name of the one that fetches files."""
 
 SETTINGS = "GREENROOM_SETTINGS"
 """Name under which the application knows the server's settings."""
@@ -63,6 +66,17 @@ def sampling_defaults() -> Overrides:
 
 def _settings() -> Settings:
     return cast("Settings", current_app.config[SETTINGS])
+
+
+async def with_files(asked: InferenceRequest) -> InferenceRequest:
+    """Return what is asked with the files in it that it names by their address.
+
+    Raises:
+        ProblemError: 400 that names what cannot be fetched, 503 where too much is being fetched.
+    """
+    bodies: RequestBodies = current_app.extensions[BODIES]
+    fetcher: Fetcher = current_app.extensions[FETCHER]
+    return await fetcher.complete(asked, lambda: bodies.account(request_resources()))
 
 
 def request_resources() -> ExitStack:

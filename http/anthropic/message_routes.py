@@ -14,6 +14,7 @@ from greenroom.http.answering.current_request import (
     read_request,
     request_client,
     request_id,
+    with_files,
 )
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.anthropic.message_formatter import MessageFormatter
@@ -54,7 +55,7 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     async def count_tokens() -> Response:
         parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
         _, asked = await read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse)
-        counted = await count_prompt_tokens(pool, asked)
+        counted = await count_prompt_tokens(pool, await with_files(asked))
         if isinstance(counted, Problem):
             raise ProblemError(counted)
         return json_response({"input_tokens": counted})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -90,6 +91,18 @@ class RequestBodies:
         if not body.is_large:
             return decode_and_parse()
         return await trio.to_thread.run_sync(decode_and_parse, abandon_on_cancel=True, limiter=self._decoding)
+
+    def account(self, resources: ExitStack) -> Callable[[int], None]:
+        """Return what is told how many bytes a request holds beside its body, as they grow.
+
+        It raises a ProblemError, 503, where they leave no room for others.
+
+        Args:
+            resources: Closed when the request has ended; until then they count.
+        """
+        beside = _Body()
+        resources.callback(self._release, beside)
+        return partial(self._hold, beside)
 
     async def _read(self, request: Request, resources: ExitStack) -> _Body:
         """Return the body; from Quart 0.23 on, one without a Content-Length is bounded by nobody else."""

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 
 from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.current_request import read_request, request_client, request_id
+from greenroom.http.answering.current_request import read_request, request_client, request_id, with_files
 from greenroom.http.answering.http_responses import json_response, large_json_response
 from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key, refuse_unsupported
 from greenroom.http.openai.chat_request import parse_chat_request
@@ -32,7 +32,7 @@ def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
     routes = Blueprint("tokens", __name__)
 
     async def inspect(request: InferenceRequest) -> PromptContents:
-        contents = await inspect_prompt(pool, request)
+        contents = await inspect_prompt(pool, await with_files(request))
         if isinstance(contents, Problem):
             raise ProblemError(contents)
         return contents

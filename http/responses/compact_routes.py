@@ -19,6 +19,7 @@ from greenroom.http.answering.current_request import (
     request_id,
     request_owner,
     request_resources,
+    with_files,
 )
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.server_seal import server_seal
@@ -56,6 +57,7 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
 
         _, asked = await read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse)
         recalled = await recall(refs.store, asked, request_owner())
+        recalled = attrs.evolve(recalled, request=await with_files(recalled.request))
         seal = await server_seal(refs.store)
         room = await _room(refs, recalled.request)
         summarizing = Generation(refs.pool, summary_request(recalled.request, room.summary))

@@ -17,6 +17,7 @@ from greenroom.http.answering.current_request import (
     request_owner,
     sampling_defaults,
     stores_answers,
+    with_files,
 )
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.responses.history import Recalled, recall, recall_nothing
@@ -66,7 +67,7 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
 
         _, (asked, recalled) = await read_request(PromptRequest, RESPONSES, UNSUPPORTED, parse)
         recalled = recalled or await recall(refs.store, asked, request_owner())
-        counted = await count_prompt_tokens(refs.pool, recalled.request)
+        counted = await count_prompt_tokens(refs.pool, await with_files(recalled.request))
         if isinstance(counted, Problem):
             raise ProblemError(counted)
         return json_response({"object": "response.input_tokens", "input_tokens": counted})

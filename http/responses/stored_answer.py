@@ -11,7 +11,7 @@ from quart import Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import request_owner, request_resources
+from greenroom.http.answering.current_request import request_owner, request_resources, with_files
 from greenroom.http.answering.event_stream import Events, EventStream
 from greenroom.http.answering.http_responses import stream_response
 from greenroom.http.answering.response_timing import wait_for_first_event
@@ -77,7 +77,8 @@ async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
         asked.conversation,
         asked.previous,
     )
-    return StartRun(recalled.request, record.id, owner, record, turn.background, patience, hold)
+    request = await with_files(recalled.request)
+    return StartRun(request, record.id, owner, record, turn.background, patience, hold)
 
 
 async def _whole(subscription: Subscription) -> Response:

@@ -41,6 +41,8 @@ SHOWN_BY = {
     "tool_injection": "test_without_injection_tools_are_refused",
     "system_prompt": "test_conversations_without_a_system_message_get_the_operators",
     "system_prompts": "test_a_models_own_system_prompt_goes_before_everybodys",
+    "images_fetch": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
+    "images_fetch_hosts": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
     "images_ids": "test_images_ids_number_images_and_append_their_table",
     "trust_remote_code": "test_code_of_a_folder_runs_only_with_trust_remote_code",
     "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",

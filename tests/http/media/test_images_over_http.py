@@ -12,9 +12,14 @@ from typing import Any
 import attrs
 import pytest
 
+from greenroom.actors.system import open_system
+from greenroom.http.answering.current_request import FETCHER
+from greenroom.http.app import create_app
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.hostile import pictures
-from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.hostile import pictures, pngs
+from greenroom.tests.support.hostile.addresses import trap
+from greenroom.tests.support.http_servers import Served, connected, fetch, running, serving
+from greenroom.tests.support.watched_engines import until
 
 PHOTO = pictures.photo()
 TEXT = base64.b64encode(PHOTO).decode()
@@ -129,3 +134,68 @@ async def test_a_stored_response_keeps_its_image_and_goes_on_with_it(settings: S
         kept = await fetch(served.server, "GET", f"/v1/conversations/{made.json()['id']}/items")
         assert kept.json()["data"][0]["content"][1] == items[1]
         await answer(served, "/v1/responses", input="b", conversation=made.json()["id"], max_output_tokens=5)
+
+
+async def test_what_is_named_by_its_address_is_fetched_for_every_protocol(settings: Settings) -> None:
+    settings = attrs.evolve(settings, images_ids="on", db=":memory:")
+    name = f"image_{hashlib.sha256(pngs.png()).hexdigest()[:8]}.png"
+    with trap() as local:
+        url = f"{local.address}/image.png"
+        image = {"type": "input_image", "image_url": url}
+        source = {"type": "image", "source": {"type": "url", "url": url}}
+        requests: list[tuple[str, dict[str, Any]]] = [
+            (
+                "/v1/chat/completions",
+                {
+                    "messages": [
+                        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+                    ]
+                },
+            ),
+            ("/v1/messages", {"messages": [{"role": "user", "content": [source]}]}),
+            ("/v1/responses", {"input": [{"role": "user", "content": [image]}], "max_output_tokens": 5}),
+            (
+                "/v1/responses",
+                {"input": [{"role": "user", "content": [image]}], "max_output_tokens": 5, "store": False},
+            ),
+            ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": [source]}]}),
+            ("/v1/responses/input_tokens", {"input": [{"role": "user", "content": [image]}]}),
+            (
+                "/apply-template",
+                {
+                    "messages": [
+                        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+                    ]
+                },
+            ),
+        ]
+        async with serving(settings) as served:
+            for path, body in requests:
+                refused = await answer(served, path, 400, **body)
+                assert "[images] fetch" in json.dumps(refused), path
+        async with serving(attrs.evolve(settings, images_fetch="http")) as served:
+            for path, body in requests:
+                refused = await answer(served, path, 400, **body)
+                assert "has the port" in json.dumps(refused), path
+        assert not local.asked
+        allowed = attrs.evolve(settings, images_fetch="http", images_fetch_hosts=("127.0.0.1",))
+        async with serving(allowed) as served:
+            for path, body in requests:
+                answered = json.dumps(await answer(served, path, **body))
+                assert name in answered or "tokens" in path
+            assert len(local.asked) == len(requests)
+
+
+async def test_a_client_that_leaves_ends_the_fetching(settings: Settings) -> None:
+    settings = attrs.evolve(settings, images_fetch="http", images_fetch_hosts=("127.0.0.1",))
+    with trap() as local:
+        async with open_system(settings) as system:
+            app = create_app(system.refs, settings)
+            async with running(app, settings) as server:
+                content = [{"type": "image_url", "image_url": {"url": f"{local.address}/silent"}}]
+                body = {"model": "default", "messages": [{"role": "user", "content": content}]}
+                async with connected(server) as client:
+                    await client.request("POST", "/v1/chat/completions", json.dumps(body).encode())
+                    await until(lambda: local.asked == ["/silent"])
+                    assert app.extensions[FETCHER].under_way == 1
+                await until(lambda: app.extensions[FETCHER].under_way == 0)

@@ -1,0 +1,78 @@
+"""Connections to addresses that were checked: a name is looked up once, and that address is connected to.
+
+A name that is looked up again may mean another address by then (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+import httpcore
+import trio
+
+from greenroom.http.media.fetch_rules import FetchRules, not_fetchable
+from greenroom.http.media.public_address import is_public
+
+_LOOKUPS = trio.CapacityLimiter(16)
+"""Threads that wait for name servers; a lookup cannot be ended, and must not take those of other work."""
+_MAX_ADDRESSES = 8
+_CONNECT_SECONDS = 5.0
+
+
+class GuardedNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to public addresses, and to hosts that the operator has named.
+
+    Args:
+        field: What the client calls the URL, for errors.
+    """
+
+    def __init__(self, rules: FetchRules, field: str | None) -> None:
+        self._rules = rules
+        self._field = field
+        self._network = httpcore.TrioBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to one of a host's addresses.
+
+        Raises:
+            ProblemError: 400: it has none, or one that is not public.
+            httpcore.ConnectError: None of them answers.
+        """
+        addresses = await self._look_up(host, port)
+        for address in addresses[:-1]:
+            try:
+                return await self._connect(address, port)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await self._connect(addresses[-1], port)
+
+    async def _connect(self, address: str, port: int) -> httpcore.AsyncNetworkStream:
+        return await self._network.connect_tcp(address, port, _CONNECT_SECONDS, None, ())
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        try:
+            found = await trio.to_thread.run_sync(
+                _addresses, host, port, abandon_on_cancel=True, limiter=_LOOKUPS
+            )
+        except (OSError, UnicodeError):
+            raise not_fetchable(self._field, "names a host that cannot be found") from None
+        addresses = found[:_MAX_ADDRESSES]
+        if not addresses:
+            raise not_fetchable(self._field, "names a host that cannot be found")
+        if not self._rules.trusts(host) and not all(map(is_public, addresses)):
+            why = "leads to an address that is not public; `[images] fetch_hosts` can name hosts that may"
+            raise not_fetchable(self._field, why)
+        return addresses
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
