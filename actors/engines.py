@@ -5,6 +5,7 @@ Nothing of MLX is imported before a worker calls in here.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +65,7 @@ class Engines:
         entry = self.find(name)
         if isinstance(entry, Problem):
             return entry
-        return ModelCard(entry.id, entry.created, entry.owned_by)
+        return self._card(entry.id, entry)
 
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
         """Return what the files of a model tell, or of all if none is named; a 404 with near names."""
@@ -82,7 +83,13 @@ class Engines:
     def cards(self) -> tuple[ModelCard, ...]:
         """Return every name that can be asked for: the models, then their exact aliases."""
         names = self._open_catalog().names()
-        return tuple(ModelCard(name, entry.created, entry.owned_by) for name, entry in names.items())
+        return tuple(itertools.starmap(self._card, names.items()))
+
+    def _card(self, name: str, entry: CatalogEntry) -> ModelCard:
+        from greenroom.engine.catalog.description import known_of
+
+        record, thinks = known_of(entry, self._settings.trust_remote_code)
+        return ModelCard(name, entry.created, entry.owned_by, record, thinks)
 
     def fetch(self, name: str) -> ModelFiles:
         """Fetch the model's files if need be, which takes as long as the network does.

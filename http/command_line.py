@@ -85,13 +85,15 @@ class EngineModels:
         """Return what is known of the models that can be asked for, without loading any."""
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.description import describe
+        from greenroom.schemas.capability_summary import capability_summary
 
         rows: list[dict[str, Any]] = []
         for entry in Catalog(models, trust_remote_code=trust_remote_code).entries():
             known = describe(entry, trust_remote_code)
             row: dict[str, Any] = {"id": known.id, "folder": known.folder, "size": known.nbytes}
             if (record := known.record) is not None:
-                row |= {"family": record.family, "type": record.architecture, "context": record.context}
+                row |= {"family": record.family, "architecture": record.architecture}
+                row |= {"context": record.context, "capabilities": capability_summary(record)}
             if known.problem is not None:
                 row["problem"] = known.problem.detail
             rows.append(row)

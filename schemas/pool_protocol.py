@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.model_key import ModelKey
@@ -78,11 +79,18 @@ class ListModels:
 
 @attrs.frozen
 class ModelCard:
-    """One entry of `GET /v1/models`. `created` is a Unix time in seconds."""
+    """One entry of `GET /v1/models`. `created` is a Unix time in seconds.
+
+    Args:
+        record: What it can do; None if its files are not here or cannot be used.
+        thinks: Its chat template knows thoughts.
+    """
 
     id: str
     created: int
     owned_by: str
+    record: CapabilityRecord | None = None
+    thinks: bool = False
 
 
 @attrs.frozen

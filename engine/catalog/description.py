@@ -10,6 +10,7 @@ from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.catalog.fill_in_the_middle import find_fill_format
 from greenroom.engine.catalog.model_files import read_optional
+from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError
 
@@ -18,6 +19,16 @@ _HEAD = 256 * 1024
 
 _MAX_TEMPLATE = 1024 * 1024
 """Bytes; real templates have some tens of thousands."""
+
+
+def known_of(entry: CatalogEntry, trust_remote_code: bool = False) -> tuple[CapabilityRecord | None, bool]:
+    """Return what a model can do, if its files are here and can be used, and whether it knows thoughts."""
+    if (folder := entry.folder) is None:
+        return None, False
+    try:
+        return detect(folder, trust_remote_code, entry.id), _thinks(_template(folder))
+    except ProblemError:
+        return None, False
 
 
 def describe(entry: CatalogEntry, trust_remote_code: bool = False) -> ModelDescription:
@@ -38,11 +49,15 @@ def describe(entry: CatalogEntry, trust_remote_code: bool = False) -> ModelDescr
         parameters=_parameters(folder),
         quantization=_quantization(folder),
         template=template,
-        thinks=re.search(r"think|reasoning", template) is not None,
+        thinks=_thinks(template),
         fills_gaps=find_fill_format(_added_tokens(folder)) is not None,
         generation=read_optional(folder / "generation_config.json"),
         folder=str(folder),
     )
+
+
+def _thinks(template: str) -> bool:
+    return re.search(r"think|reasoning", template) is not None
 
 
 def _template(folder: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.timestamps import timestamp
+from greenroom.http.anthropic.model_capabilities import chats, model_capabilities
 from greenroom.schemas.anthropic.answers import ModelBody, ModelPage
 from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.problems import invalid
@@ -46,7 +47,14 @@ class AnthropicModelFormatter:
 
 
 def _model(card: ModelCard) -> ModelBody:
-    return ModelBody(card.id, card.id, timestamp(card.created))
+    known = ModelBody(card.id, card.id, timestamp(card.created))
+    if (record := card.record) is None:
+        return known
+    capabilities = model_capabilities(record, thinks=card.thinks)
+    if not chats(record):
+        return attrs.evolve(known, capabilities=capabilities)
+    context = record.context
+    return attrs.evolve(known, capabilities=capabilities, max_input_tokens=context, max_tokens=context)
 
 
 def _limit(text: str) -> int:

@@ -43,15 +43,31 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
     table = Table()
     table.add_column("model", overflow="fold")
-    table.add_column("type")
+    table.add_column("kind")
+    table.add_column("architecture")
     table.add_column("context", justify="right")
     table.add_column("size", justify="right")
     table.add_column("folder", overflow="fold")
     for row in rows:
         place = row.get("problem") or row["folder"] or "downloaded on first use"
         context = f"{row['context']:,}" if "context" in row else ""
-        table.add_row(Text(row["id"]), Text(row.get("type", "")), context, _size(row["size"]), Text(place))
+        cells = (row["id"], _kind(row), row.get("architecture", ""), context, _size(row["size"]), place)
+        table.add_row(*map(Text, cells))
     Console().print(table)
+
+
+def _kind(row: dict[str, Any]) -> str:
+    """Return a model's kind with what tells it from others of that kind."""
+    known = row.get("capabilities")
+    if known is None:
+        return ""
+    senses = [sense for sense in known["inputs"] if sense not in ("text", "image")]
+    more = senses if known["type"] == "vision" else []
+    if known.get("dimensions"):
+        more = [f"{known['dimensions']:,} dimensions"]
+    if known.get("voices"):
+        more = [f"{len(known['voices'])} voices"]
+    return f"{known['type']} ({', '.join(more)})" if more else str(known["type"])
 
 
 def _size(size: int) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from greenroom.http.answering.timestamps import timestamp
 from greenroom.schemas.model_description import ModelDescription
 
+_NEVER = "9999-12-31T23:59:59Z"
+
 
 def tagged(model: ModelDescription) -> dict[str, Any]:
     """Return a model's entry in the list of models."""
@@ -18,21 +20,53 @@ def tagged(model: ModelDescription) -> dict[str, Any]:
         "size": model.nbytes,
         "digest": hashlib.sha256(f"{model.id}\0{model.created}".encode()).hexdigest(),
         "details": _details(model),
+        "capabilities": _capabilities(model),
+    }
+
+
+def running(model: ModelDescription) -> dict[str, Any]:
+    """Return a loaded model's entry in the list of those; it stays for as long as its room is not wanted."""
+    context = 0 if model.record is None else model.record.context
+    return {
+        **{
+            name: value
+            for name, value in tagged(model).items()
+            if name not in ("modified_at", "capabilities")
+        },
+        "expires_at": _NEVER,
+        "size_vram": model.nbytes,
+        "context_length": context,
     }
 
 
 def shown(model: ModelDescription) -> dict[str, Any]:
     """Return all that is told of a model."""
-    known = {"insert": model.fills_gaps, "thinking": model.thinks}
     return {
         "modelfile": f"FROM {model.id}\n",
         "parameters": "\n".join(f"{name} {value}" for name, value in _parameters(model)),
         "template": model.template,
         "details": _details(model),
         "model_info": _model_info(model),
-        "capabilities": ["completion", "tools", *(name for name, can in known.items() if can)],
+        "capabilities": _capabilities(model),
         "modified_at": timestamp(model.created),
     }
+
+
+def _capabilities(model: ModelDescription) -> list[str]:
+    """Return what a model can do in Ollama's words, and in ours what Ollama has no models for."""
+    record = model.record
+    if record is not None and record.model_type not in ("text", "vision"):
+        return ["embedding" if record.model_type == "embeddings" else record.model_type]
+    inputs = () if record is None else record.inputs
+    can = {
+        "completion": True,
+        "tools": True,
+        "vision": "image" in inputs,
+        "audio": "audio" in inputs,
+        "insert": model.fills_gaps,
+        "thinking": model.thinks,
+    }
+    return [name for name, has in can.items() if has]
 
 
 def _details(model: ModelDescription) -> dict[str, Any]:
@@ -51,11 +85,14 @@ def _model_info(model: ModelDescription) -> dict[str, Any]:
     if model.record is None:
         return {"general.basename": model.id}
     architecture = model.record.architecture
+    vectors = model.record.vectors
+    size = {} if vectors is None else {f"{architecture}.embedding_length": vectors.dimensions}
     return {
         "general.architecture": architecture,
         "general.basename": model.id,
         "general.parameter_count": model.parameters,
         f"{architecture}.context_length": model.record.context,
+        **size,
     }
 
 

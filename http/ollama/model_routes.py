@@ -9,18 +9,24 @@ from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.current_request import read_request
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.request_parameters import parse_model_key
-from greenroom.http.ollama.model_body import shown, tagged
+from greenroom.http.ollama.model_body import running, shown, tagged
+from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.ollama.converter import OLLAMA
 from greenroom.schemas.ollama.requests import ShowRequest
-from greenroom.schemas.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
+from greenroom.schemas.pool_protocol import (
+    DescribeModel,
+    DescribePool,
+    ModelDescriptions,
+    PoolMessage,
+    PoolStatus,
+)
 from greenroom.schemas.problems import Problem, ProblemError, missing
 
 API_VERSION = "0.13.0"
 """The Ollama whose API is spoken; clients refuse to speak to old ones."""
 
 NOT_SERVED = {
-    "/api/ps": "GET",
     "/api/embed": "POST",
     "/api/embeddings": "POST",
     "/api/pull": "POST",
@@ -43,6 +49,13 @@ def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
     async def tags() -> Response:
         found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
         return json_response({"models": list(map(tagged, found.models))})
+
+    @routes.get("/api/ps")
+    async def loaded() -> Response:
+        status = await ask_actor(pool, DescribePool(), PoolStatus)
+        names = {model.key.model for model in status.models if model.state is ModelState.READY}
+        found = await ask_actor(pool, DescribeModel(), ModelDescriptions)
+        return json_response({"models": [running(model) for model in found.models if model.id in names]})
 
     @routes.post("/api/show")
     async def show() -> Response:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from greenroom.schemas.capability_summary import capability_summary
 from greenroom.schemas.openai.models import Model, Models
 from greenroom.schemas.pool_protocol import ModelCard
 
@@ -24,4 +25,5 @@ class OpenAIModelFormatter:
 
 
 def _model(card: ModelCard) -> Model:
-    return Model(card.id, card.created, card.owned_by)
+    known = None if card.record is None else capability_summary(card.record)
+    return Model(card.id, card.created, card.owned_by, known)

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.schemas.messages import JsonObject
+
 
 @attrs.frozen
 class UsageBody:
@@ -40,12 +42,21 @@ class MessageBody:
 
 @attrs.frozen
 class ModelBody:
-    """One model; `created_at` is a time as RFC 3339 has it."""
+    """One model; `created_at` is a time as RFC 3339 has it.
+
+    Args:
+        capabilities: Which of Anthropic's features it has; like the limits, None if that is not known.
+        max_input_tokens: Of a prompt.
+        max_tokens: Of an answer.
+    """
 
     type: Literal["model"] = attrs.field(default="model", kw_only=True)
     id: str
     display_name: str
     created_at: str
+    capabilities: JsonObject | None = None
+    max_input_tokens: int | None = None
+    max_tokens: int | None = None
     lifecycle: Literal["active"] = attrs.field(default="active", kw_only=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from greenroom.tests.support.server_processes import run_greenroom
@@ -15,10 +16,20 @@ def test_models_lists_those_that_are_named_first(tiny_model: TinyModel) -> None:
     done = run_greenroom("models", str(folder), "org/model", "--json")
     rows = json.loads(done.stdout)
     assert [row["id"] for row in rows] == [folder.name, "org/model"]
-    assert rows[0]["family"] == "qwen"
+    assert (rows[0]["family"], rows[0]["architecture"]) == ("qwen", "qwen3")
+    assert rows[0]["capabilities"]["type"] == "text"
     assert rows[0]["size"] > 0
     assert rows[1]["folder"] is None
     assert folder.name in run_greenroom("models", str(folder)).stdout
+
+
+def test_models_says_of_each_kind_what_tells_it_from_others(tiny_encoder: Callable[..., Path]) -> None:
+    folders = [str(tiny_encoder(kind)) for kind in ("bert", "bert-rerank")]
+    embeds, ranks = json.loads(run_greenroom("models", *folders, "--json").stdout)
+    assert embeds["capabilities"]["dimensions"] == 64
+    assert ranks["capabilities"]["outputs"] == ["score"]
+    words = run_greenroom("models", *folders).stdout.split()
+    assert {"rerank", "embeddings", "(64"} <= set(words)
 
 
 def test_code_of_a_folder_is_trusted_only_if_the_operator_says_so(
