@@ -31,6 +31,8 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
             from greenroom.engine.speech.open_speech_engine import open_speech_adapter
 
             return open_speech_adapter(model.folder, model.record, model.id)
+        case "rerank":
+            return _open_rerank_adapter(model, settings)
         case _:
             raise ProblemError(_not_served(model))
 
@@ -69,6 +71,8 @@ def open_engine(
             from greenroom.engine.vision.open_vision_engine import open_vision_engine
 
             return open_vision_engine(model.folder, model.record, settings, progress, abandoned, account)
+        case "rerank":
+            return _open_rerank_engine(model, settings, progress, abandoned, account)
         case _:
             raise ProblemError(_not_served(model))
 
@@ -123,6 +127,30 @@ def _open_embedding_engine(
     from greenroom.engine.embeddings.open_embedding_engine import open_embedding_engine
 
     return open_embedding_engine(model.folder, settings, progress, abandoned, account)
+
+
+def _open_rerank_adapter(model: ModelFolder, settings: Settings) -> PromptAdapter:
+    from greenroom.engine.loading.libraries import import_text_libraries
+
+    import_text_libraries()
+    from greenroom.engine.rerank.rerank_adapter import open_rerank_adapter
+
+    return open_rerank_adapter(model.folder, model.record, settings, model.id)
+
+
+def _open_rerank_engine(
+    model: ModelFolder,
+    settings: Settings,
+    progress: Callable[[float], None],
+    abandoned: Callable[[], bool],
+    account: MemoryAccount,
+) -> Engine[Any]:
+    from greenroom.engine.loading.libraries import import_encoder_libraries
+
+    import_encoder_libraries()
+    from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
+
+    return open_rerank_engine(model.folder, settings, progress, abandoned, account)
 
 
 def _not_served(model: ModelFolder) -> Problem:

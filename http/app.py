@@ -20,13 +20,14 @@ from greenroom.http.media.fetcher import Fetcher
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
+from greenroom.http.ranking.protocol import RANKING_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 
-PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL)
+PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RANKING_PROTOCOL)
 """All that the server has; the first one shapes the errors of paths that belong to none."""
 
 BODY_TIMEOUT = 60

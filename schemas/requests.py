@@ -93,13 +93,16 @@ class ScoreInput:
         pairs: Query and document.
         instruction: What makes a document relevant, for models that are told.
         truncate: A document that is too long loses its end instead of being refused.
-        param: What the client calls the documents, for errors.
+        document_tokens: Of a document that are read; None for all that fit.
+        param: What the client calls the documents, for errors; `query_param` likewise.
     """
 
     pairs: tuple[tuple[str, str], ...]
     instruction: str | None = None
     truncate: bool = True
+    document_tokens: int | None = None
     param: str = attrs.field(default="documents", kw_only=True, eq=False)
+    query_param: str = attrs.field(default="query", kw_only=True, eq=False)
 
 
 @attrs.frozen

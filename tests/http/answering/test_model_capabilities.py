@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import pytest
@@ -25,7 +26,7 @@ async def test_openais_list_carries_the_capabilities_as_a_further_field(settings
     async with serving(settings) as served:
         models = await openai_clients.ask(served, lambda client: list(client.models.list()))
         one = await fetch(served.server, "GET", "/v1/models/bert")
-    known = [model.to_dict()["capabilities"] for model in models]
+    known: list[Any] = [model.to_dict()["capabilities"] for model in models]
     assert [each["type"] for each in known[:3]] == list(KINDS)
     assert known[3] is None, "what is not here is not known"
     assert known[1]["dimensions"] == 64

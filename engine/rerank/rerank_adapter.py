@@ -1,0 +1,89 @@
+"""A reranker's adapter: queries and documents in, rows of tokens out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.catalog.model_files import read_json_object
+from greenroom.engine.encoders.rows import PreparedRows
+from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
+from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
+from greenroom.engine.rerank.reranker_kinds import reranker_form
+from greenroom.engine.rerank.yes_no_form import MAX_CONTEXT, YesNoForm
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.kinds import wrong_kind
+from greenroom.schemas.model_protocol import PromptContents
+from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.requests import InferenceRequest, ScoreInput
+from greenroom.schemas.settings import Settings
+
+
+class RerankAdapter:
+    """Prepares requests for one model, on one thread, and keeps nothing between them.
+
+    Args:
+        context: Tokens of a pair at most.
+    """
+
+    def __init__(self, record: CapabilityRecord, encoder: PlainEncoder, form: PairForm, context: int) -> None:
+        self.record = record
+        self._reader = PairReader(encoder, form, context)
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedRows:
+        """Tokenize the pairs of a request.
+
+        Raises:
+            ProblemError: 400: a text is too long, or it is no request to a model that ranks.
+        """
+        asked = request.input
+        if not isinstance(asked, ScoreInput):
+            raise ProblemError(wrong_kind(request.key.model, self.record.model_type, asked))
+        return PreparedRows(self._reader.rows(asked))
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        """Refuse: such a model has no prompts of its client's.
+
+        Raises:
+            ProblemError: 400.
+        """
+        raise ProblemError(wrong_kind(request.key.model, self.record.model_type, request.input))
+
+
+def open_rerank_adapter(
+    folder: Path, record: CapabilityRecord, settings: Settings, name: str
+) -> RerankAdapter:
+    """Return the adapter of a model's folder; needs no weights.
+
+    Args:
+        name: What the model is called in errors.
+
+    Raises:
+        ProblemError: 503 `load_failed`.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        config = read_json_object(folder / "config.json")
+        form = reranker_form(config)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=settings.trust_remote_code
+        )
+        encoder = PlainEncoder(_backend(tokenizer))
+        context = min(record.context, settings.max_context or record.context)
+        if form == "cross_encoder":
+            types = int(config.get("type_vocab_size") or 1)
+            return RerankAdapter(record, encoder, CrossEncoderForm(encoder, types), context)
+        return RerankAdapter(record, encoder, YesNoForm(encoder), min(context, MAX_CONTEXT))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
+        raise ProblemError(load_failed(name, failure_reason(error, folder))) from error
+
+
+def _backend(tokenizer: Any) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError("its tokenizer has no form that the `tokenizers` library computes (tokenizer.json)")
+    return backend

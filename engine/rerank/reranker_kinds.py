@@ -1,0 +1,38 @@
+"""Which of the models that rank can be served, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from greenroom.engine.catalog.encoder_kinds import is_classifier
+
+RerankerForm = Literal["cross_encoder", "yes_no"]
+
+CLASSIFIERS: Mapping[str, str] = {"bert": "bert", "xlm-roberta": "xlm_roberta", "modernbert": "modernbert"}
+"""Architectures of cross-encoders and mlx-vlm's packages that compute them."""
+
+_YES_NO = ("qwen3",)
+"""Architectures of decoders whose prompt is known."""
+
+
+def reranker_form(config: Mapping[str, Any]) -> RerankerForm:
+    """Return how a model ranks.
+
+    Raises:
+        ValueError: It does so in a way that is not known here.
+    """
+    architecture = str(config.get("model_type"))
+    classes = [str(name) for name in config.get("architectures") or ()]
+    if architecture in CLASSIFIERS or architecture in CLASSIFIERS.values():
+        if not is_classifier(config):
+            named = ", ".join(classes) or "nothing"
+            raise ValueError(f"it ranks, but its config.json names {named} and no classifier of sequences")
+        return "cross_encoder"
+    if architecture in _YES_NO and all(name.endswith("ForCausalLM") for name in classes):
+        return "yes_no"
+    if is_classifier(config):
+        known = ", ".join(CLASSIFIERS)
+        raise ValueError(f"classifiers of the architecture '{architecture}' are not known here ({known} are)")
+    way = f"how a decoder of the architecture '{architecture}' is asked to rank"
+    raise ValueError(f"{way} is not known here (Qwen3-Reranker's way is)")

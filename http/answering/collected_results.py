@@ -1,0 +1,54 @@
+"""The answer of a model that does not chat, when it is complete: its events of one kind."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.generation import Generation
+from greenroom.http.answering.current_request import request_resources
+from greenroom.schemas.events import Failed, Finished
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import ProblemError, internal_error
+from greenroom.schemas.requests import InferenceRequest
+
+E = TypeVar("E")
+
+
+@attrs.frozen
+class Results(Generic[E]):
+    """What a model made of a request.
+
+    Args:
+        model: Its own name.
+        events: In the order in which it made them.
+    """
+
+    model: str
+    events: tuple[E, ...]
+    finished: Finished
+
+
+async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, kind: type[E]) -> Results[E]:
+    """Have a request answered, and return all events of a kind; it ends with the HTTP request.
+
+    Raises:
+        ProblemError: The request is refused, or failed.
+    """
+    generation = request_resources().enter_context(Generation(pool, request))
+    found: list[E] = []
+    while True:
+        try:
+            ready = [await generation.receive(), *generation.receive_ready()]
+        except trio.EndOfChannel:
+            raise ProblemError(internal_error()) from None
+        for event in ready:
+            if isinstance(event, Failed):
+                raise ProblemError(event.problem)
+            if isinstance(event, Finished):
+                return Results(generation.key.model, tuple(found), event)
+            if isinstance(event, kind):
+                found.append(event)

@@ -1,0 +1,28 @@
+"""The protocol of ranking, as the application knows it: Cohere's, Jina's and vLLM's clients speak it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quart import Blueprint
+
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.http.answering.openai_errors import error_members
+from greenroom.http.answering.wire_protocol import WireProtocol
+from greenroom.http.ranking.rank_routes import rank_routes
+from greenroom.schemas.problems import Problem
+
+
+def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
+    return (rank_routes(refs.pool),)
+
+
+def _error_members(problem: Problem, request_id: str | None) -> Mapping[str, Any]:
+    """Return what an error carries: `message` for Cohere's clients, `error` for the others."""
+    return {"message": problem.detail, **error_members(problem, request_id)}
+
+
+RANKING_PROTOCOL = WireProtocol(
+    ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score"), _routes, _error_members
+)

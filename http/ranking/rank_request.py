@@ -1,0 +1,97 @@
+"""From the wire to the neutral request: `/v1/rerank`, `/v2/rerank` and `/v1/score`."""
+
+from __future__ import annotations
+
+import itertools
+
+from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.ranking.rerank import Document, RerankRequest
+from greenroom.schemas.ranking.score import ScoreRequest
+from greenroom.schemas.requests import InferenceRequest, ScoreInput
+
+UNSUPPORTED_IN_RERANK: NeutralValues = {
+    "max_chunks_per_doc": (1,),
+    "priority": (0,),
+    "return_embeddings": (False,),
+}
+"""Parameters of Cohere's and Jina's: a document that is too long loses its end, which is no further chunk."""
+
+UNSUPPORTED_IN_SCORE: NeutralValues = {
+    "priority": (0,),
+    "truncate_prompt_tokens": (-1,),
+    "activation": (True,),
+    "use_activation": (True,),
+    "softmax": (True,),
+}
+"""Parameters of vLLM's."""
+
+
+def parse_rerank_request(
+    wire: RerankRequest, body: JsonObject, request_id: str, client: str
+) -> InferenceRequest:
+    """Return a client's request in neutral words.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    if not wire.documents:
+        raise invalid("`documents` is empty: there is nothing to rank.", "documents")
+    for name in ("top_n", "max_tokens_per_doc"):
+        value = getattr(wire, name)
+        if value is not None and value < 1:
+            raise invalid(f"`{name}` is {value}, but must be at least 1.", name)
+    query = wire.query.text
+    texts = (_text(document, at, wire.rank_fields) for at, document in enumerate(wire.documents))
+    asked = ScoreInput(
+        tuple((query, text) for text in texts),
+        _instruction(wire.instruction),
+        truncate=wire.truncation is not False,
+        document_tokens=wire.max_tokens_per_doc,
+    )
+    return InferenceRequest(request_id, parse_model_key(wire.model), asked, client=client)
+
+
+def parse_score_request(
+    wire: ScoreRequest, body: JsonObject, request_id: str, client: str
+) -> InferenceRequest:
+    """Return a client's request in neutral words.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    first, second = wire.text_1.texts, wire.text_2.texts
+    if len(first) != 1 and len(first) != len(second):
+        detail = f"`text_1` has {len(first)} texts and `text_2` has {len(second)}"
+        raise invalid(f"{detail}: give one for all, or one for each.", "text_1")
+    pairs = tuple(zip(itertools.cycle(first) if len(first) == 1 else first, second, strict=False))
+    asked = ScoreInput(pairs, _instruction(wire.instruction), param="text_2", query_param="text_1")
+    return InferenceRequest(request_id, parse_model_key(wire.model), asked, client=client)
+
+
+def _instruction(text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        raise invalid(
+            "`instruction` is empty: say what makes a document relevant, or leave it out.", "instruction"
+        )
+    return text
+
+
+def _text(document: Document, at: int, fields: tuple[str, ...] | None) -> str:
+    """Return what is read of a document."""
+    if not fields:
+        return _field(document.fields, "text", at)
+    if fields == ("text",):
+        return _field(document.fields, "text", at)
+    return "\n".join(f"{field}: {_field(document.fields, field, at)}" for field in fields)
+
+
+def _field(fields: JsonObject, name: str, at: int) -> str:
+    value = fields.get(name)
+    if isinstance(value, str):
+        return value
+    path = f"documents[{at}]"
+    if "image" in fields or "image_url" in fields:
+        raise invalid(f"`{path}` is an image, but models that rank read text here.", path)
+    raise invalid(f"`{path}` must be a string, or an object with a text in its field `{name[:80]}`.", path)

@@ -1,0 +1,54 @@
+"""`POST /v1/rerank`, `/v2/rerank` and `/v1/score`: validate, ask, format."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quart import Blueprint, Response
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.collected_results import collect_results
+from greenroom.http.answering.current_request import answer_id, read_request, request_client, request_id
+from greenroom.http.answering.http_responses import LARGE, large_json_response
+from greenroom.http.ranking.rank_formatter import CohereVersion, format_rerank, format_scores
+from greenroom.http.ranking.rank_request import (
+    UNSUPPORTED_IN_RERANK,
+    UNSUPPORTED_IN_SCORE,
+    parse_rerank_request,
+    parse_score_request,
+)
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.ranking.converter import RANKING
+from greenroom.schemas.ranking.rerank import RerankRequest
+from greenroom.schemas.ranking.score import ScoreRequest
+from greenroom.schemas.result_events import Score
+
+
+def rank_routes(pool: Ref[PoolMessage]) -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("ranking", __name__)
+
+    async def rerank(version: CohereVersion) -> Response:
+        parse = partial(parse_rerank_request, request_id=request_id(), client=request_client())
+        wire, request = await read_request(RerankRequest, RANKING, UNSUPPORTED_IN_RERANK, parse)
+        found = await collect_results(pool, request, Score)
+        answer = partial(format_rerank, wire, answer_id("rerank-"), version, found)
+        return await large_json_response(answer, LARGE if wire.return_documents else len(found.events))
+
+    async def score() -> Response:
+        parse = partial(parse_score_request, request_id=request_id(), client=request_client())
+        _, request = await read_request(ScoreRequest, RANKING, UNSUPPORTED_IN_SCORE, parse)
+        found = await collect_results(pool, request, Score)
+        return await large_json_response(
+            partial(format_scores, answer_id("score-"), found), len(found.events)
+        )
+
+    for path, answer in (
+        ("/v1/rerank", partial(rerank, "1")),
+        ("/v2/rerank", partial(rerank, "2")),
+        ("/rerank", partial(rerank, "1")),
+        ("/v1/score", score),
+        ("/score", score),
+    ):
+        routes.add_url_rule(path, path.replace("/", " ").strip(), answer, methods=["POST"])
+    return routes
