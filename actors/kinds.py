@@ -33,6 +33,10 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
             return open_speech_adapter(model.folder, model.record, model.id)
         case "rerank":
             return _open_rerank_adapter(model, settings)
+        case "transcription":
+            from greenroom.engine.transcription.transcription_adapter import make_transcription_adapter
+
+            return make_transcription_adapter(model.id, model.folder, model.record)
         case _:
             raise ProblemError(_not_served(model))
 
@@ -73,6 +77,15 @@ def open_engine(
             return open_vision_engine(model.folder, model.record, settings, progress, abandoned, account)
         case "rerank":
             return _open_rerank_engine(model, settings, progress, abandoned, account)
+        case "transcription":
+            from greenroom.engine.loading.libraries import import_text_libraries
+
+            import_text_libraries()
+            from greenroom.engine.open_transcription_engine import open_transcription_engine
+
+            return open_transcription_engine(
+                model.folder, model.record, settings, progress, abandoned, account
+            )
         case _:
             raise ProblemError(_not_served(model))
 

@@ -55,12 +55,12 @@ def make_tiny_whisper(
         "n_mels": 80,
         "n_audio_ctx": 1500,
         "n_audio_state": _WIDTH,
-        "n_audio_head": 2,
+        "n_audio_head": 1,
         "n_audio_layer": 1,
         "n_vocab": len(vocabulary),
         "n_text_ctx": _CONTEXT,
         "n_text_state": _WIDTH,
-        "n_text_head": 2,
+        "n_text_head": 1,
         "n_text_layer": 1,
     }
     (folder / "config.json").write_text(json.dumps(config))

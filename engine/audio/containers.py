@@ -1,0 +1,154 @@
+"""Audio files that anybody may have sent: which containers are opened, and what they may reach."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from greenroom.schemas.problems import ProblemError, invalid
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+
+FORMATS = (
+    "aac",
+    "ac3",
+    "aiff",
+    "amr",
+    "amrnb",
+    "amrwb",
+    "ape",
+    "asf",
+    "au",
+    "avi",
+    "caf",
+    "dts",
+    "eac3",
+    "flac",
+    "flv",
+    "matroska",
+    "mov",
+    "mp3",
+    "mpeg",
+    "mpegts",
+    "nut",
+    "ogg",
+    "oma",
+    "tta",
+    "voc",
+    "w64",
+    "wav",
+    "wv",
+)
+"""Containers that are opened, by libavformat's names: files that hold all that they play. Playlists (HLS,
+DASH, concat and their like) name further files or addresses, and are not among them."""
+
+_PROBE_BYTES = 1024 * 1024
+_PROBE_MICROSECONDS = 5_000_000
+_BUFFER_BYTES = 256 * 1024
+_MOST_READ = 8
+"""How often a file's bytes may be read: seeking to and fro in a crafted one must end."""
+_FURTHER_READ = 64 * 1024 * 1024
+_lock = threading.Lock()
+
+
+class BoundedFile:
+    """A file that has no name, and whose reading ends however often its reader goes back."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        self.size = path.stat().st_size
+        self._left = self.size * _MOST_READ + _FURTHER_READ
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, or none where too many have been read."""
+        if self._left <= 0:
+            return b""
+        data = self._file.read(size)
+        self._left -= max(len(data), 1)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place in the file."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the place where it is read."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
+    """Open a container whose audio can be decoded; nothing but the file itself is ever opened.
+
+    Args:
+        param: What the client calls the file, for errors.
+
+    Raises:
+        ProblemError: 400: it is empty, or no such container.
+    """
+    av = import_av()
+    if not file.size:
+        raise invalid("The file is empty.", param)
+    options = {
+        "format_whitelist": ",".join(FORMATS),
+        "codec_whitelist": _audio_decoders(),
+        "protocol_whitelist": "none",
+        "probesize": str(_PROBE_BYTES),
+        "analyzeduration": str(_PROBE_MICROSECONDS),
+        "max_streams": "64",
+        "scan_all_pmts": "0",
+    }
+    try:
+        container: InputContainer = av.open(
+            file,
+            container_options=options,
+            metadata_errors="replace",
+            buffer_size=_BUFFER_BYTES,
+            io_open=_refuse_further_files,
+        )
+    except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
+        raise undecodable(param) from error
+    return container
+
+
+def undecodable(param: str) -> ProblemError:
+    """Return the 400 of a file that is no audio."""
+    detail = (
+        "This is no audio or video file that can be decoded (flac, mp3, mp4, m4a, mpeg, mpga, ogg, opus, "
+        "wav, webm and the like can be)."
+    )
+    return invalid(detail, param)
+
+
+def import_av() -> Any:
+    """Return PyAV, imported once."""
+    with _lock:
+        import av
+
+        return av
+
+
+def _refuse_further_files(url: str, flags: int, options: Any) -> NoReturn:
+    raise OSError("only the file itself is opened")
+
+
+@functools.cache
+def _audio_decoders() -> str:
+    """Return the names of all decoders of audio: those of pictures are not even tried."""
+    av = import_av()
+    names = []
+    for name in sorted(av.codecs_available):
+        try:
+            if av.Codec(name, "r").type == "audio":
+                names.append(name)
+        except av.FFmpegError:
+            continue  # an encoder only
+        except ValueError:
+            continue
+    return ",".join(names)

@@ -1,0 +1,35 @@
+"""How long a request may compute before others have their turn."""
+
+from __future__ import annotations
+
+import time
+
+SLICE_SECONDS = 0.05
+"""After which a request pauses, at the next token or layer."""
+_PATIENCE = 0.02
+
+
+class Pace:
+    """The slice of time that a request computes in.
+
+    Attributes:
+        is_alone: No other request waits.
+    """
+
+    def __init__(self) -> None:
+        self.is_alone = True
+        self._ends = 0.0
+
+    def begin(self) -> None:
+        """Begin a slice."""
+        self._ends = time.perf_counter() + SLICE_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice has ended."""
+        return time.perf_counter() >= self._ends
+
+    @property
+    def patience(self) -> float:
+        """Seconds that may be spent on waiting for samples that are not decoded yet."""
+        return _PATIENCE if self.is_alone else _PATIENCE / 10

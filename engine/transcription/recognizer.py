@@ -1,0 +1,55 @@
+"""What is asked of the code of a model that hears."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Protocol
+
+import attrs
+
+from greenroom.engine.audio.windows import Window
+from greenroom.engine.transcription.pace import Pace
+from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
+from greenroom.schemas.result_events import Segment
+
+
+@attrs.frozen
+class HeardWindow:
+    """What was said in a window.
+
+    Args:
+        segments: With times from the recording's beginning.
+        samples: How far the window was understood; what is behind is heard again.
+        generated: Tokens that were computed.
+        language: What is spoken, as ISO 639-1 has it; None if the model does not tell.
+    """
+
+    segments: tuple[Segment, ...]
+    samples: int
+    generated: int
+    language: str | None
+
+
+class Listener(Protocol):
+    """Hears one recording, window by window; remembers what was said."""
+
+    def hear(self, window: Window, pace: Pace) -> Generator[None, None, HeardWindow]:
+        """Write down a window, yielding whenever others may compute."""
+
+
+class Recognizer(Protocol):
+    """A loaded model that hears, confined to one thread.
+
+    Attributes:
+        rate: Samples a second that it hears.
+        window_seconds: What it hears at once, at most.
+    """
+
+    rate: int
+    window_seconds: float
+
+    def working_bytes(self, prepared: PreparedTranscription) -> int:
+        """Return about how much memory a window takes while it is computed."""
+
+    def listen(self, prepared: PreparedTranscription) -> Listener:
+        """Begin a recording."""

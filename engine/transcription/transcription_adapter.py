@@ -1,0 +1,134 @@
+"""What speaks for one model that transcribes: requests are checked, recordings opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.audio.reader import RecordingReader
+from greenroom.engine.audio.samples import AudioFacts
+from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.transcription.one_piece_recognizer import ARCHITECTURES
+from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.kinds import wrong_kind
+from greenroom.schemas.model_protocol import PromptContents
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
+
+_FIRST_MULTILINGUAL = 51_865
+"""Tokens in the vocabulary of Whisper's smallest multilingual models; those for English have one less."""
+_PROBE_RATE = 16_000
+_POLL = 0.5
+
+
+class TranscriptionAdapter:
+    """Prepares the requests of one model; fulfils `PromptAdapter`.
+
+    Args:
+        languages: Names and codes by name or code, as the model's own library knows them; None if it does
+            not tell.
+        translates: It can write English of whatever is spoken.
+    """
+
+    def __init__(
+        self, model: str, record: CapabilityRecord, languages: Mapping[str, str] | None, translates: bool
+    ) -> None:
+        self._model = model
+        self._record = record
+        self._languages = languages
+        self._translates = translates
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedTranscription:
+        """Check what is asked, and whether its file is audio.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+        asked = request.input
+        if not isinstance(asked, TranscriptionInput):
+            raise ProblemError(wrong_kind(self._model, self._record.model_type, asked))
+        if asked.task == "translate" and not self._translates:
+            detail = f"'{self._model}' does not translate; a multilingual Whisper model does."
+            raise invalid(detail, "model")
+        if asked.word_timestamps and self._record.architecture != "whisper":
+            detail = f"'{self._model}' does not tell when each word is said."
+            raise invalid(detail, "timestamp_granularities[]")
+        language = None if asked.language is None else self._known_language(asked.language)
+        if asked.prompt and self._record.architecture != "whisper":
+            raise invalid(f"'{self._model}' takes no prompt.", "prompt")
+        return PreparedTranscription(
+            Path(asked.file),
+            _probe(Path(asked.file)),
+            asked.task,
+            language,
+            asked.prompt,
+            asked.word_timestamps,
+            asked.temperature,
+        )
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        """Refuse: a recording has no prompt that could be shown.
+
+        Raises:
+            ProblemError: 400, always.
+        """
+        raise ProblemError(wrong_kind(self._model, self._record.model_type, request.input))
+
+    def _known_language(self, name: str) -> str:
+        wanted = name.strip().lower()
+        if self._languages is None:
+            return wanted
+        code = self._languages.get(wanted) or self._languages.get(wanted.replace("_", "-").partition("-")[0])
+        if code is None:
+            known = sorted({*self._languages.values()})
+            listed = ", ".join(known) if len(known) < 200 else ""
+            detail = f"'{self._model}' does not know the language '{name[:40]}'; it knows {listed}."
+            raise invalid(detail, "language")
+        return code
+
+
+def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecord) -> TranscriptionAdapter:
+    """Make the adapter of a model, without its weights.
+
+    Raises:
+        ProblemError: 501: models of its architecture are not served.
+    """
+    if record.architecture == "whisper":
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        languages = _whisper_languages(config)
+        return TranscriptionAdapter(model, record, languages, translates=len({*languages.values()}) > 1)
+    if record.architecture not in ARCHITECTURES:
+        served = ", ".join(sorted({"whisper", *ARCHITECTURES}))
+        detail = f"'{model}' is a '{record.architecture}' model, which is not served; these are: {served}."
+        raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
+    return TranscriptionAdapter(model, record, None, translates=False)
+
+
+def _whisper_languages(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return codes by code and by English name."""
+    size = config.get("n_vocab", config.get("vocab_size", 0))
+    if not isinstance(size, int) or size < _FIRST_MULTILINGUAL:
+        return {"en": "en", "english": "en"}
+    library = import_model_code("mlx_audio.stt.models.whisper.tokenizer")
+    codes = list(library.LANGUAGES)[: size - 51_765 - 1]
+    named = {name: code for name, code in library.TO_LANGUAGE_CODE.items() if code in codes}
+    return {**named, **{code: code for code in codes}}
+
+
+def _probe(path: Path) -> AudioFacts:
+    """Open a recording and decode its beginning, so that what is no audio is refused before an answer begins.
+
+    Raises:
+        ProblemError: 400.
+    """
+    reader = RecordingReader(path, _PROBE_RATE)
+    try:
+        facts = reader.facts()
+        while (block := reader.read(_POLL)) is not None and not len(block):
+            continue
+        return facts
+    finally:
+        reader.close()

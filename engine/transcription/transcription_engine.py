@@ -1,0 +1,163 @@
+"""The engine that transcribes: recordings take turns by slices of their windows, on one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from greenroom.engine.audio.reader import RecordingReader
+from greenroom.engine.memory.account import Share
+from greenroom.engine.transcription.pace import Pace
+from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.recognizer import Recognizer
+from greenroom.engine.transcription.running_transcription import RunningTranscription
+from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.problems import Problem, ProblemError, internal_error
+from greenroom.schemas.requests import InferenceRequest
+
+log = structlog.get_logger()
+
+Events = list[tuple[str, InferenceEvent]]
+
+_MEMORY_SECONDS = 60.0
+"""How long a recording waits for the memory of its window before it fails."""
+_EVICTION_SECONDS = 0.05
+
+
+class TranscriptionEngine:
+    """Transcribes recordings; fulfils `Engine`.
+
+    Of all recordings, that one goes on whose client has waited longest, so that a long one holds up no short
+    one, and many of one client not those of another.
+
+    Args:
+        share: Of the account of memory.
+    """
+
+    def __init__(self, recognizer: Recognizer, share: Share) -> None:
+        self._recognizer: Recognizer | None = recognizer
+        self._share = share
+        self._running: dict[str, RunningTranscription] = {}
+        self._cancelled: list[RunningTranscription] = []
+        self._pace = Pace()
+        self._turn = 0
+        self._last_turns: dict[str, int] = {}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._running or self._cancelled)
+
+    def submit(self, request: InferenceRequest, prepared: PreparedTranscription) -> None:
+        """Begin a recording at the next step.
+
+        Raises:
+            ProblemError: 503: too many decoders hang.
+        """
+        assert self._recognizer is not None, "submitted after close"
+        reader = RecordingReader(prepared.file, self._recognizer.rate, prepared.param)
+        self._running[request.id] = RunningTranscription(
+            request, prepared, self._recognizer, reader, self._pace
+        )
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at the next step; unknown ids are ignored."""
+        running = self._running.pop(request_id, None)
+        if running is not None:
+            running.close()
+            self._cancelled.append(running)
+            self._charge()
+
+    def step(self) -> Events:
+        """Compute a slice for one recording; return the events of all."""
+        events: Events = [
+            (each.id, Finished("cancelled", each.usage, each.timing())) for each in self._cancelled
+        ]
+        self._cancelled.clear()
+        chosen = self._choose()
+        if chosen is not None:
+            events += [(chosen.id, event) for event in self._advance(chosen)]
+        self._last_turns = {
+            client: turn for client, turn in self._last_turns.items() if self._has_requests(client)
+        }
+        return events
+
+    @property
+    def idle_delay(self) -> float | None:
+        """None: nothing is done while there is no work."""
+        return None
+
+    def work_idly(self) -> None:
+        """Do nothing."""
+
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
+        """Keep nothing that others could want."""
+
+    def release_memory(self) -> None:
+        """Do nothing: memory is held only for windows that are being computed."""
+
+    def close(self) -> None:
+        """Drop the weights."""
+        for running in self._running.values():
+            running.close()
+        self._running.clear()
+        self._recognizer = None
+        self._share.close()
+
+    def _choose(self) -> RunningTranscription | None:
+        """Return whose turn it is, of those that have the memory for a window or can get it."""
+
+        def waited(running: RunningTranscription) -> tuple[int, int]:
+            return (self._last_turns.get(running.client, 0), running.last_turn)
+
+        for running in sorted(self._running.values(), key=waited):
+            if running.holds_memory or self._admit(running):
+                return running
+        return None
+
+    def _admit(self, running: RunningTranscription) -> bool:
+        """Charge a window's memory; a recording for which there never is any fails in its turn."""
+        if self._charge(running.working_bytes):
+            running.holds_memory = True
+            return True
+        if any(other.holds_memory for other in self._running.values()):
+            return False
+        waited = running.wait_for_memory()
+        if not self._share.request_eviction(running.working_bytes, _EVICTION_SECONDS):
+            self._share.wait_for_change(_EVICTION_SECONDS)
+        return waited > _MEMORY_SECONDS
+
+    def _charge(self, further: int = 0) -> bool:
+        held = sum(each.working_bytes for each in self._running.values() if each.holds_memory)
+        return self._share.charge_running(held + further)
+
+    def _advance(self, running: RunningTranscription) -> list[InferenceEvent]:
+        self._turn += 1
+        self._last_turns[running.client] = running.last_turn = self._turn
+        self._pace.is_alone = len(self._running) == 1
+        try:
+            if not running.holds_memory:
+                raise ProblemError(_no_memory(running))
+            events = running.advance()
+        except ProblemError as error:
+            events = [Failed(error.problem, running.usage, running.timing())]
+        except Exception:
+            log.exception("transcription failed", actor="model", request_id=running.id)
+            events = [Failed(internal_error())]
+        if events and isinstance(events[-1], Finished | Failed):
+            del self._running[running.id]
+            running.close()
+        if not running.in_window:
+            running.holds_memory = False
+            self._charge()
+        return events
+
+    def _has_requests(self, client: str) -> bool:
+        return any(running.client == client for running in self._running.values())
+
+
+def _no_memory(running: RunningTranscription) -> Problem:
+    needed = running.working_bytes >> 20
+    detail = f"A window of the recording needs {needed} MB beside the weights (setting memory_bytes)."
+    return Problem(507, "insufficient_memory", detail)
