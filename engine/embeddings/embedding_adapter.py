@@ -17,6 +17,9 @@ from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.problems import ProblemError, invalid, load_failed
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest, RawInput
 
+MAX_NUMBERS = 1 << 25
+"""Numbers of all vectors of a request: 128 MB, and three times as much as JSON."""
+
 
 def make_embedding_adapter(
     model: str, record: CapabilityRecord, tokenizer: ChatTokenizer, max_context: int | None = None
@@ -76,6 +79,10 @@ class EmbeddingAdapter:
         if asked.dimensions is not None and not 1 <= asked.dimensions <= width:
             detail = f"`dimensions` is {asked.dimensions}, but the vectors of '{self._model}' have {width}"
             raise invalid(f"{detail}: it must be from 1 to {width}.", "dimensions")
+        numbers = len(asked.texts) * (asked.dimensions or width)
+        if numbers > MAX_NUMBERS:
+            detail = f"`{asked.param}` asks for {numbers} numbers, but an answer has at most {MAX_NUMBERS}"
+            raise invalid(f"{detail}: send fewer texts at once, or ask for fewer dimensions.", asked.param)
         return PreparedTexts(tuple(self._prepared(asked)), asked.dimensions, asked.param)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:

@@ -38,14 +38,15 @@ async def large_json_response(document: Callable[[], object], tokens: int) -> Re
     """Return a response that holds a whole answer, made on another thread if it is large.
 
     Args:
-        document: Makes it; must be callable from any thread.
+        document: Makes it, or its JSON; must be callable from any thread.
         tokens: How many it shows one by one, as ids or with what is known of each.
     """
     if tokens < LARGE:
         return json_response(document())
 
     def encode() -> bytes:
-        return json_bytes_in_pieces(document())
+        made = document()
+        return made if isinstance(made, bytes) else json_bytes_in_pieces(made)
 
     encoded = await trio.to_thread.run_sync(encode, abandon_on_cancel=True)
     return Response(encoded, content_type="application/json")

@@ -69,10 +69,10 @@ def loaded() -> dict[str, Any]:
 
 def _durations(timing: Timing) -> dict[str, int]:
     return {
-        "total_duration": _nanoseconds(timing.queued + timing.prefill + timing.decode),
-        "load_duration": _nanoseconds(timing.queued),
-        "prompt_eval_duration": _nanoseconds(timing.prefill),
-        "eval_duration": _nanoseconds(timing.decode),
+        "total_duration": nanoseconds(timing.queued + timing.prefill + timing.decode),
+        "load_duration": nanoseconds(timing.queued),
+        "prompt_eval_duration": nanoseconds(timing.prefill),
+        "eval_duration": nanoseconds(timing.decode),
     }
 
 
@@ -80,7 +80,8 @@ def _counts(usage: Usage) -> dict[str, int]:
     return {"prompt_eval_count": usage.prompt, "eval_count": usage.generated}
 
 
-def _nanoseconds(seconds: float) -> int:
+def nanoseconds(seconds: float) -> int:
+    """Return a duration as Ollama writes it."""
     return round(seconds * 1e9)
 
 

@@ -27,8 +27,6 @@ API_VERSION = "0.13.0"
 """The Ollama whose API is spoken; clients refuse to speak to old ones."""
 
 NOT_SERVED = {
-    "/api/embed": "POST",
-    "/api/embeddings": "POST",
     "/api/pull": "POST",
     "/api/push": "POST",
     "/api/create": "POST",
@@ -64,9 +62,7 @@ def model_routes(pool: Ref[PoolMessage]) -> Blueprint:
         return json_response(shown(found.models[0]))
 
     async def refuse() -> Response:
-        why = "no model here makes embeddings"
-        if not request.path.startswith("/api/embed"):
-            why = "models are named at the start, fetched on first use, and stay as they are"
+        why = "models are named at the start, fetched on first use, and stay as they are"
         detail = f"`{request.path}` is not served here: {why}."
         raise ProblemError(Problem(501, "not_implemented", detail))
 

@@ -34,7 +34,7 @@ def parse_chat(
         ProblemError: 400 that names the offending field.
     """
     if not wire.messages:
-        _check_loading(wire.keep_alive)
+        check_loading(wire.keep_alive)
         return None
     chat = ChatInput(
         messages=tuple(_messages(wire.messages)),
@@ -59,7 +59,7 @@ def parse_generate(
         ProblemError: 400 that names the offending field.
     """
     if not (wire.prompt or wire.suffix or wire.images):
-        _check_loading(wire.keep_alive)
+        check_loading(wire.keep_alive)
         return None
     prompt = wire.prompt or ""
     if wire.raw or wire.suffix:
@@ -84,7 +84,7 @@ def _request(
     return InferenceRequest(request_id, key, asked, parameters, client, response_format=_format(wire.format))
 
 
-def _check_loading(keep_alive: Any) -> None:
+def check_loading(keep_alive: Any) -> None:
     """Refuse a request without text that asks for the model to be unloaded."""
     if keep_alive in (0, "0", "0s") and keep_alive is not False:
         detail = "Models are not unloaded by request here, but when another needs their place."

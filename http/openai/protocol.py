@@ -9,6 +9,7 @@ from greenroom.http.answering.openai_errors import error_members
 from greenroom.http.answering.wire_protocol import WireProtocol
 from greenroom.http.openai.chat_routes import chat_routes
 from greenroom.http.openai.completion_routes import completion_routes
+from greenroom.http.openai.embedding_routes import embedding_routes
 from greenroom.http.openai.model_formatter import OpenAIModelFormatter
 from greenroom.http.openai.speech_routes import speech_routes
 from greenroom.http.openai.stored_completion_routes import stored_completion_routes
@@ -22,6 +23,7 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
         completion_routes(refs.pool, status_timeout),
         speech_routes(refs.pool, status_timeout),
         token_routes(refs.pool),
+        embedding_routes(refs.pool),
     )
 
 

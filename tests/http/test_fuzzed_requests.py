@@ -83,8 +83,13 @@ async def store(served: Served) -> dict[str, str]:
     return {**ids, "item": items.json()["data"][0]["id"]}
 
 
-async def test_what_is_not_spoiled_is_answered(tiny_model: Callable[..., Path]) -> None:
-    settings = Settings(models=(str(tiny_model("qwen3", num_hidden_layers=1)),), max_context=1_024)
+@pytest.fixture
+def settings(tiny_model: Callable[..., Path], tiny_encoder: Callable[..., Path]) -> Settings:
+    chats = tiny_model("qwen3", num_hidden_layers=1)
+    return Settings(models=(str(chats), str(tiny_encoder("bert"))), max_context=1_024)
+
+
+async def test_what_is_not_spoiled_is_answered(settings: Settings) -> None:
     async with serving(settings) as served, connected(served.server, seconds=300) as client:
         for path, body in BODIES:
             await client.request("POST", path, json.dumps({"model": "default", **body}).encode())
@@ -94,12 +99,11 @@ async def test_what_is_not_spoiled_is_answered(tiny_model: Callable[..., Path]) 
 
 @pytest.mark.parametrize("requests", [240, pytest.param(10_000, marks=pytest.mark.soak)])
 async def test_every_request_is_answered_and_none_with_a_fault_of_ours(
-    tiny_model: Callable[..., Path], requests: int
+    settings: Settings, requests: int
 ) -> None:
     seed = 1 if requests < 1_000 else random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
-    folder = tiny_model("qwen3", num_hidden_layers=1)
-    async with serving(Settings(models=(str(folder),), max_context=1_024)) as served:
+    async with serving(settings) as served:
         fuzzer = Fuzzer(served, await store(served))
         async with trio.open_nursery() as nursery:
             for number in range(AT_ONCE):

@@ -104,6 +104,15 @@ MESSAGE: Json = {
     "temperature": 0.5,
     "metadata": {"user_id": "u"},
 }
+EMBEDDINGS: Json = {
+    "model": "bert",
+    "input": ["Hello", "The sea"],
+    "encoding_format": "base64",
+    "dimensions": 16,
+    "input_type": "query",
+    "truncate": True,
+    "user": "u",
+}
 RESPONSE: Json = {
     "instructions": "Be brief",
     "input": [
@@ -173,6 +182,10 @@ BODIES: tuple[tuple[str, Json], ...] = (
     ("/v1/responses", RESPONSE),
     ("/v1/responses", {"input": "Hello", "text": {"format": JSON_SCHEMA}, "max_output_tokens": 16}),
     ("/v1/responses/input_tokens", RESPONSE),
+    ("/v1/embeddings", EMBEDDINGS),
+    ("/v1/embeddings", {"model": "bert", "input": [[2, 300, 3], [2, 3]], "truncate": "END"}),
+    ("/api/embed", {"model": "bert", "input": ["Hello", "Sea"], "truncate": True, "dimensions": 8}),
+    ("/api/embeddings", {"model": "bert", "prompt": "Hello", "options": {"num_ctx": 64}}),
     ("/api/chat", OLLAMA_CHAT),
     ("/api/generate", GENERATE),
     ("/api/show", {"verbose": True}),

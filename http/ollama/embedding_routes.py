@@ -1,0 +1,56 @@
+"""`POST /api/embed` and `POST /api/embeddings`: validate, ask, format."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quart import Blueprint, Response
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.pool.lease import Granted
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.collected_results import collect_results
+from greenroom.http.answering.current_request import read_request, request_client, request_id
+from greenroom.http.answering.http_responses import json_response, large_json_response
+from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.vectors import in_order, numbers_of
+from greenroom.http.ollama.embedding_body import embed_body, old_embeddings_body
+from greenroom.http.ollama.embedding_request import parse_embed, parse_old_embeddings
+from greenroom.schemas.ollama.converter import OLLAMA
+from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsRequest
+from greenroom.schemas.pool_protocol import Acquire, PoolMessage
+from greenroom.schemas.result_events import Vector
+
+
+def embedding_routes(pool: Ref[PoolMessage]) -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("ollama embeddings", __name__)
+
+    async def load(name: str) -> None:
+        granted = await ask_actor(pool, Acquire(parse_model_key(name), request_id()), Granted)
+        granted.lease.close()
+
+    @routes.post("/api/embed")
+    async def embed() -> Response:
+        parse = partial(parse_embed, request_id=request_id(), client=request_client())
+        wire, asked = await read_request(EmbedRequest, OLLAMA, {}, parse)
+        if asked is None:
+            await load(wire.model)
+            return json_response(embed_body(wire.model, (), None))
+        results = await collect_results(pool, asked, Vector)
+        vectors, finished = in_order(results.events), results.finished
+        return await large_json_response(
+            lambda: embed_body(wire.model, vectors, finished), numbers_of(vectors)
+        )
+
+    @routes.post("/api/embeddings")
+    async def embeddings() -> Response:
+        parse = partial(parse_old_embeddings, request_id=request_id(), client=request_client())
+        wire, asked = await read_request(OldEmbeddingsRequest, OLLAMA, {}, parse)
+        if asked is None:
+            await load(wire.model)
+            return json_response(old_embeddings_body(()))
+        results = await collect_results(pool, asked, Vector)
+        return json_response(old_embeddings_body(results.events))
+
+    return routes

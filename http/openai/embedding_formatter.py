@@ -1,0 +1,27 @@
+"""From events to the wire: the answer of `POST /v1/embeddings`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.http.answering.json_encoding import json_bytes
+from greenroom.http.answering.vectors import vector_base64, vector_json
+from greenroom.schemas.events import Usage
+from greenroom.schemas.result_events import Vector
+
+
+def embedding_list(model: str, vectors: Sequence[Vector], usage: Usage, encoding_format: str) -> bytes:
+    """Return the answer as JSON; with many vectors it takes long, but lets other threads run meanwhile.
+
+    Args:
+        vectors: In order.
+        encoding_format: `float` or `base64`.
+    """
+    encode = vector_base64 if encoding_format == "base64" else vector_json
+    entries = b",".join(
+        b'{"object":"embedding","index":%d,"embedding":%b}' % (vector.index, encode(vector))
+        for vector in vectors
+    )
+    tokens = {"prompt_tokens": usage.prompt, "total_tokens": usage.prompt}
+    tail = json_bytes({"model": model, "usage": tokens}).removeprefix(b"{")
+    return b'{"object":"list","data":[%b],%b' % (entries, tail)

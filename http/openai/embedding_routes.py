@@ -1,0 +1,38 @@
+"""`POST /v1/embeddings`: validate, ask, format."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quart import Blueprint, Response
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.collected_results import collect_results
+from greenroom.http.answering.current_request import read_request, request_client, request_id
+from greenroom.http.answering.http_responses import large_json_response
+from greenroom.http.answering.vectors import in_order, numbers_of
+from greenroom.http.openai.embedding_formatter import embedding_list
+from greenroom.http.openai.embedding_request import parse_embedding_request
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.openai.embeddings import EmbeddingsRequest
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.result_events import Vector
+
+
+def embedding_routes(pool: Ref[PoolMessage]) -> Blueprint:
+    """Return the routes."""
+    routes = Blueprint("embeddings", __name__)
+
+    @routes.post("/v1/embeddings")
+    async def embeddings() -> Response:
+        parse = partial(parse_embedding_request, request_id=request_id(), client=request_client())
+        wire, request = await read_request(EmbeddingsRequest, OPENAI, {}, parse)
+        results = await collect_results(pool, request, Vector)
+        vectors = in_order(results.events)
+        encoding = "float" if wire.encoding_format is None else wire.encoding_format.name
+        usage = results.finished.usage
+        return await large_json_response(
+            lambda: embedding_list(results.model, vectors, usage, encoding), numbers_of(vectors)
+        )
+
+    return routes

@@ -1,0 +1,86 @@
+"""What clients of `POST /v1/embeddings` send. Source: OpenAI's API reference, August 2026."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.wire import WireError, one_of, wrong_type
+
+MAX_TEXTS = 16_384
+"""Of one request. OpenAI takes 2,048; nothing of ours needs a bound as low."""
+
+EXPECTED = "must be a string, an array of strings, an array of token ids, or arrays of token ids"
+
+
+@attrs.frozen
+class Texts:
+    """What is to be embedded: each gets a vector."""
+
+    texts: tuple[str | tuple[int, ...], ...]
+
+
+@attrs.frozen
+class EncodingFormat:
+    """How vectors are written: `float`, or `base64` of little-endian float32."""
+
+    name: str
+
+
+@attrs.frozen
+class Truncate:
+    """Whether the ends of long texts are cut off: a boolean, or in others' words `END` or `NONE`."""
+
+    cut: bool
+
+
+@attrs.frozen
+class EmbeddingsRequest:
+    """The body of the request; `input_type`, `instruction` and `truncate` are not OpenAI's."""
+
+    model: str
+    input: Texts
+    encoding_format: EncodingFormat | None = None
+    dimensions: int | None = None
+    input_type: str | None = None
+    instruction: str | None = None
+    truncate: Truncate | None = None
+
+
+def _texts(value: Any, _: Any) -> Texts:
+    if isinstance(value, str):
+        value = [value] if value else value
+    elif not isinstance(value, list):
+        raise wrong_type("a string, an array of strings, or arrays of token ids", value)
+    if not value:
+        raise WireError("must not be empty")
+    if type(value[0]) is int:
+        return Texts((_tokens(value),))
+    if len(value) > MAX_TEXTS:
+        raise WireError(f"must hold at most {MAX_TEXTS} texts, but has {len(value)}")
+    if "" in value:
+        raise WireError(f"must hold no empty string, but item {value.index('')} is one")
+    return Texts(tuple(item if isinstance(item, str) else _tokens(item) for item in value))
+
+
+def _tokens(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(token) is int for token in value):
+        raise WireError(EXPECTED)
+    return tuple(value)
+
+
+def _encoding_format(value: Any, _: Any) -> EncodingFormat:
+    return EncodingFormat(one_of(("float", "base64"), value))
+
+
+def _truncate(value: Any, _: Any) -> Truncate:
+    if isinstance(value, bool):
+        return Truncate(value)
+    return Truncate(one_of(("NONE", "END"), value) == "END")
+
+
+OPENAI.register_structure_hook(Texts, _texts)
+OPENAI.register_structure_hook(EncodingFormat, _encoding_format)
+OPENAI.register_structure_hook(Truncate, _truncate)
