@@ -47,10 +47,11 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     """
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    bodies = RequestBodies(settings.max_body_bytes)
+    app.config["MAX_CONTENT_LENGTH"] = bodies.largest
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.config[SETTINGS] = settings
-    app.extensions[BODIES] = RequestBodies(settings.max_body_bytes)
+    app.extensions[BODIES] = bodies
     app.extensions[FETCHER] = Fetcher(settings)
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False

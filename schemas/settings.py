@@ -218,7 +218,12 @@ class Settings:
         (), "Host names that requests may be addressed to, besides this machine's own."
     )
     allowed_origins: tuple[str, ...] = _setting((), "Web origins whose pages may call the server.")
-    max_body_bytes: int = _setting(64 * MEGABYTE, "Largest request body, in bytes.", low=1)
+    max_body_bytes: int | None = _setting(
+        None,
+        "Largest request body, in bytes (default: 80 MB where it may hold images or other files, else 32 "
+        "MB).",
+        low=1,
+    )
     max_connections: int = _setting(
         1024, "Connections open at once, as far as the process may have descriptors for them.", low=1
     )

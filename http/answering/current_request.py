@@ -89,12 +89,15 @@ async def read_request(
     converter: cattrs.Converter,
     unsupported: NeutralValues,
     parse: Callable[[W, JsonObject], T],
+    *,
+    files: bool = False,
 ) -> tuple[W, T]:
     """Return its JSON body as a wire type, and what was parsed from that.
 
     Args:
         unsupported: Official parameters that are refused unless their value asks for nothing.
         parse: Gets the wire type and the body as it came; called on another thread if the body is large.
+        files: There may be images and other files in it: it may be larger than others.
 
     Raises:
         ProblemError: 400, 413, 415 or 503; what is wrong with the body is named by its path.
@@ -106,4 +109,4 @@ async def read_request(
         return wire, parse(wire, body)
 
     bodies: RequestBodies = current_app.extensions[BODIES]
-    return await bodies.parse(request, request_resources(), parse_body)
+    return await bodies.parse(request, request_resources(), parse_body, files=files)

@@ -46,7 +46,7 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
         def parse(wire: MessagesRequest, body: JsonObject) -> tuple[InferenceRequest, bool]:
             return neutral(wire, body), asks_to_cache(body)
 
-        wire, (asked, marked) = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse)
+        wire, (asked, marked) = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
         formatter = MessageFormatter(wire, answer_id("msg_"), request_id(), marked)
         stream = bool(wire.stream)
         return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)
@@ -54,7 +54,7 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     @routes.post("/v1/messages/count_tokens")
     async def count_tokens() -> Response:
         parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
-        _, asked = await read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse)
+        _, asked = await read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
         counted = await count_prompt_tokens(pool, await with_files(asked))
         if isinstance(counted, Problem):
             raise ProblemError(counted)

@@ -22,6 +22,10 @@ from greenroom.schemas.settings import MEGABYTE
 
 T = TypeVar("T")
 
+BODY_BYTES = 32 * MEGABYTE
+"""Of the largest body without files that is read, unless the settings say otherwise."""
+BODY_BYTES_WITH_FILES = 80 * MEGABYTE
+"""Of the largest body with files: 50 MB of them take 67 MB as base64."""
 FURTHER_BYTES = 16 * MEGABYTE
 """What all bodies may hold together beyond the largest one, each until its answer has ended."""
 UNCOUNTED_BYTES = 65_536
@@ -53,22 +57,30 @@ class RequestBodies:
     """Reads the bodies of an application's requests, and knows how much of them is held at once.
 
     Args:
-        max_bytes: Size of the largest body that is read.
+        max_bytes: Size of the largest body that is read, whatever is in it; None for the usual sizes.
+
+    Attributes:
+        largest: Size of the largest body, with files.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self._most = max_bytes + FURTHER_BYTES
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._plain = max_bytes or BODY_BYTES
+        self.largest = max_bytes or BODY_BYTES_WITH_FILES
+        self._most = self.largest + FURTHER_BYTES
         self._held = 0
         self._collections = FullCollections()
         self._decoded = DecodedObjects()
         # Each takes several times its size while it is decoded, and two would only compete for the GIL.
         self._decoding = trio.CapacityLimiter(1)
 
-    async def parse(self, request: Request, resources: ExitStack, parse: Callable[[Any], T]) -> T:
+    async def parse(
+        self, request: Request, resources: ExitStack, parse: Callable[[Any], T], *, files: bool = False
+    ) -> T:
         """Return what `parse` makes of the decoded body, on another thread if that may take long.
 
         Args:
             resources: Closed when the request has ended; until then its body counts.
+            files: There may be images and other files in it.
 
         Raises:
             ProblemError: 400 if it is no JSON, 413 if it holds too much, 415 for another type, 503 if those
@@ -79,7 +91,7 @@ class RequestBodies:
             raise ProblemError(
                 Problem(415, "unsupported_media_type", "This endpoint takes application/json bodies only.")
             )
-        body = await self._read(request, resources)
+        body = await self._read(request, resources, self.largest if files else self._plain)
         objects = body.counter.objects
         await self._decoded.hold(objects, resources)
         self._collections.hold(objects)
@@ -104,12 +116,10 @@ class RequestBodies:
         resources.callback(self._release, beside)
         return partial(self._hold, beside)
 
-    async def _read(self, request: Request, resources: ExitStack) -> _Body:
-        """Return the body; from Quart 0.23 on, one without a Content-Length is bounded by nobody else."""
-        limit = request.max_content_length
+    async def _read(self, request: Request, resources: ExitStack, limit: int) -> _Body:
         timeout = math.inf if request.body_timeout is None else request.body_timeout
         declared = request.content_length or 0
-        if limit is not None and declared > limit:
+        if declared > limit:
             raise RequestEntityTooLarge
         body = _Body()
         resources.callback(self._release, body)
@@ -117,7 +127,7 @@ class RequestBodies:
         self._hold(body, declared)
         with trio.move_on_after(timeout) as waiting:
             async for part in request.body:
-                if limit is not None and body.counter.size + len(part) > limit:
+                if body.counter.size + len(part) > limit:
                     raise RequestEntityTooLarge
                 body.counter.feed(part)
                 self._hold(body, body.counter.size)

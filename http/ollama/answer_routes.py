@@ -48,13 +48,13 @@ def answer_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     @routes.post("/api/chat")
     async def chat() -> Response:
         parse = partial(parse_chat, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(ChatRequest, OLLAMA, UNSUPPORTED, parse)
+        wire, asked = await read_request(ChatRequest, OLLAMA, UNSUPPORTED, parse, files=True)
         return await respond("chat", wire, asked)
 
     @routes.post("/api/generate")
     async def generate() -> Response:
         parse = partial(parse_generate, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(GenerateRequest, OLLAMA, UNSUPPORTED_IN_GENERATE, parse)
+        wire, asked = await read_request(GenerateRequest, OLLAMA, UNSUPPORTED_IN_GENERATE, parse, files=True)
         return await respond("generate", wire, asked)
 
     return routes

@@ -46,7 +46,7 @@ def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
     @routes.post("/v1/chat/completions")
     async def chat_completions() -> Response:
         parse = partial(_parse, request_id=request_id(), client=request_client(), storing=stores_answers())
-        wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
+        wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True)
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))
         return await answer_request(
             refs.pool,

@@ -40,7 +40,7 @@ def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
     @routes.post("/tokenize")
     async def tokenize() -> Response:
         parse = partial(_parse_tokenize, request_id=request_id(), client=request_client())
-        wire, asked = await read_request(TokenizeRequest, OPENAI, {}, parse)
+        wire, asked = await read_request(TokenizeRequest, OPENAI, {}, parse, files=True)
         contents = await inspect(asked)
         return await large_json_response(lambda: _tokenized(wire, contents), len(contents.tokens))
 
@@ -54,7 +54,7 @@ def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
     @routes.post("/apply-template")
     async def apply_template() -> Response:
         parse = partial(_parse_chat, request_id=request_id(), client=request_client())
-        _, asked = await read_request(TokenizeRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse)
+        _, asked = await read_request(TokenizeRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True)
         return json_response({"prompt": (await inspect(asked)).text})
 
     return routes

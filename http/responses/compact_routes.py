@@ -55,7 +55,7 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
         def parse(wire: CompactRequest, body: JsonObject) -> AskedResponse:
             return parse_response_request(wire, body, *identity)
 
-        _, asked = await read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse)
+        _, asked = await read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
         recalled = await recall(refs.store, asked, request_owner())
         recalled = attrs.evolve(recalled, request=await with_files(recalled.request))
         seal = await server_seal(refs.store)

@@ -47,7 +47,7 @@ def conversation_routes(refs: ActorRefs) -> Blueprint:
 
     @routes.post("/v1/conversations")
     async def create() -> Response:
-        wire, metadata = await read_request(CreateRequest, RESPONSES, {}, _metadata)
+        wire, metadata = await read_request(CreateRequest, RESPONSES, {}, _metadata, files=True)
         items = await _stored(refs, wire.items or ())
         created = StoredConversation(f"conv_{uuid4().hex}", request_owner(), time.time(), metadata)
         await ask_actor(refs.store, CreateConversation(created, items), Committed)
@@ -80,7 +80,7 @@ def conversation_item_routes(refs: ActorRefs) -> Blueprint:
     @routes.post(path)
     async def add(conversation_id: str) -> Response:
         included = check_included(request.args)
-        wire, _ = await read_request(AddItemsRequest, RESPONSES, {}, lambda wire, _: None)
+        wire, _ = await read_request(AddItemsRequest, RESPONSES, {}, lambda wire, _: None, files=True)
         await ask_actor(refs.store, FindConversation(conversation_id, request_owner()), StoredConversation)
         items = await _stored(refs, wire.items)
         await hold_conversation(refs.responses, conversation_id, request_owner())

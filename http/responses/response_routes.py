@@ -48,7 +48,7 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
             storing=stores_answers(),
             defaults=sampling_defaults(),
         )
-        wire, turn = await read_request(ResponseRequest, RESPONSES, UNSUPPORTED, parse)
+        wire, turn = await read_request(ResponseRequest, RESPONSES, UNSUPPORTED, parse, files=True)
         stream = bool(wire.stream)
         if turn.stored:
             return await answer_stored(refs, turn, stream=stream, status_timeout=status_timeout)
@@ -65,7 +65,7 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
             asked = parse_response_request(wire, body, ident)
             return asked, recall_nothing(asked) if asked.stands_alone else None
 
-        _, (asked, recalled) = await read_request(PromptRequest, RESPONSES, UNSUPPORTED, parse)
+        _, (asked, recalled) = await read_request(PromptRequest, RESPONSES, UNSUPPORTED, parse, files=True)
         recalled = recalled or await recall(refs.store, asked, request_owner())
         counted = await count_prompt_tokens(refs.pool, await with_files(recalled.request))
         if isinstance(counted, Problem):

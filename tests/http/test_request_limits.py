@@ -10,6 +10,8 @@ from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import json_counter
 from greenroom.http.guard.decoded_objects import MAX_HELD
 from greenroom.http.guard.request_body import FURTHER_BYTES
+from greenroom.http.media.fetcher import MAX_ADDRESSES
+from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
 from greenroom.http.openai.completion_request import MAX_SCORED_TOKENS
 from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.openai.completions import MAX_PROMPTS
@@ -27,6 +29,9 @@ LIMITS = {
     "parts of a message": MAX_PARTS,
     "`tool_calls`": MAX_CALLS,
     "`tools`": MAX_TOOLS,
+    "bytes of an image": MAX_FILE_BYTES,
+    "bytes of all files": MAX_TOTAL_BYTES,
+    "files that": MAX_ADDRESSES,
     "prompts": MAX_PROMPTS,
     "tokens of prompts": MAX_SCORED_TOKENS,
     "characters of `model`": MAX_MODEL_NAME,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import trio
@@ -11,7 +12,13 @@ from quart import request
 from quart_trio import QuartTrio
 
 from greenroom.http.guard import request_body
-from greenroom.http.guard.request_body import UNCOUNTED_BYTES, RequestBodies
+from greenroom.http.guard.request_body import (
+    BODY_BYTES,
+    BODY_BYTES_WITH_FILES,
+    UNCOUNTED_BYTES,
+    RequestBodies,
+)
+from greenroom.http.media.media_reader import MAX_TOTAL_BYTES
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.settings import MEGABYTE, Settings
 from greenroom.tests.support.http_servers import Served, connected, fetch, running, serving
@@ -105,15 +112,15 @@ async def test_a_large_body_is_parsed_on_another_thread() -> None:
 
 
 async def test_large_images_and_emoji_are_taken_together() -> None:
-    app, bodies = QuartTrio(__name__), RequestBodies(64 * MEGABYTE)
-    app.config["MAX_CONTENT_LENGTH"] = 64 * MEGABYTE
+    app, bodies = QuartTrio(__name__), RequestBodies()
+    app.config["MAX_CONTENT_LENGTH"] = bodies.largest
     app.asgi_http_class = RequestConnection
     image = "data:image/png;base64," + "iVBORw0KGgo=" * (1 << 20)
 
     @app.post("/")
     async def texts() -> list[int]:
         resources = request.scope["state"]["resources"]
-        return await bodies.parse(request, resources, lambda body: [len(text) for text in body])
+        return await bodies.parse(request, resources, lambda body: [len(text) for text in body], files=True)
 
     async with running(app, Settings()) as server:
         body = json.dumps([image, "What is this? \U0001f600", image, image], ensure_ascii=False).encode()
@@ -154,3 +161,28 @@ async def test_bodies_that_would_be_too_much_together_are_refused_until_others_a
         left.set()
         while await code(served, large) != "missing_required_parameter":
             await trio.lowlevel.checkpoint()
+
+
+async def test_bodies_with_files_may_be_larger_than_others(tmp_path: Path) -> None:
+    with_files = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat", "/tokenize")
+    plain = ("/v1/completions", "/detokenize", "/api/show")
+    between = b" " * BODY_BYTES + b"[]"
+    async with serving(Settings(db=str(tmp_path / "kept.db"))) as served:
+        for path in (*plain, *with_files):
+            answer = await fetch(served.server, "POST", path, between)
+            code = "body_too_large" if path in plain else "invalid_type"
+            assert code in answer.body.decode(), path
+        for path in with_files:
+            async with connected(served.server) as client:
+                head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                await client.send(f"{head}content-length: {BODY_BYTES_WITH_FILES + 1}\r\n\r\n".encode())
+                assert (await client.receive_response()).status == 413
+
+
+async def test_fifty_megabytes_of_files_fit_into_a_body(tmp_path: Path) -> None:
+    image = "data:image/png;base64," + "AAAA" * (MAX_TOTAL_BYTES // 3 // 3)
+    content = [{"type": "image_url", "image_url": {"url": image}}] * 3
+    body = {"model": "none", "messages": [{"role": "user", "content": content}]}
+    async with serving(Settings(db=str(tmp_path / "kept.db"))) as served:
+        answer = await fetch(served.server, "POST", CHAT, body)
+    assert (answer.status, answer.json()["error"]["code"]) == (404, "model_not_found")
