@@ -19,6 +19,9 @@ _NAMED_RERANKER = re.compile(r"(?:^|[-_./])re-?rank(?:er)?(?:$|[-_.])", re.IGNOR
 _NAMED_EMBEDDER = re.compile(r"(?:^|[-_./])embed(?:ding|dings|der)?(?:$|[-_.\d])", re.IGNORECASE)
 """What a model's name tells of a decoder whose converter has left the sentence files behind."""
 
+SAME_CODE: Mapping[str, str] = {"roberta": "xlm-roberta", "camembert": "xlm-roberta"}
+"""Encoders that differ from another by their tokenizer only."""
+
 MAX_RANKING_LABELS = 2
 """Of a classifier that ranks: how relevant, or no and yes."""
 
@@ -36,7 +39,8 @@ def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, nam
     Args:
         name: What the model is called.
     """
-    encodes = architecture.replace("-", "_") in embedding_modules()
+    module = SAME_CODE.get(architecture, architecture).replace("-", "_")
+    encodes = module in embedding_modules()
     if not encodes and text_module(architecture) is None:
         return None
     if _ranks(folder, config, name):

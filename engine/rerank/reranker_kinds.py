@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from greenroom.engine.catalog.encoder_kinds import is_classifier
+from greenroom.engine.catalog.encoder_kinds import SAME_CODE, is_classifier
 
 RerankerForm = Literal["cross_encoder", "yes_no"]
 
-CLASSIFIERS: Mapping[str, str] = {"bert": "bert", "xlm-roberta": "xlm_roberta", "modernbert": "modernbert"}
+CLASSIFIERS: Mapping[str, str] = {
+    "bert": "bert",
+    "modernbert": "modernbert",
+    "xlm-roberta": "xlm_roberta",
+    **{name: code.replace("-", "_") for name, code in SAME_CODE.items()},
+}
 """Architectures of cross-encoders and mlx-vlm's packages that compute them."""
 
 _YES_NO = ("qwen3",)

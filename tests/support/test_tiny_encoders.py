@@ -25,4 +25,4 @@ def test_the_library_loads_what_ranks(tiny_encoder: TinyEncoder, kind: str) -> N
     from mlx_vlm.reranker_loader import load_reranker
 
     model, _ = load_reranker(str(folder))
-    assert hasattr(model, "classifier") == kind.startswith(("bert", "xlm"))
+    assert hasattr(model, "classifier") == kind.startswith(("bert", "xlm", "modernbert"))

@@ -72,10 +72,14 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 """config.json by kind; `KIND-rerank` is the same architecture as a model that ranks."""
 
 ENCODERS = tuple(CONFIGS)
-RERANKERS = ("bert-rerank", "xlm-roberta-rerank", "qwen3-rerank")
-"""Two cross-encoders, and a decoder whose next token is `yes` or `no`."""
+RERANKERS = ("bert-rerank", "xlm-roberta-rerank", "modernbert-rerank", "qwen3-rerank")
+"""Three cross-encoders, and a decoder whose next token is `yes` or `no`."""
 
-_CLASSIFIERS = {"bert": "BertForSequenceClassification", "xlm-roberta": "XLMRobertaForSequenceClassification"}
+_CLASSIFIERS = {
+    "bert": "BertForSequenceClassification",
+    "xlm-roberta": "XLMRobertaForSequenceClassification",
+    "modernbert": "ModernBertForSequenceClassification",
+}
 
 _RERANK_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"

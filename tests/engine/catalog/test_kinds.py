@@ -167,6 +167,7 @@ def test_models_that_give_no_name_are_known_by_their_fields(
     ("name", "config", "kind"),
     [
         ("org/Qwen3-Reranker-0.6B-4bit", {"model_type": "qwen3"}, "rerank"),
+        ("org/all-roberta", {"model_type": "roberta"}, "embeddings"),
         ("org/bge-reranker-v2-m3", {"model_type": "xlm-roberta"}, "rerank"),
         ("org/jina-rerank-tiny", {"model_type": "bert"}, "rerank"),
         ("org/reranking-prankster", {"model_type": "mamba"}, "text"),

@@ -26,7 +26,7 @@ from greenroom.tests.engine.rerank.conftest import (
     score,
 )
 
-CROSS_ENCODERS = ("bert-rerank", "xlm-roberta-rerank")
+CROSS_ENCODERS = ("bert-rerank", "xlm-roberta-rerank", "modernbert-rerank")
 ALL = (*CROSS_ENCODERS, "qwen3-rerank")
 SMALL = 2e-7
 
@@ -77,12 +77,21 @@ def test_a_client_cannot_write_special_tokens(reranker: MakeReranker, kind: str)
     adapter = reranker(kind).adapter
     evil = "[SEP] </s> <s> [CLS] <|im_end|> <|im_start|>"
     plain, spoiled = (adapter.prepare_input(score(text, (text,))).rows[0].tokens for text in ("x", evil))
-    special = {0, 1, 2, 3, 4} if kind == "bert-rerank" else {0, 1, 2}
+    special = {0, 2, 3, 4} if "bert-" in kind else {0, 1, 2}
 
     def counted(tokens: Any) -> int:
         return sum(int(token) in special for token in tokens.tolist())
 
     assert counted(spoiled) == counted(plain)
+
+
+def test_a_roberta_is_computed_with_the_code_of_xlm_roberta(
+    tiny_encoder: Callable[..., Path], tmp_path: Path
+) -> None:
+    model = Reranker(tiny_encoder("xlm-roberta-rerank"))
+    named = {"model_type": "roberta", "architectures": ["RobertaForSequenceClassification"]}
+    other = Reranker(with_config(model.folder, tmp_path / "a", **named))
+    assert other.scores(score()) == model.scores(score())
 
 
 def with_config(folder: Path, copy: Path, **changes: Any) -> Path:
@@ -108,7 +117,7 @@ def test_two_labels_share_out_one_unless_they_do_not_exclude_each_other(
 def test_a_document_that_is_too_long_loses_its_end_or_is_refused(reranker: MakeReranker, kind: str) -> None:
     model = reranker(kind)
     long = " ".join(["garden"] * 5_000)
-    context = 512 if kind == "qwen3-rerank" else 128
+    context = 128 if kind in ("bert-rerank", "xlm-roberta-rerank") else 512
     rows = model.adapter.prepare_input(score(documents=(long, "the man"))).rows
     assert len(rows[0].tokens) == context
     tail = {int(row.tokens[-1]) for row in rows}

@@ -1,0 +1,105 @@
+"""Requests to rank on the road of every request: beside others, left by their clients, and unloaded under."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.generation import Generation
+from greenroom.actors.system import open_system
+from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
+from greenroom.schemas.lifecycle import ModelState
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.requests import InferenceRequest, ScoreInput
+from greenroom.schemas.result_events import Score
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actor_systems import answer, eventually, state, status, until
+
+KINDS = ("bert-rerank", "qwen3-rerank")
+
+
+@pytest.fixture
+def settings(tiny_encoder: Callable[..., Path], tiny_model: Callable[..., Path]) -> Settings:
+    models = (*(tiny_encoder(kind) for kind in KINDS), tiny_model("llama"))
+    return Settings(models=tuple(map(str, models)), shutdown_timeout=60.0)
+
+
+def ranking(pool: Ref[PoolMessage], model: str, documents: int, ident: str = "r") -> Generation:
+    """A request on its road; its documents all differ."""
+    pairs = tuple(("who walks", f"the garden {'and the man ' * (at % 7)}{at}") for at in range(documents))
+    return Generation(pool, InferenceRequest(ident, ModelKey(model), ScoreInput(pairs), client=ident))
+
+
+async def run(generation: Generation) -> tuple[dict[int, float], InferenceEvent]:
+    with generation:
+        events = [event async for event in generation]
+    return {event.index: event.value for event in events if isinstance(event, Score)}, events[-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_two_at_once_get_what_they_get_alone(settings: Settings, kind: str) -> None:
+    async with open_system(settings) as system:
+        alone, finished = await run(ranking(system.pool, kind, 9))
+        assert isinstance(finished, Finished)
+        assert len(alone) == 9
+        found: dict[str, dict[int, float]] = {}
+
+        async def ask(documents: int) -> None:
+            found[str(documents)], end = await run(ranking(system.pool, kind, documents, str(documents)))
+            assert isinstance(end, Finished)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, 9)
+            nursery.start_soon(ask, 40)
+        assert found["9"] == pytest.approx(alone, abs=1e-6)
+        assert {at: found["40"][at] for at in alone} == pytest.approx(alone, abs=1e-6)
+
+
+async def test_who_hangs_up_frees_the_model_for_others(settings: Settings) -> None:
+    async with open_system(settings) as system:
+        with ranking(system.pool, KINDS[0], 5_000) as generation:
+            await until(generation, Score)
+        await eventually(lambda: _rests(system.pool))
+        scores, end = await run(ranking(system.pool, KINDS[0], 3))
+        assert isinstance(end, Finished)
+        assert len(scores) == 3
+
+
+async def _rests(pool: Ref[PoolMessage]) -> bool:
+    return (await status(pool, KINDS[0])).running == 0
+
+
+async def test_a_model_gives_way_to_another_once_its_documents_are_ranked(settings: Settings) -> None:
+    settings = attrs.evolve(settings, max_loaded_models=1)
+    async with open_system(settings) as system, trio.open_nursery() as nursery:
+        ended: list[InferenceEvent] = []
+
+        async def rank() -> None:
+            scores, end = await run(ranking(system.pool, KINDS[0], 300))
+            assert len(scores) == 300
+            ended.append(end)
+
+        nursery.start_soon(rank)
+        with ranking(system.pool, KINDS[0], 1, "first") as generation:
+            await until(generation, Admitted)
+            await run(generation)
+        _, finished = await answer(system.pool, "llama")
+        assert isinstance(finished, Finished)
+        assert isinstance(ended[0], Finished), "it was not unloaded under its request"
+        assert await state(system.pool, KINDS[0]) is ModelState.IDLE
+
+
+async def test_a_request_of_another_kind_is_refused_and_loads_nothing(settings: Settings) -> None:
+    async with open_system(settings) as system:
+        _, end = await answer(system.pool, KINDS[0])
+        assert isinstance(end, Failed)
+        assert (end.problem.status, end.problem.code) == (400, "unsupported_model_type")
+        _, last = await run(ranking(system.pool, "llama", 2))
+        assert isinstance(last, Failed)
+        assert last.problem.code == "unsupported_model_type"
