@@ -77,7 +77,9 @@ class Engines:
         named = found if isinstance(found, dict) else {found.id: found}
         trust = self._settings.trust_remote_code
         entries = {entry.id: entry for entry in named.values()}
-        described = {ident: describe(entry, trust) for ident, entry in entries.items()}
+        described = {
+            ident: describe(entry, trust, sees=self._may_see(ident)) for ident, entry in entries.items()
+        }
         return tuple(attrs.evolve(described[entry.id], id=known) for known, entry in named.items())
 
     def cards(self) -> tuple[ModelCard, ...]:
@@ -88,8 +90,14 @@ class Engines:
     def _card(self, name: str, entry: CatalogEntry) -> ModelCard:
         from greenroom.engine.catalog.description import known_of
 
-        record, thinks = known_of(entry, self._settings.trust_remote_code)
+        trust = self._settings.trust_remote_code
+        record, thinks = known_of(entry, trust, sees=self._may_see(entry.id))
         return ModelCard(name, entry.created, entry.owned_by, record, thinks)
+
+    def _may_see(self, model: str) -> bool:
+        from greenroom.engine.catalog.operator_vision import may_see
+
+        return may_see(model, self._settings)
 
     def fetch(self, name: str) -> ModelFiles:
         """Fetch the model's files if need be, which takes as long as the network does.
@@ -116,11 +124,15 @@ class Engines:
         """
         from greenroom.engine.catalog.detection import detect
         from greenroom.engine.catalog.operator_parsers import with_operators_parsers
+        from greenroom.engine.catalog.operator_vision import check_vision
         from greenroom.engine.catalog.system_prompts import system_prompt_of
+        from greenroom.engine.memory.device_memory import main_memory
 
         system_prompt = system_prompt_of(files.id, self._settings)
         folder, trust = files.folder, self._settings.trust_remote_code
-        record = with_operators_parsers(detect(folder, trust, files.id), self._settings, files.id)
+        detected = detect(folder, trust, files.id, sees=self._may_see(files.id))
+        check_vision(detected, folder, files.id, self._settings, main_memory())
+        record = with_operators_parsers(detected, self._settings, files.id)
 
         from greenroom.actors.kinds import open_adapter
 

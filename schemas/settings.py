@@ -73,8 +73,22 @@ Aliases = tuple[tuple[str, str], ...]
 """Pairs of a further name, or a pattern of names, and the model that it means; the first that fits holds."""
 Switch = Literal["off", "on"]
 Fetching = Literal["off", "https", "http"]
+ImageHistory = Literal["all", "last"]
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _check_switches(_instance: Any, attribute: attrs.Attribute[Any], value: Aliases) -> None:
+    """Refuse a table whose meanings are no switches."""
+    if not all(switch in ("on", "off") for _, switch in value):
+        raise ValueError(f"`{attribute.name}` must be a table of `on` and `off`")
+
+
+def _switches(meaning: str) -> Any:
+    """Return the field of a switch for single models."""
+    ends = {"low": None, "high": None, "above": None, "one_of": ()}
+    metadata = {**ends, "meaning": meaning, "switches": True}
+    return attrs.field(default=(), validator=_check_switches, metadata=metadata)
 
 
 @attrs.frozen
@@ -200,6 +214,25 @@ class Settings:
         "Number the images of a conversation by their content, tell the model the numbers, and append a "
         "table of them to answers, by which they hold when clients drop the images.",
         one_of=get_args(Switch),
+    )
+    images_history: ImageHistory = _setting(
+        "all",
+        "Images of a conversation that its model is shown: `all`, or with `last` those of the last user's "
+        "message, which is then answered by itself.",
+        one_of=get_args(ImageHistory),
+    )
+    images_max_count: int = _setting(
+        5,
+        "Images that one request shows to a model; of more in a conversation, the newest.",
+        low=1,
+        high=1000,
+    )
+    images_max_pages: int = _setting(
+        20, "Pages of documents that one request shows to a model.", low=1, high=1000
+    )
+    vision: Aliases = _switches(
+        "Whether single models see whose folders hold weights for it, as a table `[vision]` or `MODEL=off`, "
+        "which loads the text half alone; a name with `*` means every model like it (default: `on`).",
     )
     trust_remote_code: bool = _setting(False, "Let a model's folder run its own Python code.")
     shutdown_timeout: float = _setting(

@@ -21,22 +21,24 @@ _MAX_TEMPLATE = 1024 * 1024
 """Bytes; real templates have some tens of thousands."""
 
 
-def known_of(entry: CatalogEntry, trust_remote_code: bool = False) -> tuple[CapabilityRecord | None, bool]:
+def known_of(
+    entry: CatalogEntry, trust_remote_code: bool = False, *, sees: bool = True
+) -> tuple[CapabilityRecord | None, bool]:
     """Return what a model can do, if its files are here and can be used, and whether it knows thoughts."""
     if (folder := entry.folder) is None:
         return None, False
     try:
-        return detect(folder, trust_remote_code, entry.id), _thinks(_template(folder))
+        return detect(folder, trust_remote_code, entry.id, sees=sees), _thinks(_template(folder))
     except ProblemError:
         return None, False
 
 
-def describe(entry: CatalogEntry, trust_remote_code: bool = False) -> ModelDescription:
+def describe(entry: CatalogEntry, trust_remote_code: bool = False, *, sees: bool = True) -> ModelDescription:
     """Return what an entry's files tell; of a model that is still to be downloaded, its name alone."""
     if (folder := entry.folder) is None:
         return ModelDescription(entry.id, entry.created)
     try:
-        record, problem = detect(folder, trust_remote_code, entry.id), None
+        record, problem = detect(folder, trust_remote_code, entry.id, sees=sees), None
     except ProblemError as error:
         record, problem = None, error.problem
     template = _template(folder)

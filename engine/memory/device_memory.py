@@ -25,10 +25,11 @@ def default_memory() -> int:
         information = mx.device_info()
         names = ("max_recommended_working_set_size", "memory_size", "total_memory")
         usable = next((value for name in names if isinstance(value := information.get(name), int)), None)
-    return int((usable or _main_memory()) * _USABLE_SHARE)
+    return int((usable or main_memory()) * _USABLE_SHARE)
 
 
-def _main_memory() -> int:
+def main_memory() -> int:
+    """Return the bytes of memory that this machine has, or the container that it runs in."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUPS:
         try:

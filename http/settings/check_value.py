@@ -20,6 +20,7 @@ _ACCEPTED: dict[ParamType, Any] = {
     click.FLOAT: (int, float, str),
     click.BOOL: (bool, str),
 }
+_SWITCHES: dict[Any, str] = {True: "on", False: "off", "true": "on", "false": "off"}
 _WORDS: dict[ParamType, str] = {
     click.INT: "a whole number",
     click.FLOAT: "a number",
@@ -66,7 +67,7 @@ def check_value(name: str, value: Any) -> Any:
 
 def _convert_values(name: str, value: Any) -> Any:
     if is_table(name):
-        return _convert_table(value)
+        return _convert_table(value, switches=FIELDS[name].metadata.get("switches", False))
     return _convert_list(value) if is_list(name) else _convert(click_type(name), value)
 
 
@@ -86,9 +87,11 @@ def _convert_list(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _convert_table(value: Any) -> Aliases:
+def _convert_table(value: Any, *, switches: bool) -> Aliases:
     pairs = value.items() if isinstance(value, dict) else (_parted(item) for item in _convert_list(value))
-    table = tuple(pairs)
+    table = (
+        tuple((key, _SWITCHES.get(meaning, meaning)) for key, meaning in pairs) if switches else tuple(pairs)
+    )
     if not all(isinstance(text, str) and text for pair in table for text in pair):
         raise TypeError
     return table
@@ -101,7 +104,8 @@ def _parted(text: str) -> tuple[str, str]:
 
 def _expected(name: str) -> str:
     if is_table(name):
-        return "a table of strings, or NAME=MODEL"
+        switches = FIELDS[name].metadata.get("switches")
+        return "a table of `on` and `off`, or MODEL=off" if switches else "a table of strings, or NAME=MODEL"
     if is_list(name):
         return "a list of strings"
     kind, values = click_type(name), range_of(FIELDS[name])
