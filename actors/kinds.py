@@ -37,6 +37,8 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
             from greenroom.engine.transcription.transcription_adapter import make_transcription_adapter
 
             return make_transcription_adapter(model.id, model.folder, model.record)
+        case "vision":
+            return _open_vision_adapter(model, settings, system_prompt)
         case _:
             raise ProblemError(_not_served(model))
 
@@ -99,6 +101,17 @@ def _open_text_adapter(model: ModelFolder, settings: Settings, system_prompt: st
 
     tokenizer = load_tokenizer(model.folder, settings.trust_remote_code, model.id)
     return make_adapter(model.record, tokenizer, settings, system_prompt)
+
+
+def _open_vision_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> PromptAdapter:
+    from greenroom.engine.loading.libraries import import_vision_libraries
+
+    import_vision_libraries()
+    from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+    from greenroom.engine.vision.prompts.vision_adapter import open_vision_adapter
+
+    tokenizer = load_tokenizer(model.folder, settings.trust_remote_code, model.id)
+    return open_vision_adapter(model.folder, model.record, tokenizer, settings, system_prompt, model.id)
 
 
 def _open_text_engine(

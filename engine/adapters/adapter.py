@@ -13,11 +13,13 @@ from greenroom.engine.adapters.image_ids.read_images import read_images
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
 from greenroom.engine.adapters.prompts.cache_checkpoints import system_checkpoint, turn_checkpoints
 from greenroom.engine.adapters.prompts.context_limits import (
+    DEFAULT_IMAGE_MAX_TOKENS,
     DEFAULT_RAW_MAX_TOKENS,
     check_logit_bias,
     remaining_context,
 )
 from greenroom.engine.adapters.prompts.conversation_prompts import ConversationPrompts
+from greenroom.engine.adapters.prompts.image_writer import ImageWriter
 from greenroom.engine.adapters.prompts.prompt_contents import contents_of
 from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer
 from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
@@ -61,6 +63,7 @@ class Adapter:
         stop_token_ids: Tokens that end a turn.
         known_switches: How its family's models are told whether to think, if no template shows it.
         system_prompt: Of conversations that come with none.
+        images: Writes images into prompts, if the model sees.
 
     Attributes:
         sees: Its model is shown images.
@@ -81,6 +84,7 @@ class Adapter:
         stop_token_ids: frozenset[int],
         known_switches: ThinkingSwitches | None = None,
         system_prompt: str = "",
+        images: ImageWriter | None = None,
     ) -> None:
         self.record = record
         self.tokenizer = tokenizer
@@ -97,8 +101,13 @@ class Adapter:
             tokenizer, stop_token_ids, choice.tool_parser, choice.thinking_parser
         )
         self._raw_prompts = RawPrompts(tokenizer, self.context_length)
-        renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection)
-        self._conversations = ConversationPrompts(tokenizer, renderer, self.context_length, system_prompt)
+        roles = images.mark.roles if images is not None else ()
+        renderer = PromptRenderer(
+            tokenizer, choice, tool_injection=settings.tool_injection, image_roles=roles
+        )
+        self._conversations = ConversationPrompts(
+            tokenizer, renderer, self.context_length, system_prompt, images
+        )
         self._image_ids = settings.images_ids == "on"
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
@@ -134,7 +143,8 @@ class Adapter:
             encoded = self._conversations.encode(
                 chat, thinking.means, request.overflow, parameters.max_tokens
             )
-            text, tokens, dropped = encoded.prompt.text, encoded.tokens, encoded.dropped_messages
+            text, tokens = self._conversations.shown_text(encoded), encoded.tokens
+            dropped = encoded.dropped_messages
         contents = contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
         return attrs.evolve(contents, dropped_messages=dropped)
 
@@ -191,13 +201,17 @@ class Adapter:
         prompt, tokens = encoded.prompt, encoded.tokens
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
-        prepared = self._prepare_tokens(tokens, parameters, self.context_length // 2, parse=True)
+        images = self._conversations.images_of(encoded)
+        default = self.context_length // 2
+        default = min(default, DEFAULT_IMAGE_MAX_TOKENS) if images else default
+        prepared = self._prepare_tokens(tokens, parameters, default, parse=True)
         tools = chat.tool_choice.callable(prompt.tools)
         prepared = attrs.evolve(
             prepared,
             starts_in_thinking=prompt.opens_thought,
             tools=tools,
             dropped_messages=encoded.dropped_messages,
+            images=images,
         )
         if system_end := system_checkpoint(
             self.tokenizer, self.stop_token_ids, encoded.chat, prompt.text, tokens

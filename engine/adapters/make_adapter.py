@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.detection.parser_choice import choose_parsers
 from greenroom.engine.adapters.stop_tokens import find_stop_token_ids
@@ -15,12 +17,17 @@ from greenroom.schemas.settings import Settings
 
 
 def make_adapter(
-    record: CapabilityRecord, tokenizer: ChatTokenizer, settings: Settings, system_prompt: str = ""
+    record: CapabilityRecord,
+    tokenizer: ChatTokenizer,
+    settings: Settings,
+    system_prompt: str = "",
+    make: Callable[..., Adapter] = Adapter,
 ) -> Adapter:
     """Return the adapter of a model; one for each thread, around that thread's tokenizer.
 
     Args:
         system_prompt: Of conversations that come with none.
+        make: Its class, given what that of a text model is given.
 
     Raises:
         ProblemError: 503 `load_failed` if the record names a parser that does not exist.
@@ -35,7 +42,7 @@ def make_adapter(
         detail = f"its capability record names an unknown parser ({error})"
         raise ProblemError(load_failed(tokenizer.folder.name, detail)) from error
     switches = _known_switches(family)
-    return Adapter(record, tokenizer, settings, choice, stop_token_ids, switches, system_prompt)
+    return make(record, tokenizer, settings, choice, stop_token_ids, switches, system_prompt)
 
 
 def _known_switches(family: FamilyTraits) -> ThinkingSwitches | None:

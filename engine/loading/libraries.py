@@ -27,6 +27,12 @@ def import_encoder_libraries() -> None:
     _import_once("mlx_vlm.embedding_loader")
 
 
+def import_vision_libraries() -> None:
+    """Import what a model needs that sees."""
+    _import_once("mlx_lm")
+    _import_once("mlx_vlm.utils")
+
+
 def _import_once(library: str) -> None:
     with _lock:
         if library in _imported:
@@ -39,13 +45,6 @@ def _import_once(library: str) -> None:
         gc.collect()
         gc.freeze()
         _imported.add(library)
-
-
-def import_vision_libraries() -> None:
-    """Import what a model that sees needs beside that."""
-    import_text_libraries()
-    with importing(), _keep_file_limit():
-        import mlx_vlm.utils  # noqa: F401
 
 
 @contextmanager

@@ -19,7 +19,10 @@ OPEN, CLOSE = "\U000f4e20", "\U000f4e21"
 TEXT_BESIDE_CALL = "\U000f4e22"
 """Marks a call before which text of its turn belongs, while a template renders it; forged as little."""
 
-_MARKS = (OPEN, CLOSE, TEXT_BESIDE_CALL)
+IMAGE = "\U000f4e23"
+"""Stands on both sides of the number of an image that belongs there; forged as little."""
+
+_MARKS = (OPEN, CLOSE, TEXT_BESIDE_CALL, IMAGE)
 _DEEPEST = 64
 _SLICE = 65_536
 """Characters that one search goes through: it holds the GIL."""

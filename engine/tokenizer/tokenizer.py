@@ -6,7 +6,7 @@ import datetime
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,6 +53,11 @@ class ChatTokenizer:
         self.vocab_size: int = len(wrapped)
         self._encoder = TextEncoder(wrapped)
         self._as_text: dict[str, list[int]] = {}
+        self._reserved: tuple[str, ...] = ()
+
+    def reserve(self, words: Iterable[str]) -> None:
+        """Let only templates write these words, tokens or not; before anything else uses this tokenizer."""
+        self._reserved = tuple(words)
 
     @functools.cached_property
     def chat_template(self) -> str | None:
@@ -82,11 +87,12 @@ class ChatTokenizer:
     def control_tokens(self) -> tuple[str, ...]:
         """Tokens that only the template may write: the special ones, and those that the template names."""
         template = self.chat_template or ""
-        return tuple(
+        own = (
             token.content
             for token in self.wrapped.added_tokens_decoder.values()
             if token.special or (token.content in template and not token.content.isspace())
         )
+        return tuple(dict.fromkeys((*own, *self._reserved)))
 
     @functools.cached_property
     def controls_by_id(self) -> dict[int, ControlToken]:
@@ -154,14 +160,20 @@ class ChatTokenizer:
         """The tokens that a prompt begins with, if the model wants any."""
         return self._encoder.special_tokens[0]
 
-    def encode_rendered(self, text: str) -> Iterator[list[int]]:
-        """Yield the tokens of a rendered conversation; marked control tokens become ordinary text."""
+    def encode_rendered(
+        self, text: str, rewrite: Callable[[str], str] = lambda text: text
+    ) -> Iterator[list[int]]:
+        """Yield the tokens of a rendered conversation; marked control tokens become ordinary text.
+
+        Args:
+            rewrite: Returns what is to be tokenized for a piece that holds no marked token, in order.
+        """
         begun = False
         for piece, literal in split_marked(text):
             if literal:
                 yield self._encode_as_text(piece)
             else:
-                yield from self._encoder.pieces(piece, inside=begun)
+                yield from self._encoder.pieces(rewrite(piece), inside=begun)
             begun = True
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import attrs
@@ -18,6 +18,7 @@ from greenroom.engine.adapters.conversation.apply_turn_forms import (
     move_system_message,
     number_calls,
 )
+from greenroom.engine.adapters.conversation.shown_images import marked_text, with_image_parts
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
@@ -40,6 +41,7 @@ class MessageConverter:
         parser: Format of calls, for templates that cannot show them.
         marker: Marks control tokens in what users wrote.
         forms: How turns are written that the template does not take as they are.
+        image_roles: Whose messages take images as parts of their content; elsewhere they are numbers in text.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class MessageConverter:
         parser: ToolCallParser,
         marker: ControlTokenMarker,
         forms: TurnForms = PLAIN_FORMS,
+        image_roles: Collection[str] = (),
     ) -> None:
         beside = forms.text_beside_calls or bool(forms.call_head)
         self._traits = attrs.evolve(traits, text_beside_calls=beside)
         self._parser = parser
         self._marker = marker
         self._forms = forms
+        self._image_roles = image_roles
 
     def convert(
         self,
@@ -100,14 +104,15 @@ class MessageConverter:
         converted = [self._convert_turn(turn) for turn in turns]
         if not forms.empty_beginning and converted and converted[0]["content"] == "":
             converted[0]["content"] = " "  # Hunyuan A13B's template does what no sandbox allows.
-        return [as_parts(turn) for turn in converted] if traits.parts else converted
+        shaped = [as_parts(turn) for turn in converted] if traits.parts else converted
+        return [self._with_image_parts(turn) for turn in shaped]
 
     def _mark(self, message: Message) -> Message:
         """Return the message with its text marked; calls are marked when they are converted."""
         mark = self._marker.text
         return attrs.evolve(
             message,
-            content=(TextPart(mark(message.text)),) if message.content else (),
+            content=(TextPart(marked_text(message.content, self._marker)),) if message.content else (),
             reasoning=mark(message.reasoning) if message.reasoning else None,
             name=mark(message.name) if message.name else None,
         )
@@ -127,6 +132,10 @@ class MessageConverter:
             if not converted["content"] and self._traits.calls_without_content:
                 converted["content"] = None
         return converted
+
+    def _with_image_parts(self, turn: TemplateMessage) -> TemplateMessage:
+        takes_parts = turn["role"] in self._image_roles and not turn.get("tool_calls")
+        return with_image_parts(turn) if takes_parts else turn
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         function = {"name": self._marker.text(call.name), "arguments": self._arguments(call.arguments)}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import attrs
 
 from greenroom.engine.adapters.conversation.message_normalization import add_tool_names
 from greenroom.engine.adapters.prompts.context_limits import check_text_length, collect_tokens, is_too_long
+from greenroom.engine.adapters.prompts.image_writer import ImageWriter
 from greenroom.engine.adapters.prompts.oldest_turns import (
     first_fitting,
     starts_on_grid,
@@ -20,6 +21,7 @@ from greenroom.engine.adapters.prompts.system_messages import SystemMessages
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import Message
+from greenroom.schemas.prepared_input import PreparedImage
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, Overflow
 
@@ -55,6 +57,7 @@ class ConversationPrompts:
     Args:
         context_length: Tokens of prompt and answer together.
         system_prompt: Of conversations that come with none.
+        images: Writes the tokens of images, if the model sees.
     """
 
     def __init__(
@@ -63,11 +66,13 @@ class ConversationPrompts:
         renderer: PromptRenderer,
         context_length: int,
         system_prompt: str = "",
+        images: ImageWriter | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._renderer = renderer
         self._context_length = context_length
         self._system_messages = SystemMessages(system_prompt)
+        self._images = images
 
     def encode(
         self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
@@ -89,6 +94,18 @@ class ConversationPrompts:
         room = length - max(1, min(max_tokens or length, length // 4))
         fitting = None if self._is_too_long(chat.messages) else self._encode_within(chat, thinking, room)
         return fitting or self._encode_rest(chat, thinking, room)
+
+    def images_of(self, encoded: EncodedConversation) -> tuple[PreparedImage, ...]:
+        """Return the images of a conversation, with the places of their tokens."""
+        if self._images is None:
+            return ()
+        images = self._images.images_in_order(encoded.prompt, encoded.chat)
+        return self._images.spans(images, encoded.tokens)
+
+    def shown_text(self, encoded: EncodedConversation) -> str:
+        """Return the text of a conversation, images as the template writes them."""
+        text = encoded.prompt.text
+        return text if self._images is None else self._images.shown_text(text)
 
     def _encode_rest(self, chat: ChatInput, thinking: ThinkingMeans, room: int) -> EncodedConversation:
         messages = chat.messages
@@ -127,7 +144,7 @@ class ConversationPrompts:
         check_text_length(_characters(chat.messages), self._tokenizer, self._context_length)
         prompt = self._renderer.render(chat, thinking)
         check_text_length(len(prompt.text), self._tokenizer, self._context_length)
-        pieces = self._tokenizer.encode_rendered(prompt.text)
+        pieces = self._encode_prompt(prompt, chat)
         tokens = collect_tokens(pieces, len(prompt.text), self._context_length)
         return EncodedConversation(chat, prompt, tokens)
 
@@ -137,11 +154,16 @@ class ConversationPrompts:
         """Return a conversation as tokens; None if they are more than `room`."""
         prompt = self._renderer.render(chat, thinking)
         tokens: list[int] = []
-        for piece in self._tokenizer.encode_rendered(prompt.text):
+        for piece in self._encode_prompt(prompt, chat):
             tokens += piece
             if len(tokens) > room:
                 return None
         return EncodedConversation(chat, prompt, tokens)
+
+    def _encode_prompt(self, prompt: RenderedPrompt, chat: ChatInput) -> Iterator[list[int]]:
+        if self._images is None:
+            return self._tokenizer.encode_rendered(prompt.text)
+        return self._images.encode(prompt, chat)
 
     def _is_too_long(self, messages: Iterable[Message]) -> bool:
         return is_too_long(_characters(messages), self._tokenizer, self._context_length)

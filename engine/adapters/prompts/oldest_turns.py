@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from greenroom.engine.adapters.conversation.shown_images import ShownImage
 from greenroom.schemas.messages import Message
 
 T = TypeVar("T")
 
 _BYTES_OF_MARKS = 32
 """What stands around a message in a prompt, roughly."""
+_BYTES_OF_TOKEN = 4
+"""Of text, roughly; images have tokens only."""
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:
@@ -84,4 +87,6 @@ def first_fitting(starts: Sequence[int], attempt: Callable[[int], T | None]) -> 
 def _size(message: Message) -> int:
     calls = (call.name + call.arguments for call in message.tool_calls)
     texts = (message.text, message.reasoning or "", *calls)
-    return _BYTES_OF_MARKS + sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    images = sum(part.tokens for part in message.content if isinstance(part, ShownImage))
+    written = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return _BYTES_OF_MARKS + written + _BYTES_OF_TOKEN * images

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 import attrs
 
 from greenroom.engine.adapters.conversation.apply_turn_forms import render_turns
 from greenroom.engine.adapters.conversation.message_converter import MessageConverter
+from greenroom.engine.adapters.conversation.shown_images import numbers_in_parts
 from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice, renders
 from greenroom.engine.adapters.templates.chat_template import (
@@ -34,11 +36,13 @@ class RenderedPrompt:
         text: With control tokens of user text marked.
         tools: What it offers to the model, at its beginning or later.
         opens_thought: It ends inside a thought.
+        image_parts: Numbers of the images that the template was given as parts, in order.
     """
 
     text: str
     tools: tuple[Tool, ...]
     opens_thought: bool
+    image_parts: tuple[int, ...] = ()
 
 
 class PromptRenderer:
@@ -47,15 +51,24 @@ class PromptRenderer:
     Args:
         choice: How the model's calls and thoughts are written.
         tool_injection: Tools that the template does not describe may be described in the system message.
+        image_roles: Whose messages the template takes with images as parts.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, choice: ParserChoice, *, tool_injection: bool) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        choice: ParserChoice,
+        *,
+        tool_injection: bool,
+        image_roles: Collection[str] = (),
+    ) -> None:
         self._tokenizer = tokenizer
         self._traits = choice.traits
         self._tool_parser = choice.tool_parser
         self._thinking_parser = choice.thinking_parser
         self._native_tools = choice.native_tools
         self._tool_injection = tool_injection
+        self._image_roles = image_roles
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
         self._forms = self._find_forms()
 
@@ -73,16 +86,16 @@ class PromptRenderer:
         traits = self._check(chat)
         offered = () if chat.tool_choice.mode == "none" else chat.tools
         try:
-            text = self._render(chat, traits, thinking, offered, native=self._native_tools)
+            text, images = self._render(chat, traits, thinking, offered, native=self._native_tools)
         except ProblemError as refused:
             may_inject = offered and self._native_tools and self._tool_injection
             if refused.problem.code != TEMPLATE_ERROR or not may_inject or not renders(self._tool_parser):
                 raise
             try:
-                text = self._render(chat, traits, thinking, offered, native=False)
+                text, images = self._render(chat, traits, thinking, offered, native=False)
             except ProblemError:
                 raise refused from None
-        return RenderedPrompt(text, offered, self._opens_thought(text, chat))
+        return RenderedPrompt(text, offered, self._opens_thought(text, chat), images)
 
     def _render(
         self,
@@ -92,7 +105,8 @@ class PromptRenderer:
         offered: tuple[Tool, ...],
         *,
         native: bool,
-    ) -> str:
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return the prompt's text, and the numbers of the images that were parts."""
         described = tuple(tool for tool in offered if tool.described)
         instructions = "" if native or not described else self._tool_instructions(described)
         render = partial(
@@ -103,12 +117,18 @@ class PromptRenderer:
             options=self._mark_json({**thinking.options, **chat.template_options}, "chat_template_kwargs"),
         )
 
+        images: tuple[int, ...] = ()
+
         def convert(forms: TurnForms) -> list[TemplateMessage]:
-            converter = MessageConverter(traits, self._tool_parser, self._marker, forms)
-            return converter.convert(chat.messages, instructions, thinking)
+            nonlocal images
+            converter = MessageConverter(traits, self._tool_parser, self._marker, forms, self._image_roles)
+            converted = converter.convert(chat.messages, instructions, thinking)
+            images = numbers_in_parts(converted)
+            return converted
 
         text = render_turns(convert, render, self._forms, without_content=traits.calls_without_content)
-        return text if chat.continue_final_message else text + self._thought_end(text, thinking)
+        ended = text if chat.continue_final_message else text + self._thought_end(text, thinking)
+        return ended, images
 
     def _find_forms(self) -> TurnForms:
         if self._traits is None:

@@ -1,0 +1,153 @@
+"""Images in a rendered prompt as the tokens that their model's processor makes of them."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from greenroom.engine.adapters.conversation.shown_images import IMAGE_NUMBER, ShownImage
+from greenroom.engine.adapters.prompts.prompt_renderer import RenderedPrompt
+from greenroom.engine.adapters.templates.chat_template import TEMPLATE_ERROR
+from greenroom.engine.tokenizer.control_tokens import split_marked
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.prepared_input import PreparedImage
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.requests import ChatInput
+
+
+@attrs.frozen
+class ImageMark:
+    """How a chat template writes an image.
+
+    Args:
+        text: All of it, with what stands around the marker.
+        marker: What the processor replaces by the image's tokens.
+        roles: Whose messages the template takes with images as parts; elsewhere `text` takes their place.
+    """
+
+    text: str
+    marker: str
+    roles: frozenset[str] = frozenset()
+
+
+@attrs.frozen
+class ImageTokens:
+    """What a processor puts in a marker's place.
+
+    Args:
+        before: Text that joins what stands before the image.
+        tokens: From the first to the last of its own.
+        behind: Text that joins what follows.
+    """
+
+    before: str
+    tokens: tuple[int, ...]
+    behind: str
+
+
+class ImageWriter:
+    """Writes images into the prompts of one model.
+
+    Text between two images is tokenized as the processor would: each image is one of its own tokens in it,
+    and only then all of them.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, mark: ImageMark) -> None:
+        self.mark = mark
+        self._tokenizer = tokenizer
+        self._names = {ident: token for token, ident in tokenizer.added_tokens.items()}
+        self._places = re.compile(f"{re.escape(mark.marker)}|{IMAGE_NUMBER.pattern}")
+
+    def encode(self, prompt: RenderedPrompt, chat: ChatInput) -> Iterator[list[int]]:
+        """Yield the tokens of a prompt, those of its images in their places.
+
+        Args:
+            chat: What has been rendered.
+
+        Raises:
+            ProblemError: 400: the template does not show all of its images.
+        """
+        images = deque(self.images_in_order(prompt, chat))
+        to_rewrite, written = images.copy(), images
+
+        def rewrite(piece: str) -> str:
+            return self._places.sub(lambda match: self._stand_in(match, to_rewrite.popleft()), piece)
+
+        for tokens in self._tokenizer.encode_rendered(prompt.text, rewrite):
+            yield _with_images(tokens, written)
+
+    def images_in_order(self, prompt: RenderedPrompt, chat: ChatInput) -> list[ShownImage]:
+        """Return the images of a prompt in the order in which they stand in it.
+
+        Raises:
+            ProblemError: 400: the template does not show all of them, or shows others.
+        """
+        images = _by_number(chat)
+        in_parts = iter(prompt.image_parts)
+        pieces = (piece for piece, literal in split_marked(prompt.text) if not literal)
+        places = [match for piece in pieces for match in self._places.finditer(piece)]
+        numbers = [int(match[1]) if match[1] else next(in_parts, -1) for match in places]
+        if sorted(numbers) != sorted(images):
+            shown = len(set(numbers) & set(images))
+            detail = (
+                f"The model's chat template shows {shown} of the {len(images)} images of this conversation, "
+                f"in {len(numbers)} places: it does not take images where they are."
+            )
+            raise invalid(detail, "messages", TEMPLATE_ERROR)
+        return [images[number] for number in numbers]
+
+    def spans(self, images: Sequence[ShownImage], tokens: Sequence[int]) -> tuple[PreparedImage, ...]:
+        """Return where the tokens of each image stand in a prompt.
+
+        Args:
+            images: In the prompt's order.
+        """
+        prepared = []
+        at = 0
+        for image in images:
+            own = _tokens_of(image).tokens
+            at = tokens.index(own[0], at)
+            while tuple(tokens[at : at + len(own)]) != own:
+                at = tokens.index(own[0], at + 1)
+            end = at + len(own)
+            processed = image.processed
+            prepared.append(PreparedImage(at, end, processed.digest, processed.inputs, image.tokens))
+            at = end
+        return tuple(prepared)
+
+    def shown_text(self, text: str) -> str:
+        """Return a rendered prompt as people read it: every image as the template writes it."""
+        return IMAGE_NUMBER.sub(lambda _: self.mark.text, text)
+
+    def _stand_in(self, match: re.Match[str], image: ShownImage) -> str:
+        """Return what is tokenized in the place of an image: its first token, which is then replaced."""
+        written = _tokens_of(image)
+        text = f"{written.before}{self._names[written.tokens[0]]}{written.behind}"
+        return self.mark.text.replace(self.mark.marker, text, 1) if match[1] else text
+
+
+def _by_number(chat: ChatInput) -> Mapping[int, ShownImage]:
+    parts = (part for message in chat.messages for part in message.content)
+    return {part.number: part for part in parts if isinstance(part, ShownImage)}
+
+
+def _tokens_of(image: ShownImage) -> ImageTokens:
+    written: ImageTokens = image.processed.written
+    return written
+
+
+def _with_images(tokens: list[int], images: deque[ShownImage]) -> list[int]:
+    """Return tokens with those of images for their first ones, which are taken from the left of `images`."""
+    if not images or _tokens_of(images[0]).tokens[0] not in tokens:
+        return tokens
+    complete: list[int] = []
+    for token in tokens:
+        if images and token == (own := _tokens_of(images[0]).tokens)[0]:
+            complete += own
+            images.popleft()
+        else:
+            complete.append(token)
+    return complete

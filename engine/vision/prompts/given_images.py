@@ -1,0 +1,106 @@
+"""Which images of a conversation its model is given, and what it reads in place of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from greenroom.engine.images.limits import MEGABYTE, ImageLimits
+from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.settings import ImageHistory
+
+NOT_SHOWN = TextPart("[An earlier image that is not shown again]")
+"""Stands where an image was."""
+DOCUMENT_NOT_SHOWN = TextPart("[An earlier document that is not shown again]")
+
+
+def given_messages(
+    messages: Sequence[Message], history: ImageHistory, limits: ImageLimits
+) -> tuple[Message, ...]:
+    """Return a conversation with as many images as its model is given.
+
+    With `all` these are the newest ones. The oldest go some at a time, so that most prompts begin like the
+    one before. With `last` a user's message with images is answered by itself (document 002, "Stateless
+    Prompt"): of what was said before, system messages alone remain; other messages lose their images.
+
+    Raises:
+        ProblemError: 400: there are too many since the assistant last said something.
+    """
+    if history == "last":
+        messages = _last_alone(messages)
+    new = [part for message in _last_turn(messages) for part in images_of(message)]
+    if len(new) > limits.images:
+        param = new[limits.images].param
+        detail = (
+            f"There are {len(new)} images, but a request may show {limits.images} (setting images_max_count)."
+        )
+        raise invalid(detail, param or "messages", "too_many_images")
+    count = sum(1 for message in messages for _ in images_of(message))
+    step = max(1, limits.images // 2)
+    excess = -(-max(0, count - limits.images) // step) * step
+    return _without_first(messages, min(excess, count - len(new)))
+
+
+def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
+    """Refuse images and documents whose files are too large together.
+
+    Raises:
+        ProblemError: 400 that names the first that is too much.
+    """
+    total = 0
+    for message in messages:
+        for part in message.content:
+            if isinstance(part, ImagePart | DocumentPart):
+                total += len(part.data)
+                if total > limits.bytes_together:
+                    most = limits.bytes_together // MEGABYTE
+                    detail = f"Images and documents have more than {most} MB together."
+                    raise invalid(detail, part.param or "messages", "image_too_large")
+
+
+def images_of(message: Message) -> Iterator[ImagePart]:
+    """Yield the images of a message."""
+    return (part for part in message.content if isinstance(part, ImagePart))
+
+
+def _last_alone(messages: Sequence[Message]) -> Sequence[Message]:
+    asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
+    if any(isinstance(part, ImagePart | DocumentPart) for part in messages[asked].content):
+        system = (message for message in messages[:asked] if message.role == "system")
+        return (*system, *messages[asked:])
+    before = [_without_images(message) for message in messages[:asked]]
+    return (*before, *messages[asked:])
+
+
+def _last_turn(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return what was said since the assistant last said something."""
+    behind = next((at for at in range(len(messages), 0, -1) if messages[at - 1].role == "assistant"), 0)
+    return messages[behind:]
+
+
+def _without_images(message: Message) -> Message:
+    parts: list[ContentPart] = []
+    for part in message.content:
+        match part:
+            case ImagePart():
+                parts.append(NOT_SHOWN)
+            case DocumentPart():
+                parts.append(DOCUMENT_NOT_SHOWN)
+            case _:
+                parts.append(part)
+    return attrs.evolve(message, content=tuple(parts))
+
+
+def _without_first(messages: Sequence[Message], count: int) -> tuple[Message, ...]:
+    """Return messages whose first images are not shown."""
+    left: list[Message] = []
+    for message in messages:
+        parts: list[ContentPart] = []
+        for part in message.content:
+            hidden = count > 0 and isinstance(part, ImagePart)
+            count -= hidden
+            parts.append(NOT_SHOWN if hidden else part)
+        left.append(attrs.evolve(message, content=tuple(parts)))
+    return tuple(left)

@@ -1,0 +1,193 @@
+"""A model's own image processor, as mlx-vlm has it: pixels in, tokens and arrays out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from PIL import Image
+
+from greenroom.engine.adapters.prompts.image_writer import ImageTokens
+from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.catalog.vision_kinds import vision_module
+from greenroom.engine.images.limits import SightLimit
+from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.problems import ProblemError, load_failed
+
+_OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
+"""What a processor returns beside what it makes of images."""
+
+_CONFIGURATIONS = ("preprocessor_config.json", "processor_config.json", "config.json")
+
+_LARGEST_AREA = 16 * 1024 * 1024
+"""Pixels that are kept for a processor that does not say how many it keeps."""
+_LONGEST_SIDE = 16_384
+"""A size above this is no side, but an area: Qwen's processors name both alike."""
+
+
+@attrs.frozen
+class ProcessedImage:
+    """What a model's processor has made of an image, alone.
+
+    Args:
+        digest: SHA-256 over the image's file and whatever else decides the rest.
+        written: Its tokens.
+        tokens: How many of them take an embedding from the image.
+        inputs: NumPy arrays by the name of the model's argument.
+        of: Pages of the document that it is a page of; 1 for any other image.
+    """
+
+    digest: bytes
+    written: ImageTokens
+    tokens: int
+    inputs: Mapping[str, Any] = attrs.field(eq=False, repr=False)
+    of: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(getattr(value, "nbytes", 0) for value in self.inputs.values())
+
+
+class ImageProcessor:
+    """Processes images one by one, on the thread that prepares prompts.
+
+    Args:
+        processor: As mlx-vlm loads it.
+        fingerprint: Differs where the processor's configuration does.
+    """
+
+    def __init__(self, processor: Any, tokenizer: ChatTokenizer, fingerprint: bytes = b"") -> None:
+        self.fingerprint = fingerprint
+        self.sight = sight_limit(getattr(processor, "image_processor", None))
+        self._processor = processor
+        self._tokenizer = tokenizer
+        self._added = {
+            ident for token, ident in tokenizer.added_tokens.items() if token.strip() and not token.isspace()
+        }
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """What the processor says it replaces by images, likeliest first."""
+        names = ("boi_token", "image_token", "image_placeholder")
+        values = (getattr(self._processor, name, None) for name in names)
+        return tuple(str(value) for value in values if value)
+
+    def process(self, image: Image.Image, marker: str, digest: bytes) -> ProcessedImage:
+        """Return what the model is given of an image, and the tokens that stand for it.
+
+        Args:
+            marker: What the processor replaces by the image's tokens.
+
+        Raises:
+            ValueError: It cannot process the image.
+        """
+        from mlx_vlm.utils import prepare_inputs
+
+        prepare: Any = prepare_inputs
+        made = prepare(self._processor, images=[image], prompts=marker, add_special_tokens=False)
+        ids = [int(ident) for ident in _as_array(made["input_ids"]).reshape(-1)]
+        inputs = {
+            name: _as_array(value)
+            for name, value in made.items()
+            if name not in _OF_THE_TEXT and value is not None
+        }
+        written = self._written(ids)
+        return ProcessedImage(digest, written, self._count(written.tokens), inputs)
+
+    def _written(self, ids: Sequence[int]) -> ImageTokens:
+        begins = self._tokenizer.beginning
+        if begins and list(ids[: len(begins)]) == begins:
+            ids = ids[len(begins) :]
+        own = [at for at, ident in enumerate(ids) if ident in self._added]
+        if not own:
+            raise ValueError("its processor gives images no tokens of their own")
+        first, behind = own[0], own[-1] + 1
+        decode = self._tokenizer.decode
+        before, after = (decode(part) if part else "" for part in (ids[:first], ids[behind:]))
+        return ImageTokens(before, tuple(ids[first:behind]), after)
+
+    def _count(self, tokens: Sequence[int]) -> int:
+        ident: Any = getattr(self._processor, "image_token_id", None)
+        counts = Counter(tokens)
+        return counts[ident] if ident in counts else counts.most_common(1)[0][1]
+
+
+def load_image_processor(
+    folder: Path,
+    architecture: str,
+    tokenizer: ChatTokenizer,
+    trust_remote_code: bool = False,
+    name: str = "",
+) -> ImageProcessor:
+    """Read the image processor of a model's folder; needs no weights.
+
+    Args:
+        architecture: `model_type` of config.json.
+        name: What the model is called in errors.
+
+    Raises:
+        ProblemError: 503 `load_failed`.
+    """
+    try:
+        from mlx_vlm.utils import load_processor
+
+        import_model_code(f"mlx_vlm.models.{vision_module(architecture)}")  # It registers its processor.
+        processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
+        if not hasattr(processor, "image_processor"):
+            raise ValueError(f"{type(processor).__name__} takes no images")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
+        reason = f"its image processor is unusable: {failure_reason(error, folder)}"
+        raise ProblemError(load_failed(name or folder.name, reason)) from error
+    return ImageProcessor(processor, tokenizer, _fingerprint(folder))
+
+
+def sight_limit(processor: Any) -> SightLimit:
+    """Return the size above which an image processor loses pixels, as far as its attributes tell."""
+    area = getattr(processor, "max_pixels", None)
+    if isinstance(area, int) and area > 0:
+        return SightLimit(area=area)
+    size = getattr(processor, "size", None)
+    size = size if isinstance(size, Mapping) else {}
+    longest, height, width = (size.get(side) for side in ("longest_edge", "height", "width"))
+    if isinstance(longest, int) and longest > _LONGEST_SIDE:
+        return SightLimit(area=longest)
+    if isinstance(longest, int):
+        return SightLimit(longest, longest)
+    if height and width and not _looks_closer(processor):
+        return SightLimit(width, height)
+    return SightLimit(area=_LARGEST_AREA)
+
+
+def _looks_closer(processor: Any) -> bool:
+    """Return whether an image may be cut into pieces of the processor's size."""
+    words = ("tile", "crop", "patches", "pinpoints", "pan_and_scan", "splitting")
+    return any(value and any(word in name for word in words) for name, value in vars(processor).items())
+
+
+def _fingerprint(folder: Path) -> bytes:
+    digest = hashlib.sha256()
+    for name in _CONFIGURATIONS:
+        path = folder / name
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.digest()
+
+
+def _as_array(value: Any) -> Any:
+    """Return a value as plain NumPy, of which no memory is MLX's: it goes to another thread."""
+    import mlx.core as mx
+    import numpy as np
+
+    if isinstance(value, mx.array):
+        value = value.astype(mx.float32) if value.dtype == mx.bfloat16 else value
+        return np.array(value)
+    if isinstance(value, list) and value and isinstance(value[0], mx.array):
+        return [_as_array(item) for item in value]
+    return value

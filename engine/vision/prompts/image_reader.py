@@ -1,0 +1,144 @@
+"""The images of a conversation, decoded and processed for one model, in place of what its client sent."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import attrs
+from PIL import Image
+
+from greenroom.engine.adapters.conversation.shown_images import ShownImage
+from greenroom.engine.images.decode import INVALID_IMAGE, decode_image
+from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
+from greenroom.engine.images.pdf_pages import SECONDS, draw_pages
+from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
+from greenroom.engine.vision.prompts.processed_images import ProcessedImages
+from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.requests import ChatInput
+from greenroom.schemas.settings import ImageHistory
+
+_Pages = Sequence[ProcessedImage]
+
+
+class ImageReader:
+    """Reads the images of one model's conversations; belongs to the thread that prepares its prompts.
+
+    Args:
+        marker: What the processor replaces by an image's tokens.
+        history: Which images of a conversation are shown.
+    """
+
+    def __init__(
+        self, processor: ImageProcessor, marker: str, limits: ImageLimits, history: ImageHistory = "all"
+    ) -> None:
+        self._processor = processor
+        self._marker = marker
+        self._limits = limits
+        self._history = history
+        self._kept = ProcessedImages()
+
+    def read(self, chat: ChatInput) -> ChatInput:
+        """Return a conversation whose images are processed, and whose documents are images.
+
+        Raises:
+            ProblemError: 400 that names an image, or the first of too many.
+        """
+        if all(not isinstance(part, ImagePart | DocumentPart) for m in chat.messages for part in m.content):
+            return chat
+        messages = given_messages(chat.messages, self._history, self._limits)
+        check_sizes(messages, self._limits)
+        documents = self._read_documents(messages)
+        numbers = itertools.count()
+        read = (self._read_message(message, documents, numbers) for message in messages)
+        return attrs.evolve(chat, messages=tuple(read))
+
+    def _read_message(
+        self, message: Message, documents: Mapping[int, _Pages], numbers: Iterator[int]
+    ) -> Message:
+        parts: list[ContentPart] = []
+        for part in message.content:
+            match part:
+                case ImagePart():
+                    parts.append(_shown(self._read_image(part), part.param, numbers))
+                case DocumentPart() if id(part) in documents:
+                    parts += [TextPart(f"[Document: {part.name}]\n")] if part.name else []
+                    parts += (_shown(page, part.param, numbers) for page in documents[id(part)])
+                case DocumentPart():
+                    parts.append(DOCUMENT_NOT_SHOWN)
+                case _:
+                    parts.append(part)
+        return attrs.evolve(message, content=tuple(parts))
+
+    def _read_image(self, part: ImagePart) -> ProcessedImage:
+        rough = part.detail == "low"
+        digest = self._digest(part.data, "low" if rough else "")
+
+        def process() -> ProcessedImage:
+            image = decode_image(part.data, self._limits, sight=self._processor.sight, param=part.param)
+            if rough:
+                image.thumbnail((DETAIL_LOW, DETAIL_LOW))
+            return self._process(image, digest, part.param)
+
+        return self._kept.get(digest, process)
+
+    def _read_documents(self, messages: Sequence[Message]) -> Mapping[int, _Pages]:
+        """Return the pages of documents, by the identity of their parts.
+
+        Those that came first are left out where there are too many pages; of the newest all must fit.
+        """
+        parts = [part for m in messages for part in m.content if isinstance(part, DocumentPart)]
+        documents: dict[int, _Pages] = {}
+        until = time.monotonic() + SECONDS
+        room = self._limits.pages
+        for part in reversed(parts):
+            try:
+                pages = self._read_pages(part, attrs.evolve(self._limits, pages=room), until)
+            except ProblemError:
+                if not documents:
+                    raise
+                break
+            documents[id(part)] = pages
+            room -= len(pages)
+        return documents
+
+    def _read_pages(self, part: DocumentPart, limits: ImageLimits, until: float) -> _Pages:
+        def digest_of(page: int) -> bytes:
+            return self._digest(part.data, f"page {page}")
+
+        kept = self._kept.find(map(digest_of, range(limits.pages)))
+        if kept and kept[0].of == len(kept):
+            return kept
+        drawn = draw_pages(part.data, limits, seconds=until - time.monotonic(), param=part.param)
+
+        def process(page: int) -> ProcessedImage:
+            made = self._process(drawn[page], digest_of(page), part.param)
+            return attrs.evolve(made, of=len(drawn))
+
+        return [self._kept.get(digest_of(page), partial(process, page)) for page in range(len(drawn))]
+
+    def _process(self, image: Image.Image, digest: bytes, param: str | None) -> ProcessedImage:
+        try:
+            return self._processor.process(image, self._marker, digest)
+        except (ValueError, ZeroDivisionError, IndexError, TypeError) as error:
+            named = f"`{param}`" if param else "The image"
+            width, height = image.size
+            reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+            detail = (
+                f"{named} ({width:,} x {height:,} pixels) cannot be shown to this model: {reason[0][:200]}."
+            )
+            raise invalid(detail, param, INVALID_IMAGE) from None
+
+    def _digest(self, data: bytes, way: str) -> bytes:
+        """Return what differs where the model is given something else."""
+        head = hashlib.sha256(data).digest() + self._processor.fingerprint
+        return hashlib.sha256(head + way.encode()).digest()
+
+
+def _shown(image: ProcessedImage, param: str | None, numbers: Iterator[int]) -> ShownImage:
+    return ShownImage(param=param, number=next(numbers), tokens=image.tokens, processed=image)

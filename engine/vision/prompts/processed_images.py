@@ -1,0 +1,49 @@
+"""Processed images that are kept, so that an image which comes again costs a hash."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from greenroom.engine.vision.prompts.image_processor import ProcessedImage
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Of all that is kept: some twenty photographs of a megapixel."""
+
+
+class ProcessedImages:
+    """The images that were used last, of one model; belongs to the thread that prepares its prompts.
+
+    Args:
+        max_bytes: Of their arrays; an image that takes more is not kept.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[bytes, ProcessedImage] = OrderedDict()
+        self.nbytes = 0
+
+    def find(self, digests: Iterable[bytes]) -> list[ProcessedImage]:
+        """Return images as far as they are kept, up to the first that is not."""
+        found = []
+        for digest in digests:
+            if digest not in self._kept:
+                break
+            found.append(self._kept[digest])
+            self._kept.move_to_end(digest)
+        return found
+
+    def get(self, digest: bytes, process: Callable[[], ProcessedImage]) -> ProcessedImage:
+        """Return an image, processed only if it is not kept."""
+        kept = self._kept.get(digest)
+        if kept is not None:
+            self._kept.move_to_end(digest)
+            return kept
+        made = process()
+        if made.nbytes <= self._max_bytes:
+            self._kept[digest] = made
+            self.nbytes += made.nbytes
+            while self.nbytes > self._max_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self.nbytes -= oldest.nbytes
+        return made

@@ -1,0 +1,106 @@
+"""The adapter of a model that sees: conversations with images in, tokens and arrays out."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.adapters.prompts.image_writer import ImageWriter
+from greenroom.engine.adapters.templates.template_probe import probe_template, template_renderer
+from greenroom.engine.images.limits import ImageLimits
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor, load_image_processor
+from greenroom.engine.vision.prompts.image_reader import ImageReader
+from greenroom.engine.vision.prompts.template_images import find_image_mark, reserved_words
+from greenroom.schemas.capabilities import CapabilityRecord
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.problems import ProblemError, invalid, load_failed
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
+from greenroom.schemas.settings import Settings
+
+
+class VisionAdapter(Adapter):
+    """An adapter whose conversations may hold images and documents; all else is as with text.
+
+    Args:
+        reader: Makes a client's images ready.
+        image_tokens: Tokens that stand for images, which raw prompts must not hold.
+        arguments: Those of `Adapter`.
+    """
+
+    sees = True
+
+    def __init__(
+        self, *arguments: Any, reader: ImageReader, image_tokens: frozenset[int], **named: Any
+    ) -> None:
+        super().__init__(*arguments, **named)
+        self._reader = reader
+        self._image_tokens = image_tokens
+
+    def _read_chat(self, request: InferenceRequest) -> tuple[ChatInput, str]:
+        chat, appendix = super()._read_chat(request)
+        return self._reader.read(chat), appendix
+
+    def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
+        prepared = super()._prepare_raw(raw, parameters)
+        if not self._image_tokens.isdisjoint(prepared.tokens):
+            detail = f"`{raw.param}` holds tokens that stand for an image; only conversations hold images."
+            raise invalid(detail, raw.param)
+        return prepared
+
+
+def open_vision_adapter(
+    folder: Path,
+    record: CapabilityRecord,
+    tokenizer: ChatTokenizer,
+    settings: Settings,
+    system_prompt: str = "",
+    name: str = "",
+) -> Adapter:
+    """Return the adapter of a model that sees, on the thread that prepares its prompts; needs no weights.
+
+    Args:
+        tokenizer: That of the folder, which nothing else has used yet.
+        system_prompt: Of conversations that come with none.
+        name: What the model is called in errors.
+
+    Raises:
+        ProblemError: 503 `load_failed`.
+    """
+    processor = load_image_processor(folder, record.architecture, tokenizer, settings.trust_remote_code, name)
+    try:
+        return _make(processor, record, tokenizer, settings, system_prompt)
+    except ValueError as error:
+        raise ProblemError(load_failed(name or folder.name, f"{error}.")) from error
+
+
+def image_limits(record: CapabilityRecord, settings: Settings) -> ImageLimits:
+    """Return what a request may show a model."""
+    if not record.multi_image:
+        return ImageLimits(images=1, pages=1)
+    return ImageLimits(images=settings.images_max_count, pages=settings.images_max_pages)
+
+
+def _make(
+    processor: ImageProcessor,
+    record: CapabilityRecord,
+    tokenizer: ChatTokenizer,
+    settings: Settings,
+    system_prompt: str,
+) -> Adapter:
+    traits = probe_template(tokenizer)
+    mark = find_image_mark(template_renderer(tokenizer, traits), traits, tokenizer, processor)
+    reserved = reserved_words(mark, processor, tokenizer)
+    tokenizer.reserve(reserved)
+    added = tokenizer.added_tokens
+    make = partial(
+        VisionAdapter,
+        images=ImageWriter(tokenizer, mark),
+        reader=ImageReader(processor, mark.marker, image_limits(record, settings), settings.images_history),
+        image_tokens=frozenset(added[word] for word in reserved if word in added),
+    )
+    return make_adapter(record, tokenizer, settings, system_prompt, make)

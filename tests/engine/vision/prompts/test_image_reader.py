@@ -1,0 +1,113 @@
+"""Images and documents of requests, made ready for a model: limits, errors by name, what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.engine.vision.prompts.image_processor import ProcessedImage
+from greenroom.engine.vision.prompts.processed_images import ProcessedImages
+from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.schemas.messages import DocumentPart, ImagePart, Message
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.requests import InferenceRequest, RawInput
+from greenroom.tests.support.hostile import documents, pictures
+from greenroom.tests.support.vision_adapters import asking, message, png, seeing_adapter
+
+Opened = tuple[Path, VisionAdapter]
+
+
+@pytest.fixture
+def adapter(opened_kind: Callable[[str], Opened]) -> VisionAdapter:
+    return opened_kind("qwen2_vl")[1]
+
+
+def refused(adapter: VisionAdapter, *messages: Message) -> Problem:
+    with pytest.raises(ProblemError) as caught:
+        adapter.prepare_input(asking(messages))
+    assert caught.value.problem.status == 400
+    return caught.value.problem
+
+
+def pdf(pages: int, name: str | None = None) -> DocumentPart:
+    return DocumentPart(documents.document(pages), name=name, param=f"{pages} pages")
+
+
+@pytest.mark.parametrize("make", pictures.REFUSED.values(), ids=pictures.REFUSED)
+def test_hostile_images_are_refused_by_name(adapter: VisionAdapter, make: Callable[[], bytes]) -> None:
+    assert refused(adapter, message("What is this? ", make())).param == "parts[1]"
+
+
+def test_an_image_that_the_processor_refuses_is_named(adapter: VisionAdapter) -> None:
+    problem = refused(adapter, message(png(4000, 4)))
+    assert problem.param == "parts[0]"
+    assert "4,000 x 4" in problem.detail
+
+
+def test_pages_of_documents_are_images_in_order(adapter: VisionAdapter) -> None:
+    prepared = adapter.prepare_input(asking([message("Read ", pdf(3, "a.pdf"), "please.")]))
+    assert len(prepared.images) == 3
+    assert len({image.digest for image in prepared.images}) == 3
+    assert "[Document: a.pdf]" in adapter.tokenizer.decode(prepared.tokens)
+    again = adapter.prepare_input(asking([message("Read ", pdf(3, "b.pdf"))]))
+    assert [
+        image.inputs is before.inputs for image, before in zip(again.images, prepared.images, strict=True)
+    ]
+
+
+def test_pages_of_all_documents_are_limited_together(opened_kind: Callable[[str], Opened]) -> None:
+    adapter = seeing_adapter(opened_kind("qwen2_vl")[0], images_max_pages=4)
+    assert len(adapter.prepare_input(asking([message(pdf(2), pdf(1))])).images) == 3
+    assert refused(adapter, message(pdf(5))).param == "5 pages"
+    earlier = adapter.prepare_input(
+        asking([message(pdf(3)), message("Ah.", role="assistant"), message(pdf(2))])
+    )
+    assert len(earlier.images) == 2
+    assert "An earlier document" in adapter.tokenizer.decode(earlier.tokens)
+
+
+def test_an_image_of_low_detail_takes_fewer_tokens(adapter: VisionAdapter) -> None:
+    data = pictures.photo(1000, 800)
+    low, high = (
+        adapter.prepare_input(asking([message(ImagePart(data, detail=detail))])).images[0]
+        for detail in ("low", "high")
+    )
+    assert low.tokens < high.tokens
+    assert low.digest != high.digest
+
+
+def test_raw_prompts_hold_no_images(adapter: VisionAdapter) -> None:
+    ident = adapter.tokenizer.added_tokens["<|image_pad|>"]
+    prompts: tuple[Any, ...] = ((1, ident, 2), "a <|image_pad|> b")
+    for prompt in prompts:
+        request = InferenceRequest("r", ModelKey("m"), RawInput(prompt))
+        with pytest.raises(ProblemError, match="stand for an image"):
+            adapter.prepare_input(request)
+    assert adapter.prepare_input(InferenceRequest("r", ModelKey("m"), RawInput("Hello"))).images == ()
+
+
+def test_images_are_kept_within_their_bytes() -> None:
+    import numpy as np
+
+    kept = ProcessedImages(max_bytes=100)
+    made: list[int] = []
+
+    def image(number: int, nbytes: int = 40) -> ProcessedImage:
+        def process() -> ProcessedImage:
+            made.append(number)
+            return ProcessedImage(bytes([number]), None, 1, {"x": np.zeros(nbytes, np.uint8)})  # type: ignore[arg-type]
+
+        return kept.get(bytes([number]), process)
+
+    for number in (1, 2, 1, 3, 1, 2):
+        image(number)
+    assert made == [1, 2, 3, 2]
+    assert kept.nbytes == 80
+    image(9, nbytes=101)
+    image(9, nbytes=101)
+    assert made[-2:] == [9, 9]
+    assert kept.nbytes == 80
