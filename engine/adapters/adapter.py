@@ -93,7 +93,7 @@ class Adapter:
         self.traits = choice.traits
         self.stop_token_ids = stop_token_ids
         self.context_length = min(record.context, settings.max_context or record.context)
-        self.thinking = self._find_thinking(known_switches)
+        self.thinking = _find_thinking(tokenizer, choice, known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
         self._configured = configured_parameters(settings)
         self._token_names = TokenNames(tokenizer.wrapped)
@@ -222,17 +222,6 @@ class Adapter:
         )
         return _with_matcher(prepared, matcher)
 
-    def _find_thinking(self, known: ThinkingSwitches | None) -> ThinkingSwitches:
-        if self.traits is None:
-            return ThinkingSwitches()
-        return find_switches(
-            template_renderer(self.tokenizer, self.traits),
-            self.tokenizer.chat_template,
-            self.thinking_parser.markers,
-            takes_system=self.traits.system,
-            known=known,
-        )
-
     def _choose_thinking(
         self, request_id: str, chat: ChatInput, parameters: GenerationParameters
     ) -> ChosenThinking:
@@ -259,6 +248,20 @@ class Adapter:
             control_tokens=self.tokenizer.controls_by_id if parse else {},
             checkpoints=turn_checkpoints(tokens, self.stop_token_ids),
         )
+
+
+def _find_thinking(
+    tokenizer: ChatTokenizer, choice: ParserChoice, known: ThinkingSwitches | None
+) -> ThinkingSwitches:
+    if choice.traits is None:
+        return ThinkingSwitches()
+    return find_switches(
+        template_renderer(tokenizer, choice.traits),
+        tokenizer.chat_template,
+        choice.thinking_parser.markers,
+        takes_system=choice.traits.system,
+        known=known,
+    )
 
 
 def _with_matcher(prepared: PreparedPrompt, matcher: Matcher | None) -> PreparedPrompt:

@@ -24,7 +24,7 @@ LIMITS = ImageLimits(images=3, bytes_together=10)
 def images(messages: Sequence[Message]) -> str:
     """Return the images of messages by their files, `-` for each that is not shown."""
     parts = [part for each in messages for part in each.content]
-    names = {NOT_SHOWN: "-", DOCUMENT_NOT_SHOWN: "_"}
+    names: dict[object, str] = {NOT_SHOWN: "-", DOCUMENT_NOT_SHOWN: "_"}
     return "".join(
         part.data.decode() if isinstance(part, ImagePart) else names.get(part, "") for part in parts
     )
