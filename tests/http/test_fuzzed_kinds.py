@@ -1,0 +1,49 @@
+"""Requests that are nearly right, to models that see, embed, rank, speak and hear."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random, SystemRandom
+
+import pytest
+
+from greenroom.tests.http.test_fuzzed_requests import FAULTS, REFUSALS
+from greenroom.tests.support.kind_servers import answer, asking
+from greenroom.tests.support.spoiled_kinds import right_requests, spoiled_kind_request
+
+SERVED = ("embeds", "ranks", "speaks")
+
+
+@pytest.mark.parametrize("kind", SERVED)
+async def test_right_requests_are_answered_and_spoiled_ones_cause_no_fault(kind: str, tmp_path: Path) -> None:
+    await _fuzz(kind, tmp_path, requests=20, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", SERVED)
+async def test_many_spoiled_requests_cause_no_fault(kind: str, tmp_path: Path) -> None:
+    await _fuzz(kind, tmp_path, requests=2_000, seed=SystemRandom().randrange(1 << 30))
+
+
+async def _fuzz(kind: str, folder: Path, requests: int, seed: int) -> None:
+    print(f"seed {seed}")
+    source = Random(seed)
+    statuses: Counter[int] = Counter()
+    async with asking(kind, folder) as client:
+        for request in right_requests(kind):
+            right = await answer(client, request)
+            assert right.status == 200, (request.path, right.body[:1_000])
+        for _ in range(requests):
+            request = spoiled_kind_request(source, kind)
+            got = await answer(client, request)
+            said = f"{request.path} {request.body[:2_000]!r}: {got.status} {got.body[-500:]!r}"
+            assert got.status == 200 or got.status in REFUSALS, said
+            assert not any(fault in got.body for fault in FAULTS), said
+            assert b"NaN" not in got.body, said
+            if got.status != 200:
+                assert got.json()["error"], said
+            statuses[got.status] += 1
+    print(statuses)
+    assert statuses[200]
+    assert sum(statuses.values()) > statuses[200]
