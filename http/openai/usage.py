@@ -27,6 +27,7 @@ def usage_body(finished: Iterable[Finished], choices: int) -> UsageBody:
             "cached_tokens": sum(usage.cached for usage in prompts),
             "cache_write_tokens": sum(usage.written for usage in prompts),
             "audio_tokens": 0,
+            "image_tokens": sum(usage.images for usage in prompts),
         },
         completion_tokens_details={
             "reasoning_tokens": sum(usage.reasoning for usage in usages),

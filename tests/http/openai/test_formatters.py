@@ -138,7 +138,12 @@ def test_usage_comes_in_a_chunk_of_its_own_for_those_who_ask() -> None:
         "prompt_tokens": 7,
         "completion_tokens": 5,
         "total_tokens": 12,
-        "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0, "audio_tokens": 0},
+        "prompt_tokens_details": {
+            "cached_tokens": 3,
+            "cache_write_tokens": 0,
+            "audio_tokens": 0,
+            "image_tokens": 0,
+        },
         "completion_tokens_details": {
             "reasoning_tokens": 2,
             "audio_tokens": 0,
