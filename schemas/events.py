@@ -52,7 +52,7 @@ class Admitted:
 
 @attrs.frozen
 class PromptProgress:
-    """Part of the prompt is computed.
+    """Part of the prompt is computed; of a text that is spoken, characters are counted in place of tokens.
 
     Args:
         processed: Tokens done, cached ones included.

@@ -21,8 +21,8 @@ _thread = _Thread()
 _installed = False
 
 
-class FetchRefusedError(OSError):
-    """Foreign code wanted to fetch something."""
+class FetchRefusedError(RuntimeError):
+    """Foreign code wanted to fetch something. It is no OSError, which network libraries would try again."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def offline() -> Iterator[None]:
     """Refuse this thread any connection and child process; other threads are not concerned.
 
     Raises:
-        FetchRefusedError: From whatever is tried. Libraries may turn it into another error.
+        FetchRefusedError: From whatever is tried.
     """
     _install()
     depth = _thread.depth

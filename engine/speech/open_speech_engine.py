@@ -39,8 +39,11 @@ def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> S
     Raises:
         ProblemError: 501: a library is missing; 503: the architecture is not known.
     """
-    with offline():
-        return SpeechAdapter(model, find_abilities(folder, record.architecture))
+    try:
+        with offline():
+            return SpeechAdapter(model, find_abilities(folder, record.architecture))
+    except ValueError as error:
+        raise ProblemError(load_failed(model, failure_reason(error, folder))) from error
 
 
 def open_speech_engine(

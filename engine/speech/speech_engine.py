@@ -116,6 +116,8 @@ class SpeechEngine:
         elif utterance.complete:
             self._end(utterance, utterance.finished("stop"))
         elif not utterance.within_piece:
+            if not utterance.is_silent:  # before the first sound, errors are no part of a stream yet
+                self._events.append((utterance.request_id, utterance.progress))
             self._turns.pass_on()
 
     def _end(self, utterance: Utterance, event: InferenceEvent) -> None:

@@ -12,7 +12,7 @@ from greenroom.engine.speech.joins import PieceJoiner
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech, Samples
 from greenroom.engine.speech.speakers.speaker import Speaker, Spoken
 from greenroom.engine.speech.tempo import TempoFilter
-from greenroom.schemas.events import Finished, FinishReason, Timing, Usage
+from greenroom.schemas.events import Finished, FinishReason, PromptProgress, Timing, Usage
 from greenroom.schemas.result_events import AudioChunk
 
 STEP_SECONDS = 0.05
@@ -34,6 +34,7 @@ class Utterance:
         self._speaker = speaker
         self._rate = speaker.sample_rate
         self._pieces = deque(prepared.pieces)
+        self._letters = sum(map(len, prepared.pieces))
         self._chunks: Iterator[Spoken] | None = None
         self._joiner = PieceJoiner(self._rate)
         self._tempo = TempoFilter(self._rate, prepared.tempo) if prepared.tempo != 1 else None
@@ -76,6 +77,13 @@ class Utterance:
             if time.monotonic() - began >= STEP_SECONDS:
                 break
         return self._audio_chunk(np.concatenate(heard))
+
+    @property
+    def progress(self) -> PromptProgress:
+        """How much of the text has been spoken, in characters."""
+        left = sum(map(len, self._pieces))
+        began = self._submitted if self._began is None else self._began
+        return PromptProgress(self._letters - left, self._letters, seconds=time.monotonic() - began)
 
     def finished(self, reason: FinishReason) -> Finished:
         """Return how the request ended, and what it used."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 import av
 import numpy as np
@@ -13,6 +14,7 @@ from av.audio.resampler import AudioResampler
 from greenroom.http.audio.audio_formats import AudioFormat
 
 _UNKNOWN_LENGTH = 0xFFFFFFFF
+_WAV_HEADER_BYTES = 44
 
 
 class AudioEncoder:
@@ -115,6 +117,14 @@ class _Sink:
     def take(self) -> bytes:
         written, self._written = bytes(self._written), bytearray()
         return written
+
+
+def complete_wav_header(file: BinaryIO) -> None:
+    """Write the length into a wav file that was made by an encoder, and is complete."""
+    size = file.seek(0, io.SEEK_END)
+    for position, behind in ((4, 8), (_WAV_HEADER_BYTES - 4, _WAV_HEADER_BYTES)):
+        file.seek(position)
+        file.write(struct.pack("<I", min(max(0, size - behind), _UNKNOWN_LENGTH)))
 
 
 def _wav_header(rate: int) -> bytes:

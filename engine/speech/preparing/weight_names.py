@@ -24,7 +24,12 @@ def check_speech_weights(folder: Path) -> None:
 
 
 def weight_names(folder: Path) -> Iterator[str]:
-    """Yield the names of the weights; reads no more than the files' heads."""
+    """Yield the names of the weights; reads no more than the files' heads.
+
+    Raises:
+        ValueError: A file is not whole.
+    """
     for file in sorted(folder.glob("*.safetensors")):
+        check_header(file)
         with safe_open(file, framework="numpy") as weights:
             yield from weights.keys()

@@ -1,0 +1,107 @@
+"""`greenroom speak`: text to an audio file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import attrs
+import click
+
+from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.settings.sources import settings_options
+from greenroom.schemas.settings import Settings
+
+FORMS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
+_EXTENSIONS = {"ogg": "opus", "oga": "opus", "raw": "pcm"}
+
+FLAGS = ("device", "trust_remote_code")
+
+
+@click.command()
+@click.argument("text")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="File that is written; its extension says in which form.",
+)
+@click.option("-m", "--model", help="Local folder or hub id; by default the first of the settings file.")
+@click.option("--format", "form", type=click.Choice(FORMS), help="Form of the file, whatever its extension.")
+@click.option("--voice", help="One of the model's voices.")
+@click.option("--speed", type=click.FloatRange(0.25, 4), default=1.0, help="Of speech; 1 is the model's own.")
+@click.option("--instructions", default="", help="How to speak, for models that can be told.")
+@click.option("--language", help="Of the text (en, en-GB, ja, …), for models that can be told.")
+@click.option(
+    "--ref-audio",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Recording whose voice is imitated.",
+)
+@click.option("--ref-text", help="What is said in it.")
+@settings_options(*FLAGS)
+@click.pass_obj
+def command(
+    local: LocalModels,
+    settings: Settings,
+    text: str,
+    output: Path,
+    model: str | None,
+    form: str | None,
+    voice: str | None,
+    speed: float,
+    instructions: str,
+    language: str | None,
+    ref_audio: Path | None,
+    ref_text: str | None,
+) -> None:
+    """Speak TEXT into a file; with - in its place, what stands on stdin.
+
+    \b
+    Examples:
+      greenroom speak "Good morning." -o morning.mp3 -m ~/models/pocket-tts
+      greenroom speak - -o book.opus --voice af_heart -m mlx-community/Kokoro-82M-bf16 < chapter.txt
+    """
+    form = form or _form_of(output)
+    text = _read_stdin() if text == "-" else text
+
+    from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.http.settings.start_checks import check_at_start
+
+    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
+    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    check_at_start(settings, local)
+
+    import trio
+    from rich.console import Console
+
+    from greenroom.http.terminal.speech_file import speak_to_file
+    from greenroom.schemas.requests import SpeechInput
+
+    speech = SpeechInput(
+        text,
+        voice=voice,
+        speed=speed,
+        instructions=instructions,
+        language=language,
+        reference=None if ref_audio is None else str(ref_audio),
+        reference_text=ref_text,
+    )
+    sys.exit(trio.run(speak_to_file, settings, speech, form, output, Console(stderr=True)))
+
+
+def _form_of(output: Path) -> str:
+    extension = output.suffix.removeprefix(".").lower()
+    form = _EXTENSIONS.get(extension, extension)
+    if form not in FORMS:
+        raise click.UsageError(
+            f"'{output.name}' does not say in which form: end it in .{', .'.join(FORMS)}, or use --format"
+        )
+    return form
+
+
+def _read_stdin() -> str:
+    text = sys.stdin.read()
+    if not text.strip():
+        raise click.UsageError("there is nothing on stdin to speak")
+    return text
