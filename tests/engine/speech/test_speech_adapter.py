@@ -87,7 +87,7 @@ def test_a_voice_is_found_whatever_its_case(adapter: SpeechAdapter, voice: str |
 
 def test_a_model_that_lists_no_voices_gets_any_name_but_no_path() -> None:
     adapter = SpeechAdapter("voice", ANY)
-    fields = {"voice": "tara", "language": "en-GB", "instructions": "Softly", "speed": 2.0}
+    fields: dict[str, Any] = {"voice": "tara", "language": "en-GB", "instructions": "Softly", "speed": 2.0}
     prepared = adapter.prepare_input(spoken("Hi", **fields))
     assert (prepared.voice, prepared.language, prepared.instructions) == ("tara", "en-GB", "Softly")
     assert (prepared.speed, prepared.tempo) == (2.0, 1.0)

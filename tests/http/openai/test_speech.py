@@ -1,21 +1,41 @@
-"""`POST /v1/audio/speech` through the official client."""
+"""`POST /v1/audio/speech` through the official client, and byte by byte."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
+import structlog
 
+from greenroom.actors.engines import Engines
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.audio_files import decode
-from greenroom.tests.support.http_servers import Served, serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.actor_systems import eventually
+from greenroom.tests.support.audio_files import decode, wav_file
+from greenroom.tests.support.http_servers import Served, connected, fetch, serving
+from greenroom.tests.support.openai_clients import ask, ask_together
 
-TEXT = "The sea is calm tonight. The tide is full."
-SECONDS = 12.96
-"""Of `TEXT`: 5 and 4 words in two pieces, each with two seconds more, in whole frames of 80 ms."""
+PATH = "/v1/audio/speech"
+TEXT = "The sea. The tide."
+SECONDS = 8.0
+"""Of `TEXT`: two words in each of two pieces, with two seconds more."""
+FRAMES = 100
+"""Of 80 ms."""
+LONG = f"{TEXT} " * 20
+LONG_SECONDS = 80.0
+"""At least: a second for each word."""
+
+FORMS = {
+    "mp3": ("mp3", "mp3", "audio/mpeg"),
+    "opus": ("ogg", "opus", "audio/ogg"),
+    "aac": ("aac", "aac", "audio/aac"),
+    "flac": ("flac", "flac", "audio/flac"),
+    "wav": ("wav", "pcm_s16le", "audio/wav"),
+}
 
 
 @pytest.fixture
@@ -24,30 +44,155 @@ async def served(tiny_pocket: Path) -> AsyncIterator[Served]:
         yield server
 
 
-@pytest.mark.parametrize(
-    ("form", "container", "codec", "content_type"),
-    [
-        ("mp3", "mp3", "mp3", "audio/mpeg"),
-        ("opus", "ogg", "opus", "audio/ogg"),
-        ("aac", "aac", "aac", "audio/aac"),
-        ("flac", "flac", "flac", "audio/flac"),
-        ("wav", "wav", "pcm_s16le", "audio/wav"),
-    ],
-)
-async def test_each_form_decodes_to_the_right_length(
-    served: Served, form: str, container: str, codec: str, content_type: str
-) -> None:
-    def speak(client: openai.OpenAI) -> tuple[bytes, str]:
-        answer = client.audio.speech.create(
-            model="default",
-            voice="alba",
-            input=TEXT,
-            response_format=form,  # type: ignore[arg-type]
-        )
-        return answer.content, answer.response.headers["content-type"]
+def create(client: openai.OpenAI, **fields: Any) -> Any:
+    return client.audio.speech.create(**{"model": "default", "voice": "alba", "input": TEXT, **fields})
 
-    content, stated = await ask(served, speak)
-    heard = decode(content)
-    assert (heard.format, heard.codec, stated) == (container, codec, content_type)
-    assert heard.seconds == pytest.approx(SECONDS, abs=0.15)
-    assert abs(heard.samples).max() > 0.001
+
+async def test_each_form_decodes_to_the_right_length(served: Served) -> None:
+    def speak(form: str) -> Callable[[openai.OpenAI], Any]:
+        return lambda client: create(client, response_format=form, input="The sea.")
+
+    for (form, stated), answer in zip(
+        FORMS.items(), await ask_together(served, *map(speak, FORMS)), strict=True
+    ):
+        heard = decode(answer.content)
+        assert (heard.format, heard.codec, answer.response.headers["content-type"]) == stated
+        assert heard.seconds == pytest.approx(4.0, abs=0.15), form
+        assert abs(heard.samples).max() > 0.001
+    pcm = await ask(served, lambda client: create(client, response_format="pcm", voice={"id": "alba"}))
+    assert len(pcm.content) == SECONDS * 24_000 * 2
+
+
+async def test_speech_is_sent_while_it_is_generated(served: Served) -> None:
+    def listen(client: openai.OpenAI) -> tuple[int, bytes]:
+        streaming = client.audio.speech.with_streaming_response
+        with streaming.create(model="default", voice="alba", input=TEXT) as answer:
+            pieces = [piece for piece in answer.iter_bytes() if piece]
+            return len(pieces), b"".join(pieces)
+
+    pieces, content = await ask(served, listen)
+    assert pieces > 3
+    assert decode(content).seconds == pytest.approx(SECONDS, abs=0.15)
+
+
+async def test_whoever_hangs_up_at_the_first_byte_has_had_less_than_a_quarter_spoken(served: Served) -> None:
+    body = json.dumps({"model": "default", "input": LONG, "response_format": "mp3"}).encode()
+    with structlog.testing.capture_logs() as logs:
+        async with connected(served.server) as client:
+            await client.request("POST", PATH, body)
+            head = await client.read_until(b"\r\n\r\n")
+            assert b"200" in head.splitlines()[0]
+            await client.read_until(b"\r\n")
+
+        async def has_ended() -> bool:
+            return any(log["event"] == "request finished" for log in logs)
+
+        await eventually(has_ended)
+    ended = next(log for log in logs if log["event"] == "request finished")
+    assert ended["reason"] == "cancelled"
+    assert 0 < ended["spoken_seconds"] < LONG_SECONDS / 4
+    assert decode((await ask(served, lambda client: create(client, input="Hi"))).content).seconds > 2
+
+
+async def test_events_carry_the_file_and_the_usage(served: Served) -> None:
+    answer = await fetch(
+        served.server,
+        "POST",
+        PATH,
+        {"model": "default", "input": TEXT, "stream_format": "sse", "response_format": "flac"},
+    )
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line[6:]) for line in answer.body.decode().splitlines() if line.startswith("data: ")]
+    assert [event["type"] for event in events[:-1]] == ["speech.audio.delta"] * (len(events) - 1)
+    heard = decode(b"".join(base64.b64decode(event["audio"]) for event in events[:-1]))
+    assert heard.seconds == pytest.approx(SECONDS)
+    assert events[-1]["type"] == "speech.audio.done"
+    usage = events[-1]["usage"]
+    assert usage["seconds"] == SECONDS
+    assert (usage["output_tokens"], usage["total_tokens"]) == (FRAMES, usage["input_tokens"] + FRAMES)
+
+
+BAD: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"input": ""}, "input"),
+    ({"input": None}, "input"),
+    ({"input": ["Hi"]}, "input"),
+    ({"input": "x" * 20_000}, "input"),
+    ({"model": ""}, "model"),
+    ({"voice": 5}, "voice"),
+    ({"voice": {"name": "alba"}}, "voice"),
+    ({"voice": "onyx"}, "voice"),
+    ({"response_format": "ogg"}, "response_format"),
+    ({"response_format": 3}, "response_format"),
+    ({"stream_format": "ws"}, "stream_format"),
+    ({"speed": 0.1}, "speed"),
+    ({"speed": "fast"}, "speed"),
+    ({"speed": 1e308}, "speed"),
+    ({"instructions": "Sing."}, "instructions"),
+    ({"language": "en"}, "language"),
+    ({"language": "en", "lang_code": "fr"}, "lang_code"),
+    ({"ref_audio": "no base64!"}, "ref_audio"),
+    ({"ref_audio": base64.b64encode(wav_file(1)).decode()}, "ref_audio"),
+    ({"ref_text": "Hello"}, "ref_text"),
+)
+
+
+async def test_bad_fields_are_named(served: Served) -> None:
+    for fields, param in BAD:
+        answer = await fetch(served.server, "POST", PATH, {"model": "default", "input": "Hi", **fields})
+        assert (answer.status, answer.json()["error"]["param"]) == (400, param), (fields, answer.body)
+
+
+async def test_a_model_of_another_kind_is_refused_and_a_voice_writes_nothing(served: Served) -> None:
+    chat = {"model": "default", "messages": [{"role": "user", "content": "Hi"}]}
+    for path, body in (
+        ("/v1/chat/completions", chat),
+        ("/v1/embeddings", {"model": "default", "input": "Hi"}),
+    ):
+        answer = await fetch(served.server, "POST", path, body)
+        assert answer.status == 400
+        assert "a model for speech" in answer.json()["detail"]
+
+
+class _Broken(Engines):
+    """Engines whose speech fails after its first piece."""
+
+    def load_engine(self, *arguments: Any) -> Any:
+        engine: Any = super().load_engine(*arguments)
+        speak, spoken = engine._speaker.speak, []
+
+        def fail_later(piece: str, prepared: Any) -> Any:
+            spoken.append(piece)
+            if len(spoken) % 2 == 0:
+                raise RuntimeError("the second piece")
+            return speak(piece, prepared)
+
+        engine._speaker.speak = fail_later
+        return engine
+
+
+async def test_what_fails_midway_cuts_the_file_or_is_an_event(tiny_pocket: Path) -> None:
+    settings = Settings(models=(str(tiny_pocket),), shutdown_timeout=60.0)
+    async with serving(settings, engines=_Broken(settings)) as served:
+
+        def listen(client: openai.OpenAI) -> None:
+            with pytest.raises(openai.APIConnectionError) as cut:
+                create(client)
+            assert "incomplete" in str(cut.value.__cause__)
+
+        await ask(served, listen)
+        answer = await fetch(
+            served.server, "POST", PATH, {"model": "default", "input": TEXT, "stream_format": "sse"}
+        )
+        last = json.loads(answer.body.decode().strip().splitlines()[-1][6:])
+        assert (last["type"], last["error"]["code"]) == ("error", "internal_error")
+
+
+async def test_voices_are_listed(served: Served) -> None:
+    for prefix in ("/v1", ""):
+        answer = await fetch(served.server, "GET", f"{prefix}/audio/voices")
+        assert [voice["id"] for voice in answer.json()["voices"]] == ["alba", "default"]
+        models = (await fetch(served.server, "GET", f"{prefix}/audio/models")).json()["models"]
+        assert [(model["id"], model["voices"]) for model in models] == [("tiny-voice", ["alba", "default"])]
+    one = await fetch(served.server, "GET", "/v1/audio/voices?model=tiny-voice")
+    assert len(one.json()["voices"]) == 2
+    assert (await fetch(served.server, "GET", "/v1/audio/voices?model=nope")).status == 404

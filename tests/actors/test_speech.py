@@ -1,0 +1,78 @@
+"""Voices on the road that all kinds of model share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from greenroom.actors.generation import Generation
+from greenroom.actors.system import System, open_system
+from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import ChatInput, InferenceRequest, SpeechInput
+from greenroom.schemas.result_events import AudioChunk
+from greenroom.schemas.settings import Settings
+
+LONG = "One two three. " * 50
+
+
+def speech(ident: str, text: str, model: str = "default", client: str = "") -> InferenceRequest:
+    return InferenceRequest(ident, ModelKey(model), SpeechInput(text), client=client)
+
+
+async def listen(system: System, request: InferenceRequest) -> list[InferenceEvent]:
+    with trio.fail_after(120), Generation(system.pool, request) as generation:
+        return [event async for event in generation]
+
+
+def seconds(events: list[InferenceEvent]) -> float:
+    return sum(len(event.samples) / 2 / event.rate for event in events if isinstance(event, AudioChunk))
+
+
+async def test_two_at_once_and_one_that_hangs_up(tiny_pocket: Path) -> None:
+    settings = Settings(models=(str(tiny_pocket),), shutdown_timeout=60.0)
+    heard: dict[str, list[InferenceEvent]] = {}
+    async with open_system(settings) as system:
+
+        async def hear(ident: str) -> None:
+            heard[ident] = await listen(system, speech(ident, "Hello. Good bye.", client=ident))
+
+        with Generation(system.pool, speech("left", LONG)) as left:
+            while not isinstance(await left.receive(), AudioChunk):
+                pass
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hear, "a")
+                nursery.start_soon(hear, "b")
+            beside = [event for event in left.receive_ready() if isinstance(event, AudioChunk | Finished)]
+        after = await listen(system, speech("after", "Hello."))
+    assert beside
+    assert not any(isinstance(event, Finished) for event in beside)
+    for events in (*heard.values(), after):
+        assert isinstance(events[-1], Finished)
+        assert seconds(events) == pytest.approx(events[-1].usage.spoken)
+    assert seconds(heard["a"]) == seconds(heard["b"]) == pytest.approx(6.96)
+
+
+async def test_a_voice_is_unloaded_under_its_speaker_and_loaded_again(tiny_pocket: Path) -> None:
+    settings = Settings(models=(str(tiny_pocket),), shutdown_timeout=0.1)
+    async with open_system(settings) as system:
+        with Generation(system.pool, speech("cut", LONG)) as cut:
+            while not isinstance(await cut.receive(), AudioChunk):
+                pass
+    async with open_system(settings) as system:
+        events = await listen(system, speech("again", "Hello."))
+        assert isinstance(events[-1], Finished)
+
+
+async def test_a_voice_and_a_chat_refuse_what_is_meant_for_the_other(tiny_pocket: Path) -> None:
+    async with open_system(Settings(models=(str(tiny_pocket),), shutdown_timeout=60.0)) as system:
+        chat = InferenceRequest("chat", ModelKey("default"), ChatInput(()))
+        [*_, failed] = await listen(system, chat)
+        assert isinstance(failed, Failed)
+        assert (failed.problem.status, failed.problem.code) == (400, "unsupported_model_type")
+    async with open_system(Settings(shutdown_timeout=60.0)) as system:
+        [*_, failed] = await listen(system, speech("speech", "Hello"))
+        assert isinstance(failed, Failed)
+        assert failed.problem.code == "unsupported_model_type"
