@@ -1,0 +1,62 @@
+"""A tower computed in pieces gives the same features, bit by bit, and no piece is long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from greenroom.engine.vision import split_layers
+from greenroom.engine.vision.tower_pieces import TowerPieces
+from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
+from greenroom.tests.support.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.vision_engines import loaded, picture, prepared
+
+
+@pytest.mark.parametrize("kind", VISION_KINDS)
+def test_pieces_come_out_as_the_whole_does(
+    tiny_vision_model: TinyVisionModel, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_layers, "_PIECE_WORK", {"cpu": 1e5, "gpu": 1e5})
+    folder = tiny_vision_model(kind)
+    model = loaded(folder)[0].model
+    tokens, (image,) = prepared(folder, ["Look ", picture(1), " here"])
+    ids = mx.array([list(tokens[image.start : image.end])])
+    inputs = {name: mx.array(value) for name, value in image.inputs.items()}
+
+    def embed() -> Any:
+        return model.get_input_embeddings(ids, mask=mx.ones_like(ids), **inputs)
+
+    pieces = TowerPieces(model, embed)
+    count = 0
+    while not pieces.is_done:
+        pieces.advance()
+        count += 1
+    assert count > 20
+    assert mx.array_equal(pieces.result().inputs_embeds, embed().inputs_embeds)
+
+
+def test_a_tower_that_does_not_bear_it_is_computed_whole(
+    tiny_vision_model: TinyVisionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_vision_model("gemma3")
+    model = loaded(folder)[0].model
+    tokens, (image,) = prepared(folder, ["Look ", picture(1), " here"])
+    ids = mx.array([list(tokens[image.start : image.end])])
+    inputs = {name: mx.array(value) for name, value in image.inputs.items()}
+
+    def embed() -> Any:
+        return model.get_input_embeddings(ids, mask=mx.ones_like(ids), **inputs)
+
+    def broken(*_: Any) -> Any:
+        raise TypeError("not like this")
+
+    monkeypatch.setattr(split_layers.SplitLayers, "_in_pieces", broken)
+    tower, attention = model.vision_tower, mx.fast.scaled_dot_product_attention
+    pieces = TowerPieces(model, embed)
+    pieces.advance()
+    assert pieces.is_done
+    assert model.vision_tower is tower
+    assert mx.fast.scaled_dot_product_attention is attention
+    assert mx.array_equal(pieces.result().inputs_embeds, embed().inputs_embeds)
