@@ -28,6 +28,9 @@ FLAGS = (
 @click.argument("model", required=False)
 @click.option("--system", "instructions", metavar="TEXT", help="Instructions for the model.")
 @click.option("--thinking/--no-thinking", default=None, help="Whether the model thinks first, if it can.")
+@click.option(
+    "--image", "images", metavar="FILE", multiple=True, help="An image or a PDF that the first line is about."
+)
 @click.option("--url", help="Talk to this OpenAI-compatible server instead of loading a model here.")
 @settings_options(*FLAGS)
 @click.pass_obj
@@ -37,6 +40,7 @@ def command(
     model: str | None,
     instructions: str | None,
     thinking: bool | None,
+    images: tuple[str, ...],
     url: str | None,
 ) -> None:
     """Talk to a model in the terminal, or pipe a prompt through it.
@@ -48,6 +52,7 @@ def command(
     Examples:
       greenroom chat ~/models/Qwen3-4B-4bit
       git diff | greenroom chat --system "Write a commit message." > message.txt
+      echo "What is this?" | greenroom chat ~/models/Qwen3-VL-4B --image photo.jpg
       greenroom chat --url http://127.0.0.1:8000
     """
     from greenroom.http.process.log_configuration import configure_logging
@@ -64,14 +69,20 @@ def command(
 
     from greenroom.http.terminal.answer_sources import open_local_model, open_server
     from greenroom.http.terminal.session import answer_once, run_conversation
+    from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
+
+    try:
+        shown = tuple(read_shown_file(image) for image in images)
+    except CannotShowError as problem:
+        raise click.UsageError(str(problem)) from problem
 
     options = {} if thinking is None else {"enable_thinking": thinking}
     overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}
     opening = open_server(url, model, overrides, options) if url else open_local_model(settings, options)
     if sys.stdin.isatty():
-        status = trio.run(run_conversation, opening, Console(), instructions)
+        status = trio.run(run_conversation, opening, Console(), instructions, shown)
     else:
-        status = trio.run(answer_once, opening, _read_prompt(), instructions)
+        status = trio.run(answer_once, opening, _read_prompt(), instructions, shown)
     sys.exit(status)
 
 

@@ -13,12 +13,12 @@ import structlog
 import trio
 
 from greenroom.http.media.fetch_rules import FetchRules, not_fetchable, too_many_fetches
-from greenroom.http.media.file_types import is_pdf
 from greenroom.http.media.guarded_network import GuardedNetwork
 from greenroom.http.media.media_reader import (
     check_file_size,
     check_total_size,
 )
+from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest

@@ -12,9 +12,6 @@ RECORDING_TYPES = ("audio/wav", "audio/x-wav", "audio/wave", "audio/mpeg", "audi
 RECORDING_FORMATS = ("wav", "mp3")
 """As OpenAI's clients call them."""
 
-_PDF = b"%PDF-"
-_PDF_BEGINS_WITHIN = 1024
-
 
 def kind_of_type(media_type: str) -> MediaKind | None:
     """Return what files of a media type are; None if they are nothing that a model is shown."""
@@ -23,8 +20,3 @@ def kind_of_type(media_type: str) -> MediaKind | None:
     if media_type in DOCUMENT_TYPES:
         return "document"
     return "recording" if media_type in RECORDING_TYPES else None
-
-
-def is_pdf(data: bytes) -> bool:
-    """Return whether a file is a PDF; most readers take some bytes before its header."""
-    return _PDF in data[:_PDF_BEGINS_WITHIN]

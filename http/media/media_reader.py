@@ -11,9 +11,9 @@ from greenroom.http.media.file_types import (
     IMAGE_TYPES,
     RECORDING_FORMATS,
     MediaKind,
-    is_pdf,
     kind_of_type,
 )
+from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.messages import AudioPart, DocumentPart, ImageDetail, ImagePart
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.settings import MEGABYTE

@@ -25,6 +25,10 @@ _SUMMARY_SHARE = 8
 _TURNS_SHARE = 4
 """Parts of a short context: an eighth is for the summary, a quarter for turns of three characters a token."""
 
+_FILES = {"input_image": "Image", "input_file": "Document", "input_audio": "Recording"}
+_LARGE_FILE = 1_024
+"""Characters of a part that holds a file itself and not its address."""
+
 REQUEST = (
     "Summarize this conversation for an assistant who will go on with it and sees nothing else of it. Say "
     "what the user wants, what has been decided and done, what was found out (names, paths, numbers, errors, "
@@ -101,8 +105,26 @@ def compacted(summary: str, items: Sequence[JsonObject], room: Room) -> Compacti
         items: All of the conversation, what older compactions stand for in their place.
     """
     instructions = [item for item in items if is_instruction(item) and not _is_summary(item)]
-    said = [item for item in items if not is_instruction(item)]
+    said = [without_large_files(item) for item in items if not is_instruction(item)]
     return Compaction(summary, (*instructions, *last_turns(said, room.turns)))
+
+
+def without_large_files(item: JsonObject) -> JsonObject:
+    """Return an item with a word in place of each image, document and recording that is sent along in it.
+
+    One alone would have more characters than all turns that are kept; the summary tells what it shows.
+    """
+    holder = next((name for name in ("content", "output") if isinstance(item.get(name), list)), None)
+    if holder is None:
+        return item
+    return {**item, holder: [_without_large_file(part) for part in item[holder]]}
+
+
+def _without_large_file(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in _FILES or len(json.dumps(part)) <= _LARGE_FILE:
+        return part
+    return {"type": "input_text", "text": f"[{_FILES[kind]}, left out since]"}
 
 
 def last_turns(items: Sequence[JsonObject], room: int) -> Sequence[JsonObject]:

@@ -13,6 +13,7 @@ import httpx
 
 from greenroom.actors.generation import Generation
 from greenroom.actors.system import open_system
+from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events import (
     Failed,
     Finished,
@@ -75,7 +76,9 @@ async def open_server(
         async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
             body = {
                 "model": model or "default",
-                "messages": [{"role": message.role, "content": message.text} for message in messages],
+                "messages": [
+                    {"role": message.role, "content": chat_content(message)} for message in messages
+                ],
                 "stream": True,
                 "stream_options": {"include_usage": True},
                 **overrides,

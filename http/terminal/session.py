@@ -14,19 +14,32 @@ from rich.console import Console
 from rich.status import Status
 
 from greenroom.http.terminal.answer_sources import AnswerSource
+from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, QueueStatus, ReasoningDelta, TextDelta
-from greenroom.schemas.messages import Message, Role, TextPart
+from greenroom.schemas.messages import ContentPart, Message, Role, TextPart
 
-HELP = "/new starts a new conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
+HELP = (
+    "/image FILE shows an image or a PDF with the next line, /new starts a new conversation, /quit or Ctrl-D "
+    "leaves, Ctrl-C stops an answer."
+)
+Shown = tuple[ContentPart, ...]
+"""What is shown together with a line of text."""
 
 
 async def answer_once(
-    opening: AbstractAsyncContextManager[AnswerSource], prompt: str, instructions: str | None
+    opening: AbstractAsyncContextManager[AnswerSource],
+    prompt: str,
+    instructions: str | None,
+    shown: Shown = (),
 ) -> int:
-    """Print the answer to `prompt`, and nothing else, to stdout; return the exit status."""
+    """Print the answer to `prompt`, and nothing else, to stdout; return the exit status.
+
+    Args:
+        shown: Images and documents that it is about.
+    """
     async with (
         opening as answer,
-        answer((*_opening_messages(instructions), _message("user", prompt))) as events,
+        answer((*_opening_messages(instructions), _message("user", prompt, shown))) as events,
     ):
         async for event in events:
             match event:
@@ -52,9 +65,16 @@ def _try_print(text: str) -> bool:
 
 
 async def run_conversation(
-    opening: AbstractAsyncContextManager[AnswerSource], console: Console, instructions: str | None
+    opening: AbstractAsyncContextManager[AnswerSource],
+    console: Console,
+    instructions: str | None,
+    shown: Shown = (),
 ) -> int:
-    """Stream answers to the lines typed at the terminal until the user leaves; return the exit status."""
+    """Stream answers to the lines typed at the terminal until the user leaves; return the exit status.
+
+    Args:
+        shown: Images and documents that the first line is about.
+    """
     history = _opening_messages(instructions)
     console.print(HELP, style="dim", highlight=False)
     with contextlib.suppress(ImportError):
@@ -62,13 +82,15 @@ async def run_conversation(
     async with opening as answer:
         while (line := _read_line(console)) is not None:
             if line == "/new":
-                history = _opening_messages(instructions)
+                history, shown = _opening_messages(instructions), ()
+            elif line.startswith("/image "):
+                shown += _read_shown(line.removeprefix("/image "), console)
             elif line.startswith("/"):
                 console.print(HELP, style="dim", highlight=False)
             elif line:
-                history = (*history, _message("user", line))
-                text = await _stream_answer(answer, history, console)
-                history = (*history, _message("assistant", text)) if text else history[:-1]
+                asked = (*history, _message("user", line, shown))
+                if text := await _stream_answer(answer, asked, console):
+                    history, shown = (*asked, _message("assistant", text)), ()
     return 0
 
 
@@ -159,5 +181,13 @@ def _opening_messages(instructions: str | None) -> tuple[Message, ...]:
     return (_message("system", instructions),) if instructions else ()
 
 
-def _message(role: Role, text: str) -> Message:
-    return Message(role, (TextPart(text),))
+def _message(role: Role, text: str, shown: Shown = ()) -> Message:
+    return Message(role, (*shown, TextPart(text)))
+
+
+def _read_shown(path: str, console: Console) -> Shown:
+    try:
+        return (read_shown_file(path.strip()),)
+    except CannotShowError as problem:
+        console.print(str(problem), style="red", markup=False)
+        return ()

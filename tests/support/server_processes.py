@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,16 @@ from typing import Any
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 
 
-def run_greenroom(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run([*GREENROOM, *arguments], input=stdin, capture_output=True, text=True, timeout=600)
+def run_greenroom(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with further variables in its environment."""
+    return subprocess.run(
+        [*GREENROOM, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, **variables},
+    )
 
 
 class ServerProcess:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from random import Random
 from typing import Any
+
+from greenroom.tests.support.hostile import pngs
 
 Json = dict[str, Any]
 
@@ -22,12 +25,17 @@ SAMPLING: Json = {"temperature": 0.5, "top_p": 0.9, "seed": 1}
 PENALTIES: Json = {"presence_penalty": 0.1, "frequency_penalty": 0.1, "logit_bias": {"7": 1}}
 CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
 
+PNG = base64.b64encode(pngs.png()).decode()
+IMAGE: Json = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
+SOUND: Json = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+FILE: Json = {"type": "file", "file": {"file_data": "JVBERi0xLjc=", "filename": "a.pdf"}}
+
 CHAT: Json = {
     "messages": [
         {"role": "developer", "content": [{"type": "text", "text": "Be brief"}]},
-        {"role": "user", "content": [{"type": "text", "text": "Hello"}], "name": "u"},
+        {"role": "user", "content": [{"type": "text", "text": "Hello"}, IMAGE, SOUND, FILE], "name": "u"},
         {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "Hm."},
-        {"role": "tool", "tool_call_id": "call_1", "content": "[1]"},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "[1]"}, IMAGE]},
         {"role": "assistant", "content": "", "refusal": None},
         {"role": "user", "content": "And now?"},
     ],
@@ -89,7 +97,13 @@ MESSAGE: Json = {
                     "type": "tool_result",
                     "tool_use_id": "t",
                     "is_error": False,
-                    "content": [{"type": "tool_reference", "tool_name": "g"}],
+                    "content": [
+                        {"type": "tool_reference", "tool_name": "g"},
+                        {
+                            "type": "image",
+                            "source": {"type": "base64", "media_type": "image/png", "data": PNG},
+                        },
+                    ],
                 },
                 {"type": "document", "title": "T", "source": {"type": "text", "data": "x"}},
             ],
@@ -120,7 +134,14 @@ RESPONSE: Json = {
         {"type": "message", "id": "msg_1", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]},
         {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": '{"a": [1]}'},
-        {"type": "function_call_output", "call_id": "call_1", "output": "[1]"},
+        {
+            "type": "function_call_output",
+            "call_id": "call_1",
+            "output": [
+                {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"},
+                {"type": "input_file", "file_data": "JVBERi0xLjc=", "filename": "a.pdf"},
+            ],
+        },
         {"role": "assistant", "content": [{"type": "output_text", "text": "One", "annotations": []}]},
         {"role": "user", "content": "And now?"},
     ],
@@ -147,7 +168,7 @@ OPTIONS: Json = {"num_predict": 8, "temperature": 0.5, "top_k": 5, "repeat_penal
 OLLAMA_CHAT: Json = {
     "messages": [
         {"role": "system", "content": "Be brief"},
-        {"role": "user", "content": "Hello", "images": []},
+        {"role": "user", "content": "Hello", "images": [PNG]},
         {
             "role": "assistant",
             "content": "",

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from greenroom.engine.adapters.image_ids.filename_table import NamedImage
+from greenroom.schemas.file_formats import image_format
 from greenroom.schemas.messages import ImagePart, Message
 
 _HASH_DIGITS = 8
 _OWN_NAME = re.compile(rf"image_([0-9a-f]{{{_HASH_DIGITS}}})(?:\..*)?")
-_BEGINNINGS = ((b"\xff\xd8\xff", "jpeg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"%PDF", "pdf"))
-_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 
 
 class ImageNumbers:
@@ -53,7 +52,7 @@ def images_of(messages: Iterable[Message]) -> Iterable[ImagePart]:
 
 def image_name(image: ImagePart) -> str:
     """Return the name that an image has by its content."""
-    return f"image_{image.digest.hex()[:_HASH_DIGITS]}.{_extension(image.data)}"
+    return f"image_{image.digest.hex()[:_HASH_DIGITS]}.{image_format(image.data) or 'bin'}"
 
 
 def last_turn(messages: Sequence[Message]) -> Sequence[Message]:
@@ -66,12 +65,3 @@ def _content(name: str) -> str:
     """Return what tells images apart in tables: the hash, whatever the file was called after it."""
     own = _OWN_NAME.fullmatch(name)
     return own[1] if own is not None else name
-
-
-def _extension(data: bytes) -> str:
-    for beginning, extension in _BEGINNINGS:
-        if data.startswith(beginning):
-            return extension
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "webp"
-    return "heic" if data[4:8] == b"ftyp" and data[8:12] in _HEIC_BRANDS else "bin"

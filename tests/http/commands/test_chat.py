@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pty
 import select
 import time
+from pathlib import Path
 
+from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.server_processes import GREENROOM, run_greenroom, serving
 from greenroom.tests.support.tiny_models import TinyModel
 
@@ -67,5 +70,50 @@ def test_chat_at_a_terminal_takes_turns_and_stops_an_answer_at_ctrl_c(
     terminal.read_until(">>> ")
     terminal.write("/new\n")
     terminal.read_until(">>> ")
+    terminal.write("\x04")
+    assert terminal.end() == 0
+
+
+def test_chat_shows_images(tiny_model: TinyModel, tmp_path: Path) -> None:
+    photo, other = tmp_path / "photo.png", tmp_path / "other.jpg"
+    photo.write_bytes(pictures.photo(64, 64, "PNG"))
+    other.write_bytes(pictures.photo())
+    shown = ("--image", str(photo), "--image", str(other))
+    arguments = ("chat", str(tiny_model("llama")), "--max-tokens", "3", *shown)
+    # A table of them proves that the model was told of both.
+    numbered = run_greenroom(*arguments, stdin="Hello\n", GREENROOM_IMAGES_IDS="on")
+    assert (numbered.returncode, numbered.stderr) == (0, "")
+    names = [
+        f"image_{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}.{end}"
+        for file, end in ((photo, "png"), (other, "jpeg"))
+    ]
+    assert numbered.stdout.endswith(f"| 1 | {names[0]} |\n| 2 | {names[1]} |\n")
+
+
+def test_chat_says_which_file_it_cannot_show(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("no image")
+    for path, says in ((text, "is no JPEG"), (tmp_path / "b.png", "No such file"), (tmp_path, "directory")):
+        refused = run_greenroom("chat", "--image", str(path), stdin="Hello\n")
+        assert refused.returncode == 2
+        assert says in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+
+
+def test_at_a_terminal_an_image_is_shown_with_the_next_line(tiny_model: TinyModel, tmp_path: Path) -> None:
+    photo = tmp_path / "my photo.png"
+    photo.write_bytes(pictures.photo(64, 64, "PNG"))
+    terminal = Terminal("chat", str(tiny_model("llama")), "--max-tokens", "5")
+    terminal.read_until(">>> ")
+    terminal.write("/image nothing.png\n")
+    assert "No such file" in terminal.read_until(">>> ")
+    terminal.write(f"/image {photo}\n")
+    terminal.read_until(">>> ")
+    terminal.write("Hello\n")
+    assert "is a model for text" in terminal.read_until(">>> ")
+    terminal.write("/new\n")
+    terminal.read_until(">>> ")
+    terminal.write("Hello\n")
+    assert "tokens/s" in terminal.read_until(">>> ")
     terminal.write("\x04")
     assert terminal.end() == 0

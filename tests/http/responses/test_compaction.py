@@ -41,6 +41,25 @@ def test_of_a_turn_that_is_too_long_its_question_and_its_end_are_kept() -> None:
     assert last_turns([*CHAT, *turn], room=300) == [turn[0], *turn[3:]]
 
 
+def test_a_file_that_is_sent_along_becomes_a_word_and_its_turn_is_kept() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 20_000}
+    named = {"type": "input_image", "image_url": "https://example.org/a.png"}
+    word = {"type": "input_text", "text": "[Image, left out since]"}
+    text = {"type": "input_text", "text": "What is this? " * 200}
+    turn = [
+        {"type": "message", "role": "user", "content": [text, image, named]},
+        call("a"),
+        {"type": "function_call_output", "call_id": "a", "output": [image]},
+    ]
+    kept = compacted("It is a beach.", [*CHAT, *turn], Room()).items
+    assert list(kept) == [
+        *CHAT,
+        {**turn[0], "content": [text, word, named]},
+        call("a"),
+        {**turn[2], "output": [word]},
+    ]
+
+
 def test_a_question_without_room_leaves_it_to_what_followed() -> None:
     turn = [said("user", "x" * 500), call("a"), result("a")]
     assert last_turns(turn, room=300) == turn[1:]

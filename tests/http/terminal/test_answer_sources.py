@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
+from greenroom.http.openai.chat_request import parse_chat_request
 from greenroom.http.terminal.answer_sources import open_server
+from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages import DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.openai.chat import ChatRequest
+from greenroom.schemas.openai.converter import OPENAI
+from greenroom.schemas.requests import ChatInput
+from greenroom.schemas.wire import structure
 from greenroom.tests.support.bench_servers import Respond, chunked, delta, event, scripted_server
+from greenroom.tests.support.hostile import pictures
 
 CONVERSATION = (Message("system", (TextPart("Be brief."),)), Message("user", (TextPart("Hello"),)))
 
@@ -72,3 +79,13 @@ async def test_a_server_that_does_not_listen_is_named() -> None:
         [failed] = [event async for event in events]
     assert isinstance(failed, Failed)
     assert "http://127.0.0.1:1" in failed.problem.detail
+
+
+def test_images_and_documents_are_sent_as_openais_servers_take_them() -> None:
+    photo, pdf = pictures.photo(), b"%PDF-1.7"
+    message = Message("user", (ImagePart(photo), DocumentPart(pdf, name="a.pdf"), TextPart("Hello")))
+    assert chat_content(Message("user", (TextPart("Hello"),))) == "Hello"
+    body = {"model": "m", "messages": [{"role": "user", "content": chat_content(message)}]}
+    asked = parse_chat_request(structure(body, ChatRequest, OPENAI), body, "r").input
+    assert isinstance(asked, ChatInput)
+    assert asked.messages == (message,)

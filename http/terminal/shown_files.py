@@ -1,0 +1,56 @@
+"""Images and PDFs that a user shows from the terminal."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from greenroom.http.media.media_reader import MAX_FILE_BYTES
+from greenroom.schemas.file_formats import image_format, is_pdf
+from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
+
+
+class CannotShowError(Exception):
+    """A file that cannot be shown; its text says why, in a line."""
+
+
+def read_shown_file(path: str) -> ImagePart | DocumentPart:
+    """Return a file as the part of a message.
+
+    Raises:
+        CannotShowError: It cannot be read, is too large, or is neither an image nor a PDF.
+    """
+    file = Path(path).expanduser()
+    try:
+        size = file.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise CannotShowError(f"{path} has {size:,} bytes; a file may have {MAX_FILE_BYTES:,}")
+        data = file.read_bytes()
+    except OSError as problem:
+        raise CannotShowError(f"{path}: {problem.strerror or problem}") from problem
+    if is_pdf(data):
+        return DocumentPart(data, name=file.name, param=path)
+    if image_format(data) is None:
+        raise CannotShowError(f"{path} is no JPEG, PNG, GIF, WebP or HEIC image, and no PDF")
+    return ImagePart(data, param=path)
+
+
+def chat_content(message: Message) -> str | list[dict[str, Any]]:
+    """Return a message's content as OpenAI's servers take it."""
+    if all(isinstance(part, TextPart) for part in message.content):
+        return message.text
+    return [_chat_part(part) for part in message.content]
+
+
+def _chat_part(part: ContentPart) -> dict[str, Any]:
+    match part:
+        case ImagePart(data):
+            url = f"data:image/{image_format(data)};base64,{base64.b64encode(data).decode()}"
+            return {"type": "image_url", "image_url": {"url": url}}
+        case DocumentPart(data, name=name):
+            url = f"data:application/pdf;base64,{base64.b64encode(data).decode()}"
+            return {"type": "file", "file": {"file_data": url, "filename": name}}
+        case TextPart(text):
+            return {"type": "text", "text": text}
+    raise TypeError(part)

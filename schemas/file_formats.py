@@ -1,0 +1,31 @@
+"""What files are, by their first bytes: whatever their name or their sender says."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ImageFormat = Literal["jpeg", "png", "gif", "webp", "heic"]
+
+_BEGINNINGS: tuple[tuple[bytes, ImageFormat], ...] = (
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"\x89PNG", "png"),
+    (b"GIF8", "gif"),
+)
+_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
+_PDF = b"%PDF-"
+_PDF_BEGINS_WITHIN = 1024
+
+
+def image_format(data: bytes) -> ImageFormat | None:
+    """Return the format of an image; None if it is none that is known here."""
+    for beginning, found in _BEGINNINGS:
+        if data.startswith(beginning):
+            return found
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    return "heic" if data[4:8] == b"ftyp" and data[8:12] in _HEIC_BRANDS else None
+
+
+def is_pdf(data: bytes) -> bool:
+    """Return whether a file is a PDF; most readers take some bytes before its header."""
+    return _PDF in data[:_PDF_BEGINS_WITHIN]
