@@ -14,6 +14,7 @@ from greenroom.schemas.requests import InferenceRequest, ScoreInput
 UNSUPPORTED_IN_RERANK: NeutralValues = {
     "max_chunks_per_doc": (1,),
     "priority": (0,),
+    "relevant_spans": ({"mode": "disabled"},),
     "return_embeddings": (False,),
 }
 """Parameters of Cohere's and Jina's: a document that is too long loses its end, which is no further chunk."""

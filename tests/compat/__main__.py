@@ -14,10 +14,12 @@ from pathlib import Path
 
 import click
 
+from greenroom.engine.catalog.catalog import DEMO_ID
 from greenroom.tests.compat.client_table import HERE, Client, read_clients
 from greenroom.tests.compat.environments import environment_of
 from greenroom.tests.compat.served_model import served_model
 from greenroom.tests.compat.verdict import Verdict, read_verdict
+from greenroom.tests.support.tiny_encoders import make_tiny_encoder
 
 SUITES = HERE / "clients"
 LONGEST = 1_200
@@ -38,7 +40,9 @@ def main(only: tuple[str, ...], url: str | None, select: str) -> None:
         if url is not None:
             verdicts = _try_all(clients, url, select, folder)
         else:
-            with served_model(folder / "server.log", "--db", ":memory:") as address:
+            ranks = make_tiny_encoder("bert-rerank", folder / "bert-rerank")
+            models = (DEMO_ID, str(ranks))
+            with served_model(folder / "server.log", "--db", ":memory:", *models) as address:
                 verdicts = _try_all(clients, address, select, folder)
             _show_errors(folder / "server.log")
     click.echo(table(clients, verdicts))

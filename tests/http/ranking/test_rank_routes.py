@@ -114,6 +114,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v2/rerank", {"max_tokens_per_doc": -1}, "max_tokens_per_doc"),
     ("/v1/rerank", {"max_chunks_per_doc": 10}, "max_chunks_per_doc"),
     ("/v2/rerank", {"priority": 5}, "priority"),
+    ("/v2/rerank", {"relevant_spans": {"mode": "enabled"}}, "relevant_spans"),
     ("/v1/rerank", {"return_documents": "yes"}, "return_documents"),
     ("/v1/rerank", {"instruction": "Find men."}, "instruction"),
     ("/v1/rerank", {"instruction": " ", "model": "qwen3-rerank"}, "instruction"),
