@@ -7,13 +7,14 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.current_request import BODIES, FETCHER, SETTINGS, request_id
+from greenroom.http.answering.current_request import BODIES, FETCHER, FORMS, SETTINGS, request_id
 from greenroom.http.answering.error_responses import answer_errors
 from greenroom.http.answering.model_routes import model_routes
 from greenroom.http.answering.problem_documents import ErrorMembers
 from greenroom.http.answering.response_timing import STATUS_TIMEOUT
 from greenroom.http.answering.wire_protocol import protocol_of
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
+from greenroom.http.guard.form_reader import FormReader
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.media.fetcher import Fetcher
@@ -22,6 +23,7 @@ from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.ranking.protocol import RANKING_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
+from greenroom.http.transport.paced_body import PacedRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
 from greenroom.schemas.problems import ProblemError
@@ -47,11 +49,13 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     """
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
+    app.request_class = PacedRequest
     bodies = RequestBodies(settings.max_body_bytes)
     app.config["MAX_CONTENT_LENGTH"] = bodies.largest
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.config[SETTINGS] = settings
     app.extensions[BODIES] = bodies
+    app.extensions[FORMS] = FormReader(settings.max_upload_bytes)
     app.extensions[FETCHER] = Fetcher(settings)
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False

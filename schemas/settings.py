@@ -257,6 +257,9 @@ class Settings:
         "MB).",
         low=1,
     )
+    max_upload_bytes: int = _setting(
+        512 * MEGABYTE, "Largest file that is uploaded in a form, in bytes; it is kept on disk.", low=1
+    )
     max_connections: int = _setting(
         1024, "Connections open at once, as far as the process may have descriptors for them.", low=1
     )

@@ -119,3 +119,12 @@ def tiny_pocket(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
 
     return make_tiny_pocket(tmp_path_factory.mktemp("speech") / "tiny-voice", voices=("default", "alba"))
+
+
+@pytest.fixture(scope="session")
+def tiny_whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny Whisper that takes every language for German, and translates."""
+    from greenroom.tests.support.tiny_whisper import make_tiny_whisper
+
+    folder = tmp_path_factory.mktemp("whisper") / "tiny-ears"
+    return make_tiny_whisper(folder, multilingual=True, language="de")

@@ -32,8 +32,8 @@ class Results(Generic[E]):
     finished: Finished
 
 
-async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, kind: type[E]) -> Results[E]:
-    """Have a request answered, and return all events of a kind; it ends with the HTTP request.
+async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, *kinds: type[E]) -> Results[E]:
+    """Have a request answered, and return all events of some kinds; it ends with the HTTP request.
 
     Raises:
         ProblemError: The request is refused, or failed.
@@ -50,5 +50,5 @@ async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, kin
                 raise ProblemError(event.problem)
             if isinstance(event, Finished):
                 return Results(generation.key.model, tuple(found), event)
-            if isinstance(event, kind):
+            if isinstance(event, kinds):
                 found.append(event)

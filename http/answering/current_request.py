@@ -11,6 +11,7 @@ from quart import current_app, request
 
 from greenroom.http.answering.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.guard.client_name import client_name
+from greenroom.http.guard.form_reader import Form, FormReader
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.media.fetcher import Fetcher
 from greenroom.schemas.generation import Overrides
@@ -25,6 +26,8 @@ W = TypeVar("W")
 
 BODIES = "greenroom_bodies"
 """Name of the application's extension that reads bodies."""
+FORMS = "greenroom_forms"
+"""Name of the one that reads forms with files."""
 FETCHER = "greenroom_fetcher"
 """Name of the one that fetches files."""
 
@@ -82,6 +85,16 @@ async def with_files(asked: InferenceRequest) -> InferenceRequest:
 def request_resources() -> ExitStack:
     """Return what is closed when its answer has ended or its client has left."""
     return cast("ExitStack", request.scope["state"]["resources"])
+
+
+async def read_form() -> Form:
+    """Return its form, whose file lies on disk until the request ends.
+
+    Raises:
+        ProblemError: 400, 413, 415, 503 or 507.
+    """
+    forms: FormReader = current_app.extensions[FORMS]
+    return await forms.read(request, request_resources())
 
 
 async def read_request(

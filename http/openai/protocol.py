@@ -14,6 +14,7 @@ from greenroom.http.openai.model_formatter import OpenAIModelFormatter
 from greenroom.http.openai.speech_routes import speech_routes
 from greenroom.http.openai.stored_completion_routes import stored_completion_routes
 from greenroom.http.openai.token_routes import token_routes
+from greenroom.http.openai.transcription_routes import transcription_routes
 
 
 def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
@@ -22,6 +23,7 @@ def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:
         stored_completion_routes(refs.store),
         completion_routes(refs.pool, status_timeout),
         speech_routes(refs.pool, status_timeout),
+        transcription_routes(refs.pool, status_timeout),
         token_routes(refs.pool),
         embedding_routes(refs.pool),
     )

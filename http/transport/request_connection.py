@@ -10,6 +10,7 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from greenroom.http.answering.event_stream import AnswerCutError
+from greenroom.http.transport.paced_body import PacedBody
 
 TURN_BYTES = 64 * 1024
 """Of a body, which are handed on between two turns; smaller bodies wait for no turn."""
@@ -42,11 +43,13 @@ class RequestConnection(TrioASGIHTTPConnection):
     async def handle_messages(  # type: ignore[override]
         self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable
     ) -> None:
-        """Hand on the parts of the body, each in its turn."""
+        """Hand on the parts of the body, each in its turn, as fast as they are taken."""
         received = 0
 
         async def receive_in_turn() -> ASGIReceiveEvent:
             nonlocal received
+            if isinstance(request.body, PacedBody):
+                await request.body.wait_for_room()
             event = await receive()
             if event["type"] == "http.request":
                 received += len(event["body"])

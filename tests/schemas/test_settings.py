@@ -55,6 +55,7 @@ SHOWN_BY = {
     "allowed_hosts": "test_flags_reach_the_server",
     "allowed_origins": "test_flags_reach_the_server",
     "max_body_bytes": "test_flags_reach_the_server",
+    "max_upload_bytes": "test_a_file_over_the_limit_is_refused_at_once_or_when_it_is_passed",
     "max_connections": "test_connections_over_the_limit_are_told_to_try_later",
     "idle_connection": "test_idle_connections_are_reaped",
     "temperature": "test_a_sampling_setting_holds_until_a_request_says_otherwise",

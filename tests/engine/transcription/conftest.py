@@ -18,11 +18,6 @@ def english_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_whisper(tmp_path_factory.mktemp("whisper") / "english")
 
 
-@pytest.fixture(scope="session")
-def multilingual_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_whisper(tmp_path_factory.mktemp("whisper") / "all", multilingual=True, language="de")
-
-
 @pytest.fixture
 def english(english_folder: Path) -> Iterator[Transcriber]:
     with open_transcriber(english_folder) as transcriber:
@@ -30,8 +25,8 @@ def english(english_folder: Path) -> Iterator[Transcriber]:
 
 
 @pytest.fixture
-def multilingual(multilingual_folder: Path) -> Iterator[Transcriber]:
-    with open_transcriber(multilingual_folder) as transcriber:
+def multilingual(tiny_whisper: Path) -> Iterator[Transcriber]:
+    with open_transcriber(tiny_whisper) as transcriber:
         yield transcriber
 
 

@@ -49,9 +49,9 @@ def fields(segment: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(("task", "prompt"), [("transcribe", ""), ("translate", "tiny names")])
 def test_a_short_recording_reads_as_mlx_audio_has_it(
-    multilingual: Transcriber, multilingual_folder: Path, recording: Path, task: str, prompt: str
+    multilingual: Transcriber, tiny_whisper: Path, recording: Path, task: str, prompt: str
 ) -> None:
-    model = library_model(multilingual_folder)
+    model = library_model(tiny_whisper)
     theirs = model.generate(str(recording), task=task, initial_prompt=prompt or None)
     ours = multilingual.transcribe(recording, task=task, prompt=prompt)
     assert ours.text == theirs.text != ""

@@ -1,0 +1,186 @@
+"""Forms with a file (multipart/form-data, RFC 7578): fields in memory, the file on disk, both bounded."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+
+import attrs
+import trio
+from quart import Request
+from werkzeug.exceptions import RequestTimeout
+from werkzeug.sansio.multipart import NEED_DATA, Data, Epilogue, Field, File, MultipartDecoder, Preamble
+
+from greenroom.http.guard.upload_folder import SpooledFile, UploadFolder
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+
+FILE = "file"
+"""Name of the field that is a file."""
+MAX_PARTS = 64
+MAX_FIELD_BYTES = 64 * 1024
+"""Of one field; all of them together may have four times that."""
+MAX_HEAD_BYTES = 16 * 1024
+"""Of what stands before a part's content."""
+SLOWEST = 64 * 1024
+"""Bytes a second that a client has to send on average, once the time for any body is over."""
+_FORM_BYTES = 4 * MAX_FIELD_BYTES
+_AT_ONCE = 64 * 1024
+_LONGEST_BOUNDARY = 200
+
+
+@attrs.frozen
+class Form:
+    """What a client sent.
+
+    Args:
+        fields: Names and values, in their order; a name may come more than once.
+    """
+
+    fields: tuple[tuple[str, str], ...]
+    file: SpooledFile | None
+
+
+class FormReader:
+    """Reads the forms of an application's requests.
+
+    Args:
+        max_bytes: Size of the largest file that is taken.
+
+    Attributes:
+        folder: Where the files are.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.folder = UploadFolder(max_bytes)
+
+    async def read(self, request: Request, resources: ExitStack) -> Form:
+        """Return the form.
+
+        Args:
+            resources: Closed when the request has ended, and with it the file.
+
+        Raises:
+            ProblemError: 400 if it is no form, 413 if it is too large, 415 for another type, 503 if other
+                requests leave no room, 507 if the disk does not.
+            RequestTimeout: It comes too slowly.
+        """
+        if request.mimetype != "multipart/form-data":
+            detail = "This endpoint takes multipart/form-data bodies only, with a part named `file`."
+            raise ProblemError(Problem(415, "unsupported_media_type", detail))
+        boundary = request.mimetype_params.get("boundary", "").encode("latin-1", "replace")
+        if not 0 < len(boundary) <= _LONGEST_BOUNDARY:
+            raise _malformed("its Content-Type names no boundary")
+        declared = request.content_length or 0
+        if declared > self.max_bytes + _FORM_BYTES + MAX_PARTS * MAX_HEAD_BYTES:
+            raise ProblemError(self._too_large())
+        reading = _Reading(self, boundary, resources, declared)
+        timeout = math.inf if request.body_timeout is None else request.body_timeout
+        began, received = trio.current_time(), 0
+        with trio.CancelScope(deadline=began + timeout) as scope:
+            async for part in request.body:
+                received += len(part)
+                scope.deadline = began + timeout + received / SLOWEST
+                for start in range(0, len(part), _AT_ONCE):
+                    await reading.feed(part[start : start + _AT_ONCE])
+        if scope.cancelled_caught:
+            raise RequestTimeout
+        return await reading.finish()
+
+    def check_size(self, size: int) -> None:
+        """Refuse a file that has grown too large.
+
+        Raises:
+            ProblemError: 413.
+        """
+        if size > self.max_bytes:
+            raise ProblemError(self._too_large())
+
+    def _too_large(self) -> Problem:
+        size = self.max_bytes
+        most = f"{size >> 20} MB" if size >> 20 else f"{size} bytes"
+        return Problem(
+            413, "file_too_large", f"`file` is larger than {most} (setting max_upload_bytes).", FILE
+        )
+
+
+class _Reading:
+    """One form that is being read.
+
+    Args:
+        declared: Bytes of the whole body, as far as its client says.
+    """
+
+    def __init__(self, reader: FormReader, boundary: bytes, resources: ExitStack, declared: int) -> None:
+        self._reader = reader
+        self._resources = resources
+        self._declared = declared
+        # What is given to it at once comes on top of what it holds: a part's head, or nothing.
+        self._decoder = MultipartDecoder(boundary, MAX_HEAD_BYTES + _AT_ONCE, max_parts=MAX_PARTS)
+        self._fields: list[tuple[str, str]] = []
+        self._file: SpooledFile | None = None
+        self._name = ""
+        self._value: bytearray | None = None
+        self._fields_size = 0
+        self._ended = False
+
+    async def feed(self, data: bytes | None) -> None:
+        """Take the next piece; None is the end."""
+        if self._ended:
+            return  # what stands behind the last boundary means nothing
+        try:
+            self._decoder.receive_data(data)
+            while (event := self._decoder.next_event()) is not NEED_DATA and not self._ended:
+                await self._take(event)
+        except (ValueError, UnicodeDecodeError, AssertionError) as error:
+            raise _malformed("it is cut off or no multipart/form-data") from error
+
+    async def finish(self) -> Form:
+        """Return the form, now that all of it has come."""
+        if not self._ended:
+            await self.feed(None)
+        if self._file is not None:
+            await self._file.flush()
+        return Form(tuple(self._fields), self._file)
+
+    async def _take(self, event: object) -> None:
+        match event:
+            case Preamble():
+                pass
+            case File(name=name) | Field(name=name):
+                self._begin(name, isinstance(event, File))
+            case Data(data=data, more_data=more):
+                await self._append(data, more)
+                self._ended = not more and self._decoder.state.name == "EPILOGUE"
+            case Epilogue():
+                self._ended = True
+
+    def _begin(self, name: str | None, is_file: bool) -> None:
+        if not name:
+            raise _malformed("a part has no name")
+        self._name = name
+        self._value = None if is_file or name == FILE else bytearray()
+        if name == FILE:
+            if self._file is not None:
+                raise invalid("`file` is sent twice: send one file.", FILE)
+            self._file = SpooledFile(self._reader.folder, self._resources)
+            self._file.expect(min(self._declared, self._reader.max_bytes))
+
+    async def _append(self, data: bytes, more: bool) -> None:
+        if self._value is not None:
+            self._value += data
+            self._fields_size += len(data)
+            if len(self._value) > MAX_FIELD_BYTES or self._fields_size > _FORM_BYTES:
+                detail = (
+                    f"A field has at most {MAX_FIELD_BYTES >> 10} kB, and all of them {_FORM_BYTES >> 10} kB."
+                )
+                raise ProblemError(Problem(413, "field_too_large", detail, self._name))
+            if not more:
+                self._fields.append((self._name, self._value.decode()))
+        elif self._name == FILE and self._file is not None:
+            self._reader.check_size(self._file.size + len(data))
+            await self._file.write(data)
+
+
+def _malformed(why: str) -> ProblemError:
+    return ProblemError(Problem(400, "invalid_form", f"The body is not a valid form: {why}."))

@@ -1,0 +1,162 @@
+"""Files that clients upload: on disk, as long as their requests last, and no more than there is room for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import trio
+
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings import MEGABYTE
+
+FILES_AT_MOST = 4
+"""Files of the largest size that all requests may have on disk together."""
+FREE_BYTES = 256 * MEGABYTE
+"""Of the disk, which uploads leave alone."""
+_WRITTEN_AT_ONCE = MEGABYTE
+
+
+class SpooledFile:
+    """A file that grows while it arrives.
+
+    Attributes:
+        size: Bytes that have come.
+    """
+
+    def __init__(self, folder: UploadFolder, resources: ExitStack) -> None:
+        self.size = 0
+        self._folder = folder
+        self._held = 0
+        self._pending = bytearray()
+        self._descriptor, path = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=folder.path())
+        self.path = Path(path)
+        resources.callback(self._drop)
+
+    def expect(self, size: int) -> None:
+        """Reserve room for a file of that size.
+
+        Raises:
+            ProblemError: 503 if other requests have it, 507 if the disk is full.
+        """
+        self._folder.hold(size - self._held)
+        self._held = max(self._held, size)
+
+    async def write(self, data: bytes) -> None:
+        """Append; what is written goes to disk on another thread.
+
+        Raises:
+            ProblemError: 503 if other requests leave no room, 507 if the disk is full.
+        """
+        self._pending += data
+        self.size += len(data)
+        if self.size > self._held:
+            self.expect(self.size)
+        if len(self._pending) >= _WRITTEN_AT_ONCE:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Bring to disk what has come.
+
+        Raises:
+            ProblemError: 507.
+        """
+        data, self._pending = self._pending, bytearray()
+        try:
+            # Not abandoned when the request is: its descriptor would be another file's by then.
+            await trio.to_thread.run_sync(_write_all, self._descriptor, data)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise ProblemError(_disk_full()) from error
+            raise
+
+    def _drop(self) -> None:
+        os.close(self._descriptor)
+        self.path.unlink(missing_ok=True)
+        self._folder.release(self._held)
+
+
+class UploadFolder:
+    """The folder of a server's uploads; nobody else may read it.
+
+    Args:
+        max_bytes: Size of the largest file.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._most = max_bytes * FILES_AT_MOST
+        self._held = 0
+        self._path: Path | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of the files there are, or that have been announced."""
+        return self._held
+
+    def path(self) -> Path:
+        """Return the folder; files that a server left which was killed are removed from it."""
+        if self._path is None:
+            self._path = _private_folder()
+            _remove_orphans(self._path)
+        return self._path
+
+    def hold(self, size: int) -> None:
+        """Count bytes that are to be written.
+
+        Raises:
+            ProblemError: 503 if other requests leave no room, 507 if the disk does not.
+        """
+        if size <= 0:
+            return
+        if self._held + size > self._most:
+            detail = "The requests under way hold as many uploaded files as this server keeps. Try again."
+            raise ProblemError(Problem(503, "too_many_uploads", detail, retry_after=5))
+        if shutil.disk_usage(self.path()).free < size + FREE_BYTES:
+            raise ProblemError(_disk_full())
+        self._held += size
+
+    def release(self, size: int) -> None:
+        """Count bytes that are gone."""
+        self._held -= size
+
+
+def _write_all(descriptor: int, data: bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _disk_full() -> Problem:
+    detail = "The server's disk has no room for the file."
+    return Problem(507, "insufficient_storage", detail, retry_after=60)
+
+
+def _private_folder() -> Path:
+    """Return a folder of this user's that others can neither read nor have made."""
+    path = Path(tempfile.gettempdir()) / f"greenroom-uploads-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return path if private else Path(tempfile.mkdtemp(prefix="greenroom-uploads-"))
+
+
+def _remove_orphans(folder: Path) -> None:
+    for file in folder.iterdir():
+        process = file.name.partition("-")[0]
+        if process.isdecimal() and not _is_alive(int(process)):
+            file.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

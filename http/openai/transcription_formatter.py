@@ -1,0 +1,162 @@
+"""From events to the wire: a transcript as JSON, text or subtitles, complete or piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
+from greenroom.http.answering.json_encoding import json_ascii
+from greenroom.http.answering.openai_errors import error_object
+from greenroom.http.audio.subtitles import srt, vtt
+from greenroom.http.openai.language_names import language_name
+from greenroom.http.openai.transcription_request import Task
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.openai.transcriptions import TranscriptionRequest
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.result_events import Recording, Segment
+
+TEXT = "text/plain; charset=utf-8"
+_TYPES = {"text": TEXT, "srt": TEXT, "vtt": TEXT}
+
+
+@attrs.frozen
+class Transcript:
+    """A complete one."""
+
+    task: Task
+    recording: Recording
+    segments: tuple[Segment, ...]
+    usage: Usage
+
+    @property
+    def text(self) -> str:
+        """All that was said."""
+        return "".join(segment.text for segment in self.segments).strip()
+
+
+def collected_transcript(task: Task, events: Sequence[object], usage: Usage) -> Transcript:
+    """Return what all events of an answer tell; the last recording knows most."""
+    recordings = [event for event in events if isinstance(event, Recording)]
+    segments = tuple(event for event in events if isinstance(event, Segment))
+    return Transcript(task, recordings[-1] if recordings else Recording(usage.heard), segments, usage)
+
+
+def content_type(response_format: str) -> str | None:
+    """Return the type of a format that is text; None if it is JSON."""
+    return _TYPES.get(response_format)
+
+
+def plain_text(transcript: Transcript, response_format: str) -> str:
+    """Return a transcript in a format that is text."""
+    match response_format:
+        case "srt":
+            return srt(transcript.segments)
+        case "vtt":
+            return vtt(transcript.segments)
+    return f"{transcript.text}\n"
+
+
+def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[str, Any]:
+    """Return a transcript as `json` or `verbose_json`."""
+    usage = usage_of(transcript.usage)
+    if wire.response_format == "json":
+        return {"text": transcript.text, "usage": usage}
+    recording = transcript.recording
+    document: dict[str, Any] = {
+        "task": transcript.task,
+        "language": language_name(recording.language),
+        "duration": recording.duration,
+        "text": transcript.text,
+    }
+    if wire.wants_words:
+        document["words"] = [
+            {"word": word.text.strip(), "start": word.start, "end": word.end}
+            for segment in transcript.segments
+            for word in segment.words
+        ]
+    if wire.wants_segments:
+        document["segments"] = [_segment(*each) for each in enumerate(transcript.segments)]
+    return {**document, "usage": usage}
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """Return what a transcript cost, in the unit that OpenAI gives for Whisper."""
+    return {"type": "duration", "seconds": usage.heard}
+
+
+class TranscriptEvents:
+    """Formats a transcript as OpenAI's `transcript.text.delta` and `transcript.text.done`."""
+
+    content_type = SERVER_SENT_EVENTS
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._text: list[str] = []
+
+    def opening(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+    def heartbeat(self) -> bytes:
+        """Return a comment."""
+        return b": waiting\n\n"
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return what the client is to know of an event."""
+        match event:
+            case Segment(text):
+                # What is complete at the end begins with a word, not with the space before it.
+                delta = text if self._text else text.lstrip()
+                self._text.append(delta)
+                return _sent({"type": "transcript.text.delta", "delta": delta})
+            case Finished(usage=usage):
+                self.finished = True
+                text = "".join(self._text).strip()
+                return _sent({"type": "transcript.text.done", "text": text, "usage": usage_of(usage)})
+            case Failed(problem):
+                return self.failure(problem)
+        return b""
+
+    def failure(self, problem: Problem) -> bytes:
+        """Return the end of an answer that cannot be completed."""
+        self.finished = True
+        return _sent({"type": "error", "error": error_object(problem)})
+
+
+@attrs.frozen
+class TranscriptionFormatter:
+    """Formats the answer to one request for a stream."""
+
+    def stream(self, model: str) -> TranscriptEvents:
+        """Return what formats the answer as events."""
+        return TranscriptEvents()
+
+    def whole(self, model: str, choices: Sequence[object]) -> object:
+        """Refuse: a complete transcript is collected otherwise.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError
+
+
+def _sent(document: dict[str, Any]) -> bytes:
+    return b"data: %b\n\n" % json_ascii(document)
+
+
+def _segment(number: int, segment: Segment) -> dict[str, Any]:
+    return {
+        "id": number,
+        "seek": segment.seek,
+        "start": segment.start,
+        "end": segment.end,
+        "text": segment.text,
+        "tokens": segment.tokens,
+        "temperature": segment.temperature,
+        "avg_logprob": segment.avg_logprob,
+        "compression_ratio": segment.compression_ratio,
+        "no_speech_prob": segment.no_speech_prob,
+    }

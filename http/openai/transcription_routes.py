@@ -1,0 +1,73 @@
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: read the form, ask, format."""
+
+from __future__ import annotations
+
+from quart import Blueprint, Response
+
+from greenroom.actors.core.ref import Ref
+from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.collected_results import collect_results
+from greenroom.http.answering.current_request import read_form, request_client, request_id
+from greenroom.http.answering.http_responses import large_json_response
+from greenroom.http.openai.transcription_formatter import (
+    TranscriptionFormatter,
+    collected_transcript,
+    content_type,
+    json_document,
+    plain_text,
+)
+from greenroom.http.openai.transcription_request import (
+    Task,
+    parse_transcription_form,
+    transcription_request,
+)
+from greenroom.schemas.openai.transcriptions import TranscriptionRequest
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import missing
+from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.result_events import Recording, Segment
+
+
+def transcription_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
+    """Return the routes.
+
+    Args:
+        status_timeout: Seconds that the client of a stream waits for its status at most.
+    """
+    routes = Blueprint("transcription", __name__)
+
+    @routes.post("/v1/audio/transcriptions")
+    async def transcriptions() -> Response:
+        wire, asked = await _read("transcribe")
+        if wire.stream:
+            return await answer_request(
+                pool, [asked], TranscriptionFormatter(), stream=True, status_timeout=status_timeout
+            )
+        return await _answer(pool, wire, asked, "transcribe")
+
+    @routes.post("/v1/audio/translations")
+    async def translations() -> Response:
+        wire, asked = await _read("translate")
+        return await _answer(pool, wire, asked, "translate")
+
+    return routes
+
+
+async def _read(task: Task) -> tuple[TranscriptionRequest, InferenceRequest]:
+    form = await read_form()
+    wire = parse_transcription_form(form, task)
+    if form.file is None:
+        raise missing("file")
+    return wire, transcription_request(wire, str(form.file.path), task, request_id(), request_client())
+
+
+async def _answer(
+    pool: Ref[PoolMessage], wire: TranscriptionRequest, asked: InferenceRequest, task: Task
+) -> Response:
+    results = await collect_results(pool, asked, Recording, Segment)
+    transcript = collected_transcript(task, results.events, results.finished.usage)
+    text_type = content_type(wire.response_format)
+    if text_type is not None:
+        return Response(plain_text(transcript, wire.response_format), content_type=text_type)
+    shown = sum(len(segment.tokens) + len(segment.words) for segment in transcript.segments)
+    return await large_json_response(lambda: json_document(transcript, wire), shown)
