@@ -72,7 +72,7 @@ class EncoderEngine:
 
     def step(self) -> Events:
         """Compute one pass, if there is memory for it; return its events."""
-        batch = self._queue.take(self._max_rows)
+        batch = self._queue.take(self._max_rows, self._pace.free_padding)
         if batch is not None:
             self._compute(batch)
         ended, self._ended = self._ended, []

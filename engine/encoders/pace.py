@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TARGET = 0.08
 """Seconds of a pass: a request that comes meanwhile waits so long, and a cancelled one is computed on."""
+OVERHEAD = 0.0025
+"""Seconds of a pass that do not depend on its size, roughly: padding that takes no longer saves one."""
 MIN_TOKENS = 256
 MAX_TOKENS = 65_536
 _FIRST = 2_048
@@ -18,6 +20,11 @@ class Pace:
 
     def __init__(self) -> None:
         self.tokens = float(_FIRST)
+
+    @property
+    def free_padding(self) -> float:
+        """Tokens of padding that cost less than a further pass."""
+        return self.tokens * OVERHEAD / TARGET
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Learn from a pass; one that was much smaller than it might have been tells only if it was slow."""

@@ -16,8 +16,6 @@ from greenroom.schemas.requests import InferenceRequest
 
 MAX_ROWS = 1024
 """Rows of one forward pass."""
-FREE_PADDING = 256
-"""Tokens of padding that a pass may have in any case: a pass of its own would cost as much."""
 MAX_PADDING = 0.1
 """Share of a pass that may be padding."""
 
@@ -86,11 +84,12 @@ class Batch:
         """The rows themselves."""
         return [job.prepared.rows[index] for job, index in self.members]
 
-    def fill(self, jobs: Sequence[Job], max_rows: int, max_padding: float) -> None:
+    def fill(self, jobs: Sequence[Job], max_rows: int, free_padding: float, max_padding: float = 0) -> None:
         """Add rows of requests that are no longer than the widest, those of like length first.
 
         Args:
-            max_padding: Share of the pass that may be padding, where that is more than `FREE_PADDING`.
+            free_padding: Tokens of padding that the pass may have in any case.
+            max_padding: Share of the pass that may be padding, if that is more.
         """
         ends = [bisect_right(job.waiting, self.width, key=job.lengths.__getitem__) for job in jobs]
         nearest = [
@@ -102,7 +101,7 @@ class Batch:
         while nearest and len(self.members) < max_rows:
             length, at = nearest[0]
             padding = self.padding + self.width + length
-            if padding > max(FREE_PADDING, max_padding * self.width * (len(self.members) + 1)):
+            if padding > max(free_padding, max_padding * self.width * (len(self.members) + 1)):
                 return
             self.padding, job = padding, jobs[at]
             ends[at] -= 1
@@ -138,11 +137,12 @@ class RowQueue:
         """Remove and return a request, if it is there."""
         return self._jobs.pop(request_id, None)
 
-    def take(self, max_rows: Callable[[int], int]) -> Batch | None:
+    def take(self, max_rows: Callable[[int], int], free_padding: float = 0) -> Batch | None:
         """Remove the rows of the next pass; None if no request is left.
 
         Args:
             max_rows: How many rows of at most so many tokens a pass may have.
+            free_padding: Tokens of padding that cost less than a further pass.
         """
         waiting = [job for job in self._jobs.values() if job.waiting]
         if not waiting:
@@ -151,8 +151,8 @@ class RowQueue:
         first = waiting[self._fair_queue.choose(prompts)]
         batch = Batch(first.lengths[first.waiting[-1]])
         most = min(MAX_ROWS, max(1, max_rows(batch.width)))
-        batch.fill([first], most, max_padding=0)
-        batch.fill(waiting, most, MAX_PADDING)
+        batch.fill([first], most, free_padding)
+        batch.fill(waiting, most, free_padding, MAX_PADDING)
         clients = dict.fromkeys(job.request.client for job, _ in batch.members)
         self._fair_queue.charge(list(clients), batch.width * len(batch.members))
         return batch
