@@ -21,6 +21,7 @@ COMMANDS = {
     "serve": "Serve models over HTTP to any OpenAI or Anthropic client.",
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
     "speak": "Speak a text into an audio file.",
+    "embed": "Print the vectors of texts.",
     "models": "List the models that can be asked for.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
 }

@@ -9,8 +9,8 @@ peers:     the engine, with its adapter, over the loops of mlx-vlm's server and 
 memory:    MLX's peak beside the weights: all texts in one request, in 50 at once, and the peers' likewise
 estimates: what a pass was reckoned to take over what MLX had at its peak, by rows and width
 
-Both sides in turns in one process, on this thread; medians of the pairs' ratios, with spread. What a processor
-computes is measured in its time, which other programs do not take from it.
+Both sides in turns in one process, on this thread; medians of the pairs' ratios, with spread. What a
+processor computes is measured in its time, which other programs do not take from it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Measured:
         model, settings = ModelFolder(folder.name, folder, detect(folder)), Settings()
         self.adapter: Any = open_adapter(model, settings, "")
         self.engine: Any = open_engine(model, settings, lambda _: None, lambda: False, MemoryAccount())
-        self.library: Any = load_embedding_model(folder)
-        self.library.pooling_config = read_pooling_config(folder)  # type: ignore[no-untyped-call]
+        self.bare_model: Any = load_embedding_model(folder)
+        self.bare_model.pooling_config = read_pooling_config(folder)  # type: ignore[no-untyped-call]
         self.processor = load_processor(folder, add_detokenizer=False)
         self.folder = folder
         self.texts = texts
@@ -89,19 +89,19 @@ class Measured:
         """Compute all rows by the library's model alone, batches of like length."""
         rows = sorted(self.rows, key=lambda row: len(row.tokens), reverse=True)
         for at in range(0, len(rows), size):
-            ids, mask = pad(rows[at : at + size], self.library.config.pad_token_id or 0)
-            np.array(self.library(mx.array(ids), attention_mask=mx.array(mask)).text_embeds)
+            ids, mask = pad(rows[at : at + size], self.bare_model.config.pad_token_id or 0)
+            np.array(self.bare_model(mx.array(ids), attention_mask=mx.array(mask)).text_embeds)
             mx.clear_cache()
 
     def mlx_vlm(self, texts: Sequence[str]) -> None:
         """Embed texts as the route of mlx-vlm's server does."""
         from mlx_vlm.server.embeddings import _embed
 
-        _embed(self.library, self.processor, list(texts))
+        _embed(self.bare_model, self.processor, list(texts))
 
     def mlx_embeddings(self, texts: Sequence[str]) -> None:
         """Embed texts as mlx-embeddings' own function does."""
-        import mlx_embeddings
+        import mlx_embeddings  # type: ignore[import-untyped]
 
         if not hasattr(self, "other"):
             self.other = mlx_embeddings.load(str(self.folder))

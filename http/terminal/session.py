@@ -44,16 +44,16 @@ async def answer_once(
         async for event in events:
             match event:
                 case TextDelta(text):
-                    if not _try_print(text):
+                    if not try_print(text):
                         return 1
                 case Failed(problem):
                     print(f"greenroom: {problem.detail}", file=sys.stderr)
                     return 1
-        _try_print("\n")
+        try_print("\n")
     return 0
 
 
-def _try_print(text: str) -> bool:
+def try_print(text: str) -> bool:
     """Print; return whether stdout still has a reader."""
     try:
         print(text, end="", flush=True)

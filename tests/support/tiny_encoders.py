@@ -148,7 +148,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any], ranks: bool) -> None
         if not name.startswith("dense."):  # those stand in folders of their own
             name = name.removeprefix("language_model.") if decides else name.removeprefix("model.")
             weights[name] = value * 3 if value.ndim == 2 else value
-    if base == "bert":  # real folders have it, though nothing here computes with it
+    if base == "bert" and not ranks:  # real folders have it, though nothing here computes with it
         size = int(config["hidden_size"])
         weights |= {"pooler.dense.weight": mx.zeros((size, size)), "pooler.dense.bias": mx.zeros((size,))}
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "pt"})

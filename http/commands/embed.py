@@ -1,0 +1,65 @@
+"""`greenroom embed`: vectors of texts, as lines of JSON."""
+
+from __future__ import annotations
+
+import sys
+
+import attrs
+import click
+
+from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.settings.sources import settings_options
+from greenroom.schemas.settings import Settings
+
+FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
+
+
+@click.command()
+@click.argument("model")
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
+@click.option("--dimensions", type=click.IntRange(min=1), help="How many numbers of each vector are kept.")
+@click.option("--input-type", help="What the texts are for: query, document, or a prompt of the model's own.")
+@click.option("--instruction", help="What is to be found with the texts, for models that are told.")
+@click.option("--truncate", is_flag=True, help="Cut the ends off texts that are too long.")
+@settings_options(*FLAGS)
+@click.pass_obj
+def command(
+    local: LocalModels,
+    settings: Settings,
+    model: str,
+    texts: tuple[str, ...],
+    dimensions: int | None,
+    input_type: str | None,
+    instruction: str | None,
+    truncate: bool,
+) -> None:
+    """Print the vectors of texts, each a line of JSON; with - in their place, of the lines of stdin.
+
+    MODEL is a local folder or a hub id. Lines are read, embedded and printed as they come, so that there
+    may be any number of them; empty ones are left out, but counted by `index`.
+
+    \b
+    Examples:
+      greenroom embed ~/models/all-MiniLM-L6-v2 "The sea is calm" "It rains"
+      greenroom embed ~/models/Qwen3-Embedding-0.6B --input-type query "Where is it calm?"
+      greenroom embed ~/models/multilingual-e5-small --input-type passage - < lines.txt > vectors.jsonl
+    """
+    if "-" in texts and len(texts) > 1:
+        raise click.UsageError("- stands for the lines of stdin, and no other TEXT beside it")
+
+    from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.http.settings.start_checks import check_at_start
+
+    settings = attrs.evolve(settings, models=(model,))
+    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    check_at_start(settings, local)
+
+    import trio
+    from rich.console import Console
+
+    from greenroom.http.terminal.embedding_lines import embed_lines, lines_of_arguments, lines_of_stdin
+    from greenroom.schemas.requests import EmbeddingInput
+
+    lines = lines_of_stdin() if texts == ("-",) else lines_of_arguments(texts)
+    asked = EmbeddingInput((), dimensions, input_type, instruction, truncate)
+    sys.exit(trio.run(embed_lines, settings, asked, lines, Console(stderr=True)))

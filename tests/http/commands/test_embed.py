@@ -1,0 +1,38 @@
+"""`greenroom embed`: texts of the command line and of stdin, as a process."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from greenroom.tests.support.embedders import open_embedder
+from greenroom.tests.support.random_texts import random_texts
+from greenroom.tests.support.server_processes import run_greenroom
+from greenroom.tests.support.tiny_encoders import TinyEncoder
+
+
+def test_every_line_gets_its_vector(tiny_encoder: TinyEncoder) -> None:
+    folder = tiny_encoder("bert")
+    texts = random_texts(1_100, longest=3)  # more than are embedded together
+    lines = "\n\n".join(texts)
+    printed = run_greenroom("embed", str(folder), "-", "--dimensions", "8", stdin=lines)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    entries = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert [entry["text"] for entry in entries] == list(texts)
+    assert [entry["index"] for entry in entries] == list(range(0, 2 * len(texts), 2))
+    expected = open_embedder(folder).embed(texts, dimensions=8)
+    np.testing.assert_allclose([entry["embedding"] for entry in entries], expected, atol=1e-5)
+
+
+def test_what_cannot_be_embedded_is_one_line(tiny_encoder: TinyEncoder) -> None:
+    folder = str(tiny_encoder("bert"))
+    for arguments, stdin, named in (
+        (("-",), "short\n\n" + "hello class " * 200, "text 2"),
+        (("hello", "-"), "", "- stands for the lines of stdin"),
+    ):
+        refused = run_greenroom("embed", folder, *arguments, stdin=stdin)
+        assert refused.returncode != 0
+        assert refused.stdout == ""
+        [line] = refused.stderr.splitlines()
+        assert named in line
