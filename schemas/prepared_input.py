@@ -47,7 +47,7 @@ class EchoedPrompt:
 
 @attrs.frozen
 class PreparedImage:
-    """One image of a prompt, as its model's own processor has made it ready, by itself.
+    """One image or sound of a prompt, as its model's own processor has made it ready, by itself.
 
     Args:
         start: Where its tokens begin in the prompt, with whatever marks the processor puts between its rows.
@@ -56,6 +56,7 @@ class PreparedImage:
         inputs: What the model takes beside the tokens, by argument: NumPy arrays (`pixel_values`,
             `image_grid_thw`, …) of this image alone.
         tokens: Positions whose embeddings the image gives; marks are not counted.
+        is_sound: It is heard, not seen.
     """
 
     start: int
@@ -63,6 +64,7 @@ class PreparedImage:
     digest: bytes
     inputs: Mapping[str, Any] = attrs.field(eq=False, repr=False)
     tokens: int
+    is_sound: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
+from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice
 from greenroom.engine.adapters.image_ids.read_images import read_images
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
@@ -101,10 +102,8 @@ class Adapter:
             tokenizer, stop_token_ids, choice.tool_parser, choice.thinking_parser
         )
         self._raw_prompts = RawPrompts(tokenizer, self.context_length)
-        roles = images.mark.roles if images is not None else ()
-        renderer = PromptRenderer(
-            tokenizer, choice, tool_injection=settings.tool_injection, image_roles=roles
-        )
+        media = images.media if images is not None else NO_MEDIA
+        renderer = PromptRenderer(tokenizer, choice, tool_injection=settings.tool_injection, media=media)
         self._conversations = ConversationPrompts(
             tokenizer, renderer, self.context_length, system_prompt, images
         )

@@ -36,7 +36,7 @@ class ImagePrompt:
         self._encoding: ImageEncoding | None = None
         self.keys = _keys(tokens, images)
         self._positions, self.position_shift = encoder.positions(tokens, images)
-        self.image_tokens = sum(image.tokens for image in images)
+        self.image_tokens = sum(image.tokens for image in images if not image.is_sound)
         self.nbytes = encoder.bytes_for(images)
 
     def ready(self, start: int) -> int:

@@ -66,6 +66,7 @@ class VisionKind:
         preprocessor: preprocessor_config.json.
         processor: processor_config.json.
         tokenizer: Fields of tokenizer_config.json beside those of the text models.
+        heard: What the template writes where a sound stands.
         wide: What differs, file by file, where an image of 1,200 pixels a side takes 1,000 or more tokens;
             empty where it does anyway.
     """
@@ -78,6 +79,7 @@ class VisionKind:
     processor: Mapping[str, Any]
     tokenizer: Mapping[str, Any] = {}
     wide: Mapping[str, Mapping[str, Any]] = {}
+    heard: str = ""
 
 
 def _qwen(kind: str, processor: str, patch: int, config: Mapping[str, Any]) -> VisionKind:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from greenroom.tests.support.tiny_hearing_kinds import HEARING_KINDS
 from greenroom.tests.support.tiny_models import CHAT_TEMPLATE, TOKENIZER
 from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS, VisionKind
 
@@ -20,7 +21,7 @@ TinyVisionModel = Callable[..., Path]
 """Folder of the tiny model of a kind; made once per test session."""
 
 _MARK = re.compile(r"<[^<>]+>")
-_TIED = ("gemma3",)
+_TIED = ("gemma3", "gemma4")
 """Kinds whose embeddings mlx-vlm makes the output too: large ones make the input token the likeliest one."""
 
 _PEAKED = ("k_norm.weight",)
@@ -31,7 +32,8 @@ _NOISE = 0.3
 
 _BODY = """\
 {%- macro body(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content or [] %}\
-{% if part.type == 'image' %}MARK{% elif part.type == 'text' %}{{ part.text }}{% endif %}\
+{% if part.type == 'image' %}MARK{% elif part.type == 'audio' %}HEARD{% elif part.type == 'text' %}\
+{{ part.text }}{% endif %}\
 {% endfor %}{% endif %}{% endmacro -%}
 """
 
@@ -44,7 +46,7 @@ def make_tiny_vision_model(kind: str, folder: Path, *, wide: bool = False, **cha
         changes: Fields of config.json that differ from the kind's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = VISION_KINDS[kind]
+    parts = {**VISION_KINDS, **HEARING_KINDS}[kind]
     differing = parts.wide if wide else {}
     ids = _write_tokenizer(folder, parts)
     token_fields = {field: ids[token] for field, token in parts.token_fields.items()}
@@ -80,7 +82,7 @@ def _write_tokenizer(folder: Path, parts: VisionKind) -> dict[str, int]:
         "pad_token": "<|endoftext|>",
         "bos_token": None,
         "clean_up_tokenization_spaces": False,
-        "chat_template": chat_template(parts.mark),
+        "chat_template": chat_template(parts.mark, parts.heard),
         "model_max_length": 32768,
         **parts.tokenizer,
     }
@@ -88,12 +90,12 @@ def _write_tokenizer(folder: Path, parts: VisionKind) -> dict[str, int]:
     return dict(tokenizer.get_vocab(with_added_tokens=True))
 
 
-def chat_template(mark: str) -> str:
+def chat_template(mark: str, heard: str = "") -> str:
     """Return the text models' template, which also takes contents in parts, with a mark for each image."""
     template = CHAT_TEMPLATE.replace("{{ message.content or '' }}", "{{ body(message.content) }}")
     template = template.replace("{{ message.content }}", "{{ body(message.content) }}")
     template = template.replace("{{ messages[0].content }}", "{{ body(messages[0].content) }}")
-    return _BODY.replace("MARK", mark) + template
+    return _BODY.replace("MARK", mark).replace("HEARD", heard) + template
 
 
 def _write_weights(folder: Path, config: Mapping[str, Any], ids: Mapping[str, int]) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import string
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,7 +18,7 @@ from greenroom.engine.adapters.conversation.apply_turn_forms import (
     move_system_message,
     number_calls,
 )
-from greenroom.engine.adapters.conversation.shown_images import marked_text, with_image_parts
+from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA, marked_text, with_image_parts
 from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
@@ -41,7 +41,7 @@ class MessageConverter:
         parser: Format of calls, for templates that cannot show them.
         marker: Marks control tokens in what users wrote.
         forms: How turns are written that the template does not take as they are.
-        image_roles: Whose messages take images as parts of their content; elsewhere they are numbers in text.
+        media: What may be parts of messages' content, by role; elsewhere they are numbers in text.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class MessageConverter:
         parser: ToolCallParser,
         marker: ControlTokenMarker,
         forms: TurnForms = PLAIN_FORMS,
-        image_roles: Collection[str] = (),
+        media: Mapping[str, Collection[str]] = NO_MEDIA,
     ) -> None:
         beside = forms.text_beside_calls or bool(forms.call_head)
         self._traits = attrs.evolve(traits, text_beside_calls=beside)
         self._parser = parser
         self._marker = marker
         self._forms = forms
-        self._image_roles = image_roles
+        self._media = media
 
     def convert(
         self,
@@ -134,8 +134,8 @@ class MessageConverter:
         return converted
 
     def _with_image_parts(self, turn: TemplateMessage) -> TemplateMessage:
-        takes_parts = turn["role"] in self._image_roles and not turn.get("tool_calls")
-        return with_image_parts(turn) if takes_parts else turn
+        media = () if turn.get("tool_calls") else self._media.get(turn["role"], ())
+        return with_image_parts(turn, media) if media else turn
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         function = {"name": self._marker.text(call.name), "arguments": self._arguments(call.arguments)}

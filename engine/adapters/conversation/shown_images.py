@@ -1,10 +1,10 @@
-"""Images in a conversation on its way through a template, which may know parts or text alone."""
+"""Images and sounds in a conversation on its way through a template, which may know parts or text alone."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import attrs
 
@@ -12,16 +12,22 @@ from greenroom.engine.adapters.templates.chat_template import TemplateMessage
 from greenroom.engine.tokenizer.control_tokens import IMAGE, ControlTokenMarker
 from greenroom.schemas.messages import ContentPart, ImagePart, TextPart
 
-IMAGE_NUMBER = re.compile(f"{IMAGE}(\\d+){IMAGE}")
-"""An image in text."""
+Medium = Literal["image", "audio"]
+"""What templates call parts that are no text."""
 
-_NUMBER_FIELD = "greenroom_image"
+IMAGE_NUMBER = re.compile(f"{IMAGE}([a-z]+)(\\d+){IMAGE}")
+"""An image or a sound in text: what it is, and its number."""
+
+NO_MEDIA: Mapping[str, Collection[str]] = {}
+"""Of a template that takes text alone."""
+
+_NUMBER_FIELD = "greenroom_number"
 """Of an image's part, which templates do not look at."""
 
 
 @attrs.frozen
 class ShownImage(ImagePart):
-    """An image that the model is shown, ready for its prompt.
+    """An image that the model is shown, or a sound that it hears, ready for its prompt.
 
     Args:
         number: Its own in this request.
@@ -32,6 +38,7 @@ class ShownImage(ImagePart):
     number: int = attrs.field(kw_only=True)
     tokens: int = attrs.field(kw_only=True)
     processed: Any = attrs.field(kw_only=True, eq=False, repr=False)
+    medium: Medium = attrs.field(default="image", kw_only=True)
 
 
 def marked_text(content: Sequence[ContentPart], marker: ControlTokenMarker) -> str:
@@ -44,13 +51,17 @@ def marked_text(content: Sequence[ContentPart], marker: ControlTokenMarker) -> s
                 # A token must not be put together from two parts.
                 text += part.text
             case ShownImage():
-                pieces += [marker.text(text), f"{IMAGE}{part.number}{IMAGE}"]
+                pieces += [marker.text(text), f"{IMAGE}{part.medium}{part.number}{IMAGE}"]
                 text = ""
     return "".join([*pieces, marker.text(text)])
 
 
-def with_image_parts(message: TemplateMessage) -> TemplateMessage:
-    """Return a message whose images are parts of its content instead of numbers in its text."""
+def with_image_parts(message: TemplateMessage, media: Collection[str]) -> TemplateMessage:
+    """Return a message whose images are parts of its content instead of numbers in its text.
+
+    Args:
+        media: What may be parts.
+    """
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if not any(IMAGE in (part.get("text") or "") for part in parts):
@@ -60,12 +71,23 @@ def with_image_parts(message: TemplateMessage) -> TemplateMessage:
         if part.get("type") != "text":
             split.append(part)
             continue
-        for index, piece in enumerate(IMAGE_NUMBER.split(str(part["text"]))):
-            if index % 2:
-                split.append({"type": "image", _NUMBER_FIELD: int(piece)})
-            elif piece:
-                split.append({"type": "text", "text": piece})
+        split += _split(str(part["text"]), media)
     return {**message, "content": split}
+
+
+def _split(text: str, media: Collection[str]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    at = 0
+    for match in IMAGE_NUMBER.finditer(text):
+        if match[1] not in media:
+            continue
+        if match.start() > at:
+            parts.append({"type": "text", "text": text[at : match.start()]})
+        parts.append({"type": match[1], _NUMBER_FIELD: int(match[2])})
+        at = match.end()
+    if at < len(text) or not parts:
+        parts.append({"type": "text", "text": text[at:]})
+    return parts
 
 
 def numbers_in_parts(messages: Sequence[TemplateMessage]) -> tuple[int, ...]:

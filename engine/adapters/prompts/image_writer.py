@@ -1,14 +1,15 @@
-"""Images in a rendered prompt as the tokens that their model's processor makes of them."""
+"""Images and sounds in a rendered prompt as the tokens that their model's processor makes of them."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import cast
 
 import attrs
 
-from greenroom.engine.adapters.conversation.shown_images import IMAGE_NUMBER, ShownImage
+from greenroom.engine.adapters.conversation.shown_images import IMAGE_NUMBER, Medium, ShownImage
 from greenroom.engine.adapters.prompts.prompt_renderer import RenderedPrompt
 from greenroom.engine.adapters.templates.chat_template import TEMPLATE_ERROR
 from greenroom.engine.tokenizer.control_tokens import split_marked
@@ -20,12 +21,12 @@ from greenroom.schemas.requests import ChatInput
 
 @attrs.frozen
 class ImageMark:
-    """How a chat template writes an image.
+    """How a chat template writes an image, or a sound.
 
     Args:
         text: All of it, with what stands around the marker.
-        marker: What the processor replaces by the image's tokens.
-        roles: Whose messages the template takes with images as parts; elsewhere `text` takes their place.
+        marker: What the processor replaces by its tokens.
+        roles: Whose messages the template takes with it as a part; elsewhere `text` takes its place.
     """
 
     text: str
@@ -55,11 +56,18 @@ class ImageWriter:
     and only then all of them.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, mark: ImageMark) -> None:
-        self.mark = mark
+    def __init__(self, tokenizer: ChatTokenizer, marks: Mapping[Medium, ImageMark]) -> None:
+        self._marks = marks
         self._tokenizer = tokenizer
         self._names = {ident: token for token, ident in tokenizer.added_tokens.items()}
-        self._places = re.compile(f"{re.escape(mark.marker)}|{IMAGE_NUMBER.pattern}")
+        markers = "|".join(re.escape(mark.marker) for mark in marks.values())
+        self._places = re.compile(f"{markers}|{IMAGE_NUMBER.pattern}")
+
+    @property
+    def media(self) -> Mapping[str, Collection[str]]:
+        """What the template takes as parts, by role."""
+        roles = {role for mark in self._marks.values() for role in mark.roles}
+        return {role: [name for name, mark in self._marks.items() if role in mark.roles] for role in roles}
 
     def encode(self, prompt: RenderedPrompt, chat: ChatInput) -> Iterator[list[int]]:
         """Yield the tokens of a prompt, those of its images in their places.
@@ -89,7 +97,7 @@ class ImageWriter:
         in_parts = iter(prompt.image_parts)
         pieces = (piece for piece, literal in split_marked(prompt.text) if not literal)
         places = [match for piece in pieces for match in self._places.finditer(piece)]
-        numbers = [int(match[1]) if match[1] else next(in_parts, -1) for match in places]
+        numbers = [int(match[2]) if match[2] else next(in_parts, -1) for match in places]
         if sorted(numbers) != sorted(images):
             shown = len(set(numbers) & set(images))
             detail = (
@@ -114,19 +122,23 @@ class ImageWriter:
                 at = tokens.index(own[0], at + 1)
             end = at + len(own)
             processed = image.processed
-            prepared.append(PreparedImage(at, end, processed.digest, processed.inputs, image.tokens))
+            sound = image.medium == "audio"
+            prepared.append(
+                PreparedImage(at, end, processed.digest, processed.inputs, image.tokens, is_sound=sound)
+            )
             at = end
         return tuple(prepared)
 
     def shown_text(self, text: str) -> str:
         """Return a rendered prompt as people read it: every image as the template writes it."""
-        return IMAGE_NUMBER.sub(lambda _: self.mark.text, text)
+        return IMAGE_NUMBER.sub(lambda match: self._marks[cast(Medium, match[1])].text, text)
 
     def _stand_in(self, match: re.Match[str], image: ShownImage) -> str:
         """Return what is tokenized in the place of an image: its first token, which is then replaced."""
         written = _tokens_of(image)
         text = f"{written.before}{self._names[written.tokens[0]]}{written.behind}"
-        return self.mark.text.replace(self.mark.marker, text, 1) if match[1] else text
+        mark = self._marks[image.medium]
+        return mark.text.replace(mark.marker, text, 1) if match[2] else text
 
 
 def _by_number(chat: ChatInput) -> Mapping[int, ShownImage]:

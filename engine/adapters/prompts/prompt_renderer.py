@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 
 import attrs
 
 from greenroom.engine.adapters.conversation.apply_turn_forms import render_turns
 from greenroom.engine.adapters.conversation.message_converter import MessageConverter
-from greenroom.engine.adapters.conversation.shown_images import numbers_in_parts
+from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA, numbers_in_parts
 from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool, tool_prompt
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice, renders
 from greenroom.engine.adapters.templates.chat_template import (
@@ -36,7 +36,7 @@ class RenderedPrompt:
         text: With control tokens of user text marked.
         tools: What it offers to the model, at its beginning or later.
         opens_thought: It ends inside a thought.
-        image_parts: Numbers of the images that the template was given as parts, in order.
+        image_parts: Numbers of the images and sounds that the template was given as parts, in order.
     """
 
     text: str
@@ -51,7 +51,7 @@ class PromptRenderer:
     Args:
         choice: How the model's calls and thoughts are written.
         tool_injection: Tools that the template does not describe may be described in the system message.
-        image_roles: Whose messages the template takes with images as parts.
+        media: What the template takes as parts of messages, by role.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PromptRenderer:
         choice: ParserChoice,
         *,
         tool_injection: bool,
-        image_roles: Collection[str] = (),
+        media: Mapping[str, Collection[str]] = NO_MEDIA,
     ) -> None:
         self._tokenizer = tokenizer
         self._traits = choice.traits
@@ -68,7 +68,7 @@ class PromptRenderer:
         self._thinking_parser = choice.thinking_parser
         self._native_tools = choice.native_tools
         self._tool_injection = tool_injection
-        self._image_roles = image_roles
+        self._media = media
         self._marker = ControlTokenMarker(tokenizer.control_tokens)
         self._forms = self._find_forms()
 
@@ -121,7 +121,7 @@ class PromptRenderer:
 
         def convert(forms: TurnForms) -> list[TemplateMessage]:
             nonlocal images
-            converter = MessageConverter(traits, self._tool_parser, self._marker, forms, self._image_roles)
+            converter = MessageConverter(traits, self._tool_parser, self._marker, forms, self._media)
             converted = converter.convert(chat.messages, instructions, thinking)
             images = numbers_in_parts(converted)
             return converted

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from greenroom.engine.images.limits import MEGABYTE, ImageLimits
-from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.settings import ImageHistory
 
 NOT_SHOWN = TextPart("[An earlier image that is not shown again]")
 """Stands where an image was."""
+RECORDING = TextPart("[Recording]")
 DOCUMENT_NOT_SHOWN = TextPart("[An earlier document that is not shown again]")
 
 
 def given_messages(
-    messages: Sequence[Message], history: ImageHistory, limits: ImageLimits
+    messages: Sequence[Message], history: ImageHistory, limits: ImageLimits, *, hears: bool = False
 ) -> tuple[Message, ...]:
     """Return a conversation with as many images as its model is given.
 
@@ -25,9 +26,15 @@ def given_messages(
     one before. With `last` a user's message with images is answered by itself (document 002, "Stateless
     Prompt"): of what was said before, system messages alone remain; other messages lose their images.
 
+    Args:
+        hears: Recordings are given, too.
+
     Raises:
-        ProblemError: 400: there are too many since the assistant last said something.
+        ProblemError: 400: there are too many since the assistant last said something, or a recording for a
+            model that does not hear.
     """
+    if not hears:
+        messages = _without_sounds(messages)
     if history == "last":
         messages = _last_alone(messages)
     new = [part for message in _last_turn(messages) for part in images_of(message)]
@@ -52,17 +59,34 @@ def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
     total = 0
     for message in messages:
         for part in message.content:
-            if isinstance(part, ImagePart | DocumentPart):
+            if isinstance(part, ImagePart | DocumentPart | AudioPart):
                 total += len(part.data)
                 if total > limits.bytes_together:
                     most = limits.bytes_together // MEGABYTE
-                    detail = f"Images and documents have more than {most} MB together."
+                    detail = f"Images, documents and recordings have more than {most} MB together."
                     raise invalid(detail, part.param or "messages", "image_too_large")
 
 
 def images_of(message: Message) -> Iterator[ImagePart]:
     """Yield the images of a message."""
     return (part for part in message.content if isinstance(part, ImagePart))
+
+
+def _without_sounds(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return messages with a word for each recording; the last turn must have none."""
+    for message in _last_turn(messages):
+        for part in message.content:
+            if isinstance(part, AudioPart):
+                named = f"`{part.param}`" if part.param else "The last message"
+                detail = f"{named} is a recording, but this is a model for text and images: it does not hear."
+                raise invalid(detail, part.param or "messages", "unsupported_content")
+    return [
+        attrs.evolve(
+            message,
+            content=tuple(RECORDING if isinstance(part, AudioPart) else part for part in message.content),
+        )
+        for message in messages
+    ]
 
 
 def _last_alone(messages: Sequence[Message]) -> Sequence[Message]:

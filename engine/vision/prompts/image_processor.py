@@ -1,8 +1,9 @@
-"""A model's own image processor, as mlx-vlm has it: pixels in, tokens and arrays out."""
+"""A model's own processor, as mlx-vlm has it: pixels or samples in, tokens and arrays out."""
 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 import attrs
 from PIL import Image
 
+from greenroom.engine.adapters.conversation.shown_images import Medium
 from greenroom.engine.adapters.prompts.image_writer import ImageTokens
+from greenroom.engine.audio.samples import Samples
 from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.catalog.vision_kinds import vision_module
 from greenroom.engine.images.limits import SightLimit
 from greenroom.engine.loading.libraries import import_model_code
@@ -30,14 +34,37 @@ _LONGEST_SIDE = 16_384
 """A size above this is no side, but an area: Qwen's processors name both alike."""
 
 
+_LONGEST_SOUND = 300.0
+"""Seconds, for a processor that does not say."""
+
+_MARKERS: Mapping[Medium, tuple[str, ...]] = {
+    "image": ("boi_token", "image_token", "image_placeholder"),
+    "audio": ("audio_token", "boa_token"),
+}
+"""Attributes of processors."""
+
+
 @attrs.frozen
-class ProcessedImage:
-    """What a model's processor has made of an image, alone.
+class Hearing:
+    """What a model hears.
 
     Args:
-        digest: SHA-256 over the image's file and whatever else decides the rest.
+        rate: Samples a second.
+        seconds: Of a sound at most.
+    """
+
+    rate: int
+    seconds: float
+
+
+@attrs.frozen
+class ProcessedImage:
+    """What a model's processor has made of an image or a sound, alone.
+
+    Args:
+        digest: SHA-256 over its file and whatever else decides the rest.
         written: Its tokens.
-        tokens: How many of them take an embedding from the image.
+        tokens: How many of them take an embedding from it.
         inputs: NumPy arrays by the name of the model's argument.
         of: Pages of the document that it is a page of; 1 for any other image.
     """
@@ -55,16 +82,20 @@ class ProcessedImage:
 
 
 class ImageProcessor:
-    """Processes images one by one, on the thread that prepares prompts.
+    """Processes images and sounds one by one, on the thread that prepares prompts.
 
     Args:
         processor: As mlx-vlm loads it.
         fingerprint: Differs where the processor's configuration does.
+        hears: The model has a tower for sound.
     """
 
-    def __init__(self, processor: Any, tokenizer: ChatTokenizer, fingerprint: bytes = b"") -> None:
+    def __init__(
+        self, processor: Any, tokenizer: ChatTokenizer, fingerprint: bytes = b"", *, hears: bool = False
+    ) -> None:
         self.fingerprint = fingerprint
         self.sight = sight_limit(getattr(processor, "image_processor", None))
+        self._hears = hears
         self._processor = processor
         self._tokenizer = tokenizer
         self._added = {
@@ -72,25 +103,37 @@ class ImageProcessor:
         }
 
     @property
-    def markers(self) -> tuple[str, ...]:
-        """What the processor says it replaces by images, likeliest first."""
-        names = ("boi_token", "image_token", "image_placeholder")
-        values = (getattr(self._processor, name, None) for name in names)
+    def hearing(self) -> Hearing | None:
+        """What the model hears, if it does."""
+        extractor = getattr(self._processor, "feature_extractor", None)
+        if extractor is None or not self._hears:
+            return None
+        tokens, span = (
+            getattr(self._processor, name, 0) for name in ("audio_seq_length", "audio_ms_per_token")
+        )
+        return Hearing(getattr(extractor, "sampling_rate", 16_000), tokens * span / 1000 or _LONGEST_SOUND)
+
+    def markers(self, medium: Medium) -> tuple[str, ...]:
+        """Return what the processor says it replaces by images or sounds, likeliest first."""
+        values = (getattr(self._processor, name, None) for name in _MARKERS[medium])
         return tuple(str(value) for value in values if value)
 
-    def process(self, image: Image.Image, marker: str, digest: bytes) -> ProcessedImage:
-        """Return what the model is given of an image, and the tokens that stand for it.
+    def process(self, given: Image.Image | Samples, marker: str, digest: bytes) -> ProcessedImage:
+        """Return what the model is given of an image or a sound, and the tokens that stand for it.
 
         Args:
-            marker: What the processor replaces by the image's tokens.
+            given: An image, or samples at the rate of `hearing`.
+            marker: What the processor replaces by its tokens.
 
         Raises:
-            ValueError: It cannot process the image.
+            ValueError: It cannot process that.
         """
         from mlx_vlm.utils import prepare_inputs
 
+        seen = isinstance(given, Image.Image)
+        media = {"images": [given]} if seen else {"audio": [given]}
         prepare: Any = prepare_inputs
-        made = prepare(self._processor, images=[image], prompts=marker, add_special_tokens=False)
+        made = prepare(self._processor, prompts=marker, add_special_tokens=False, **media)
         ids = [int(ident) for ident in _as_array(made["input_ids"]).reshape(-1)]
         inputs = {
             name: _as_array(value)
@@ -98,7 +141,9 @@ class ImageProcessor:
             if name not in _OF_THE_TEXT and value is not None
         }
         written = self._written(ids)
-        return ProcessedImage(digest, written, self._count(written.tokens), inputs)
+        return ProcessedImage(
+            digest, written, self._count(written.tokens, "image" if seen else "audio"), inputs
+        )
 
     def _written(self, ids: Sequence[int]) -> ImageTokens:
         begins = self._tokenizer.beginning
@@ -112,8 +157,8 @@ class ImageProcessor:
         before, after = (decode(part) if part else "" for part in (ids[:first], ids[behind:]))
         return ImageTokens(before, tuple(ids[first:behind]), after)
 
-    def _count(self, tokens: Sequence[int]) -> int:
-        ident: Any = getattr(self._processor, "image_token_id", None)
+    def _count(self, tokens: Sequence[int], medium: Medium) -> int:
+        ident: Any = getattr(self._processor, f"{medium}_token_id", None)
         counts = Counter(tokens)
         return counts[ident] if ident in counts else counts.most_common(1)[0][1]
 
@@ -138,7 +183,9 @@ def load_image_processor(
         from mlx_vlm.utils import load_processor
 
         import_model_code(f"mlx_vlm.models.{vision_module(architecture)}")  # It registers its processor.
-        processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of filters that hear nothing, and of names to come
+            processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
         if not hasattr(processor, "image_processor"):
             raise ValueError(f"{type(processor).__name__} takes no images")
     except KeyboardInterrupt:
@@ -146,7 +193,8 @@ def load_image_processor(
     except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
         reason = f"its image processor is unusable: {failure_reason(error, folder)}"
         raise ProblemError(load_failed(name or folder.name, reason)) from error
-    return ImageProcessor(processor, tokenizer, _fingerprint(folder))
+    hears = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
+    return ImageProcessor(processor, tokenizer, _fingerprint(folder), hears=hears)
 
 
 def sight_limit(processor: Any) -> SightLimit:

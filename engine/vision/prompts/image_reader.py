@@ -1,4 +1,4 @@
-"""The images of a conversation, decoded and processed for one model, in place of what its client sent."""
+"""The images and sounds of a conversation, made ready for one model, in place of what its client sent."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from functools import partial
 import attrs
 from PIL import Image
 
-from greenroom.engine.adapters.conversation.shown_images import ShownImage
-from greenroom.engine.images.decode import INVALID_IMAGE, decode_image
+from greenroom.engine.adapters.conversation.shown_images import Medium, ShownImage
+from greenroom.engine.audio.samples import Samples
+from greenroom.engine.images.decode import decode_image
 from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.images.pdf_pages import SECONDS, draw_pages
 from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
-from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.engine.vision.prompts.sounds import decode_sound
+from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput
 from greenroom.schemas.settings import ImageHistory
@@ -30,28 +32,33 @@ class ImageReader:
     """Reads the images of one model's conversations; belongs to the thread that prepares its prompts.
 
     Args:
-        marker: What the processor replaces by an image's tokens.
+        markers: What the processor replaces by the tokens of images, and of sounds if the model hears.
         history: Which images of a conversation are shown.
     """
 
     def __init__(
-        self, processor: ImageProcessor, marker: str, limits: ImageLimits, history: ImageHistory = "all"
+        self,
+        processor: ImageProcessor,
+        markers: Mapping[Medium, str],
+        limits: ImageLimits,
+        history: ImageHistory = "all",
     ) -> None:
         self._processor = processor
-        self._marker = marker
+        self._markers = markers
         self._limits = limits
         self._history = history
         self._kept = ProcessedImages()
 
     def read(self, chat: ChatInput) -> ChatInput:
-        """Return a conversation whose images are processed, and whose documents are images.
+        """Return a conversation whose images and sounds are processed, and whose documents are images.
 
         Raises:
             ProblemError: 400 that names an image, or the first of too many.
         """
-        if all(not isinstance(part, ImagePart | DocumentPart) for m in chat.messages for part in m.content):
+        if all(isinstance(part, TextPart) for message in chat.messages for part in message.content):
             return chat
-        messages = given_messages(chat.messages, self._history, self._limits)
+        hears = "audio" in self._markers
+        messages = given_messages(chat.messages, self._history, self._limits, hears=hears)
         check_sizes(messages, self._limits)
         documents = self._read_documents(messages)
         numbers = itertools.count()
@@ -66,6 +73,8 @@ class ImageReader:
             match part:
                 case ImagePart():
                     parts.append(_shown(self._read_image(part), part.param, numbers))
+                case AudioPart():
+                    parts.append(_shown(self._read_sound(part), part.param, numbers, "audio"))
                 case DocumentPart() if id(part) in documents:
                     parts += [TextPart(f"[Document: {part.name}]\n")] if part.name else []
                     parts += (_shown(page, part.param, numbers) for page in documents[id(part)])
@@ -83,7 +92,19 @@ class ImageReader:
             image = decode_image(part.data, self._limits, sight=self._processor.sight, param=part.param)
             if rough:
                 image.thumbnail((DETAIL_LOW, DETAIL_LOW))
-            return self._process(image, digest, part.param)
+            return self._process_image(image, digest, part.param)
+
+        return self._kept.get(digest, process)
+
+    def _read_sound(self, part: AudioPart) -> ProcessedImage:
+        hearing = self._processor.hearing
+        assert hearing is not None, "there is no marker otherwise"
+        digest = self._digest(part.data, "sound")
+
+        def process() -> ProcessedImage:
+            samples = decode_sound(part, hearing)
+            words = f"{len(samples) / hearing.rate:.2f} seconds"
+            return self._process(samples, "audio", digest, part.param, words)
 
         return self._kept.get(digest, process)
 
@@ -117,22 +138,25 @@ class ImageReader:
         drawn = draw_pages(part.data, limits, seconds=until - time.monotonic(), param=part.param)
 
         def process(page: int) -> ProcessedImage:
-            made = self._process(drawn[page], digest_of(page), part.param)
+            made = self._process_image(drawn[page], digest_of(page), part.param)
             return attrs.evolve(made, of=len(drawn))
 
         return [self._kept.get(digest_of(page), partial(process, page)) for page in range(len(drawn))]
 
-    def _process(self, image: Image.Image, digest: bytes, param: str | None) -> ProcessedImage:
+    def _process_image(self, image: Image.Image, digest: bytes, param: str | None) -> ProcessedImage:
+        words = f"{image.width:,} x {image.height:,} pixels"
+        return self._process(image, "image", digest, param, words)
+
+    def _process(
+        self, given: Image.Image | Samples, medium: Medium, digest: bytes, param: str | None, words: str
+    ) -> ProcessedImage:
         try:
-            return self._processor.process(image, self._marker, digest)
+            return self._processor.process(given, self._markers[medium], digest)
         except (ValueError, ZeroDivisionError, IndexError, TypeError) as error:
-            named = f"`{param}`" if param else "The image"
-            width, height = image.size
+            named = f"`{param}`" if param else f"The {medium}"
             reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
-            detail = (
-                f"{named} ({width:,} x {height:,} pixels) cannot be shown to this model: {reason[0][:200]}."
-            )
-            raise invalid(detail, param, INVALID_IMAGE) from None
+            detail = f"{named} ({words}) cannot be given to this model: {reason[0][:200]}."
+            raise invalid(detail, param, f"invalid_{medium}") from None
 
     def _digest(self, data: bytes, way: str) -> bytes:
         """Return what differs where the model is given something else."""
@@ -140,5 +164,8 @@ class ImageReader:
         return hashlib.sha256(head + way.encode()).digest()
 
 
-def _shown(image: ProcessedImage, param: str | None, numbers: Iterator[int]) -> ShownImage:
-    return ShownImage(param=param, number=next(numbers), tokens=image.tokens, processed=image)
+def _shown(
+    image: ProcessedImage, param: str | None, numbers: Iterator[int], medium: Medium = "image"
+) -> ShownImage:
+    number = next(numbers)
+    return ShownImage(param=param, number=number, tokens=image.tokens, processed=image, medium=medium)

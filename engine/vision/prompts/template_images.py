@@ -1,53 +1,66 @@
-"""How a chat template writes images, found by rendering small conversations with one and without."""
+"""How a chat template writes images and sounds, found by rendering small conversations with and without."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
+from greenroom.engine.adapters.conversation.shown_images import Medium
 from greenroom.engine.adapters.prompts.image_writer import ImageMark
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, shows_in_order
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
+from greenroom.engine.audio.samples import Samples
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor
 
 Render = Callable[[Sequence[TemplateMessage]], str | None]
 
-_PICTURE = Image.new("RGB", (320, 320), (127, 127, 127))
-"""Shown to the processor when a model is opened; large enough for more than one token."""
+_SIDE = 320
+"""Pixels of what is shown to the processor when a model is opened: enough for more than one token."""
+_SECONDS = 1
 
 
-def find_image_mark(
+def find_marks(
     render: Render, traits: TemplateTraits, tokenizer: ChatTokenizer, processor: ImageProcessor
-) -> ImageMark:
-    """Return how images are written for a model.
+) -> dict[Medium, ImageMark]:
+    """Return how images are written for a model, and sounds if it hears.
 
     Raises:
-        ValueError: Neither its template nor its processor tells.
+        ValueError: Neither its template nor its processor tells how images are.
     """
-    text = _written(render)
-    candidates = _candidates(text, tokenizer, processor)
-    marker = next((each for each in candidates if _is_replaced(each, processor)), None)
-    if marker is None:
+    found = _Finder(render, traits, tokenizer, processor, "image").find()
+    if found is None:
         raise ValueError("its processor replaces nothing that its template writes for images")
-    if marker not in text:
-        return ImageMark(marker, marker)
-    roles = [role for role, turns in _turns(traits).items() if _takes(render, turns, marker)]
-    return ImageMark(text, marker, frozenset(roles))
+    heard = _Finder(render, traits, tokenizer, processor, "audio").find() if processor.hearing else None
+    marks: dict[Medium, ImageMark] = {"image": found}
+    return marks if heard is None else {**marks, "audio": heard}
 
 
-def reserved_words(mark: ImageMark, processor: ImageProcessor, tokenizer: ChatTokenizer) -> tuple[str, ...]:
-    """Return what only the template may write of images: the marker, and the tokens that take its place."""
-    own = set(processor.process(_PICTURE, mark.marker, b"").written.tokens)
-    return (mark.marker, *(token for token, ident in tokenizer.added_tokens.items() if ident in own))
+def reserved_words(
+    marks: Mapping[Medium, ImageMark], processor: ImageProcessor, tokenizer: ChatTokenizer
+) -> tuple[str, ...]:
+    """Return what only templates may write: the markers, and the tokens that take their places."""
+    words: list[str] = []
+    for medium, mark in marks.items():
+        own = set(processor.process(_sample(medium, processor), mark.marker, b"").written.tokens)
+        words += (mark.marker, *(token for token, ident in tokenizer.added_tokens.items() if ident in own))
+    return tuple(dict.fromkeys(words))
 
 
-def _written(render: Render) -> str:
+def _sample(medium: Medium, processor: ImageProcessor) -> Image.Image | Samples:
+    if medium == "image":
+        return Image.new("RGB", (_SIDE, _SIDE), (127, 127, 127))
+    rate = processor.hearing.rate if processor.hearing is not None else 1
+    return np.zeros(_SECONDS * rate, np.float32)
+
+
+def _written(render: Render, medium: Medium) -> str:
     """Return what a template writes for an image of a user."""
     before, after = {"type": "text", "text": "zqbefore"}, {"type": "text", "text": "zqafter"}
-    shown = render([{"role": "user", "content": [before, _IMAGE, after]}]) or ""
+    shown = render([{"role": "user", "content": [before, {"type": medium}, after]}]) or ""
     bare = render([{"role": "user", "content": [before, after]}]) or ""
     head = _common_beginning(shown, bare)
     tail = _common_beginning(shown[: head - 1 : -1] if head else shown[::-1], bare[::-1][: len(bare) - head])
@@ -59,32 +72,58 @@ def _common_beginning(one: str, other: str) -> int:
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def _candidates(text: str, tokenizer: ChatTokenizer, processor: ImageProcessor) -> list[str]:
-    """Return what may be the marker: as the processor names it, then tokens that the template writes."""
-    tokens = sorted((token for token in tokenizer.added_tokens if token in text), key=text.index)
-    named = [name for name in processor.markers if name in text]
-    rest = [text.strip()] if text.strip() else [*processor.markers, "<image>"]
-    return list(dict.fromkeys([*named, *tokens, *rest]))
+class _Finder:
+    """Finds how images, or sounds, are written for a model."""
+
+    def __init__(
+        self,
+        render: Render,
+        traits: TemplateTraits,
+        tokenizer: ChatTokenizer,
+        processor: ImageProcessor,
+        medium: Medium,
+    ) -> None:
+        self._render = render
+        self._traits = traits
+        self._tokenizer = tokenizer
+        self._processor = processor
+        self._medium = medium
+
+    def find(self) -> ImageMark | None:
+        """Return it; None if neither template nor processor tells."""
+        text = _written(self._render, self._medium)
+        marker = next(filter(self._is_replaced, self._candidates(text)), None)
+        if marker is None or marker not in text:
+            return ImageMark(marker, marker) if marker else None
+        turns = _turns(self._traits, self._medium)
+        roles = [role for role, messages in turns.items() if self._takes(messages, marker)]
+        return ImageMark(text, marker, frozenset(roles))
+
+    def _candidates(self, text: str) -> list[str]:
+        """Return what may be the marker: as the processor names it, then tokens that the template writes."""
+        tokens = sorted((token for token in self._tokenizer.added_tokens if token in text), key=text.index)
+        markers = self._processor.markers(self._medium)
+        rest = [text.strip()] if text.strip() else [*markers, f"<{self._medium}>"]
+        return list(dict.fromkeys([*(name for name in markers if name in text), *tokens, *rest]))
+
+    def _is_replaced(self, marker: str) -> bool:
+        """Return whether the processor puts the tokens of an image in a marker's place."""
+        try:
+            made = self._processor.process(_sample(self._medium, self._processor), marker, b"")
+        except Exception:  # whatever a processor says of a text without its marker
+            return False
+        return made.tokens > 1 and bool(made.inputs)
+
+    def _takes(self, messages: Sequence[TemplateMessage], marker: str) -> bool:
+        """Return whether an image is shown where it stands."""
+        rendered = self._render(messages)
+        shown = shows_in_order(rendered, "zqbefore", marker, "zqafter")
+        return shown and (rendered or "").count(marker) == 1
 
 
-def _is_replaced(marker: str, processor: ImageProcessor) -> bool:
-    """Return whether the processor puts the tokens of an image in a marker's place."""
-    try:
-        image = processor.process(_PICTURE, marker, b"")
-    except Exception:  # whatever a processor says of a text without its marker
-        return False
-    return image.tokens > 1 and bool(image.inputs)
-
-
-def _takes(render: Render, turns: Sequence[TemplateMessage], marker: str) -> bool:
-    """Return whether an image is shown where it stands."""
-    rendered = render(turns)
-    return shows_in_order(rendered, "zqbefore", marker, "zqafter") and (rendered or "").count(marker) == 1
-
-
-def _turns(traits: TemplateTraits) -> dict[str, list[TemplateMessage]]:
+def _turns(traits: TemplateTraits, medium: Medium) -> dict[str, list[TemplateMessage]]:
     """Return for each role a conversation in which it shows an image."""
-    content = [{"type": "text", "text": "zqbefore"}, _IMAGE, {"type": "text", "text": "zqafter"}]
+    content = [{"type": "text", "text": "zqbefore"}, {"type": medium}, {"type": "text", "text": "zqafter"}]
     user: TemplateMessage = {"role": "user", "content": "zquser"}
     turns: dict[str, list[TemplateMessage]] = {"user": [{"role": "user", "content": content}]}
     if traits.system:
@@ -97,6 +136,3 @@ def _turns(traits: TemplateTraits) -> dict[str, list[TemplateMessage]]:
         result = {"role": "tool", "content": content, "tool_call_id": "zqcall001", "name": "zqtool"}
         turns["tool"] = [user, {**called, "tool_calls": [call]}, result]
     return turns
-
-
-_IMAGE: TemplateMessage = {"type": "image"}

@@ -14,7 +14,7 @@ from greenroom.engine.images.limits import ImageLimits
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, load_image_processor
 from greenroom.engine.vision.prompts.image_reader import ImageReader
-from greenroom.engine.vision.prompts.template_images import find_image_mark, reserved_words
+from greenroom.engine.vision.prompts.template_images import find_marks, reserved_words
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.prepared_input import PreparedPrompt
@@ -93,14 +93,15 @@ def _make(
     system_prompt: str,
 ) -> Adapter:
     traits = probe_template(tokenizer)
-    mark = find_image_mark(template_renderer(tokenizer, traits), traits, tokenizer, processor)
-    reserved = reserved_words(mark, processor, tokenizer)
+    marks = find_marks(template_renderer(tokenizer, traits), traits, tokenizer, processor)
+    reserved = reserved_words(marks, processor, tokenizer)
     tokenizer.reserve(reserved)
     added = tokenizer.added_tokens
+    markers = {medium: mark.marker for medium, mark in marks.items()}
     make = partial(
         VisionAdapter,
-        images=ImageWriter(tokenizer, mark),
-        reader=ImageReader(processor, mark.marker, image_limits(record, settings), settings.images_history),
+        images=ImageWriter(tokenizer, marks),
+        reader=ImageReader(processor, markers, image_limits(record, settings), settings.images_history),
         image_tokens=frozenset(added[word] for word in reserved if word in added),
     )
     return make_adapter(record, tokenizer, settings, system_prompt, make)
