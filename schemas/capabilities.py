@@ -34,22 +34,20 @@ Family = Literal[
 Modality = Literal["text", "image", "audio", "video"]
 """What a model is given."""
 
-Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-"""How a text's vector is made of those of its tokens. Source: sentence-transformers, `Pooling`."""
-
 
 @attrs.frozen
 class VectorTraits:
-    """What the vectors of a model are like; None is what its files do not tell.
+    """What the vectors of a model are like.
 
     Args:
         dimensions: Numbers in each.
+        pooling: How they are made of those of tokens; several ways, joined by `+`, stand side by side.
         normalized: Their length is 1.
     """
 
-    dimensions: int | None = None
-    pooling: Pooling | None = None
-    normalized: bool | None = None
+    dimensions: int
+    pooling: str
+    normalized: bool
 
 
 @attrs.frozen

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
+from greenroom.engine.catalog.sentence_files import SentenceFiles
 from greenroom.engine.embeddings.hidden_states import Encode
 from greenroom.engine.embeddings.layers import load_layer
 from greenroom.engine.embeddings.pooling import pool
 from greenroom.engine.embeddings.prepared_texts import PreparedTexts
-from greenroom.engine.embeddings.sentence_files import SentenceFiles
 from greenroom.engine.encoders.pass_cost import PassCost
 from greenroom.engine.encoders.rows import Row, Values, pad
 from greenroom.schemas.problems import Problem, ProblemError

@@ -9,9 +9,9 @@ import mlx.core as mx
 
 from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.sentence_files import read_sentence_files
 from greenroom.engine.embeddings.embedding_model import EmbeddingModel
 from greenroom.engine.embeddings.hidden_states import hidden_states
-from greenroom.engine.embeddings.sentence_files import read_sentence_files
 from greenroom.engine.encoders.encoder_engine import EncoderEngine
 from greenroom.engine.encoders.load_encoder import load_encoder_lazily, padding_token
 from greenroom.engine.encoders.pass_cost import pass_cost

@@ -21,7 +21,7 @@ def test_every_kind_has_a_row() -> None:
 def test_every_field_has_a_row_that_names_its_kinds() -> None:
     said: dict[str, list[str]] = defaultdict(list)
     for kind in get_args(ModelType):
-        record = CapabilityRecord(kind, "default", "x", 1, vectors=VectorTraits())
+        record = CapabilityRecord(kind, "default", "x", 1, vectors=VectorTraits(1, "mean", normalized=True))
         for field in capability_summary(record):
             said[field].append(kind)
     written = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", PAGE.split("## What it can do")[1], re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from greenroom.engine.catalog.libraries import library_folder
 from greenroom.engine.catalog.vision_weights import holds_vision_weights
 from greenroom.schemas.capabilities import VectorTraits
 from greenroom.schemas.problems import ProblemError
+from greenroom.tests.support.embedders import open_embedder
 
 SEES_ONLY_WITH_MLX_VLM = {
     "paligemma",
@@ -243,30 +245,31 @@ def test_a_vision_models_senses_are_recorded(folder: Path) -> None:
 
 def test_an_embedding_models_vectors_are_recorded(folder: Path) -> None:
     kind_of(folder, model_type="bert", hidden_size=384, max_position_embeddings=512)
-    assert detect(folder).vectors == VectorTraits(384)
+    assert detect(folder).vectors == VectorTraits(384, "mean", normalized=True), "what is usual"
     steps = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
-    steps += [
-        {"type": "x.Pooling", "path": "1_P"},
-        {"type": "x.Dense", "path": "2_D"},
-        {"type": "x.Normalize"},
-    ]
+    steps += [{"type": "x.Pooling", "path": "1_P"}, {"type": "x.Dense", "path": "2_D"}]
     (folder / "modules.json").write_text(json.dumps(steps))
     (folder / "1_P").mkdir()
-    (folder / "1_P" / "config.json").write_text(
-        '{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}'
-    )
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
-    assert detect(folder).vectors == VectorTraits(384, "mean", normalized=True)
-    assert detect(folder).context == 256
-    (folder / "1_P" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    (folder / "1_P" / "config.json").write_text('{"pooling_mode": ["cls", "lasttoken"]}')
     (folder / "2_D").mkdir()
-    (folder / "2_D" / "config.json").write_text('{"out_features": 768}')
-    assert detect(folder).vectors == VectorTraits(768, "lasttoken", normalized=True)
+    (folder / "2_D" / "config.json").write_text('{"in_features": 768, "out_features": 100}')
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
+    assert detect(folder).vectors == VectorTraits(100, "cls+last", normalized=False)
+    assert detect(folder).context == 256
     steps[1]["path"] = "../../etc"
     (folder / "modules.json").write_text(json.dumps(steps))
-    assert detect(folder).vectors == VectorTraits(768, None, normalized=True)
-    (folder / "modules.json").write_text('{"a": [7')
-    assert detect(folder).vectors == VectorTraits(384), "broken files tell nothing"
+    assert detect(folder).vectors is None, "such a model cannot be used"
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "modernbert", "qwen3", "gemma3_text"])
+def test_what_is_recorded_of_vectors_is_what_the_engine_makes(
+    tiny_encoder: Callable[..., Path], kind: str
+) -> None:
+    record = detect(tiny_encoder(kind))
+    assert record.vectors is not None
+    [vector] = open_embedder(tiny_encoder(kind)).embed(("the man walks",))
+    assert vector.shape == (record.vectors.dimensions,)
+    assert bool(abs(float((vector * vector).sum()) - 1) < 1e-5) == record.vectors.normalized
 
 
 def test_positions_of_a_roberta_begin_behind_its_padding(folder: Path) -> None:
