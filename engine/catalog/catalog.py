@@ -48,7 +48,7 @@ class CatalogEntry:
 
 
 class Catalog:
-    """The models of one server: those that were named, in order, then the text models in the hub's cache.
+    """The models of one server: those that were named, in order, then the models in the hub's cache.
 
     A request's id is compared with ids and never becomes a path.
 

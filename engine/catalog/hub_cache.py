@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from greenroom.engine.catalog.audio_kinds import audio_kind, name_by_fields
+from greenroom.engine.catalog.libraries import text_module
 from greenroom.engine.catalog.model_files import read_optional
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -47,15 +49,32 @@ def list_cached_ids(cache: Path) -> list[str]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether configuration, tokenizer and every weight file are there."""
+    """Return whether configuration, tokenizer and every weight file are there.
+
+    Models that speak or hear need no tokenizer, and call their weights as they like.
+    """
     if not (folder / "config.json").is_file():
         return False
+    if _is_audio(folder):
+        unfinished = any((folder.parents[1] / "blobs").glob("*.incomplete"))
+        return not unfinished and any(path.is_file() for path in _weight_files(folder))
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         return False
     shards = read_optional(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(shards, dict) and shards:
         return all(isinstance(name, str) and (folder / name).is_file() for name in set(shards.values()))
     return any(path.is_file() for path in folder.glob("model*.safetensors"))
+
+
+def _is_audio(folder: Path) -> bool:
+    config = read_optional(folder / "config.json")
+    architecture = str(name_by_fields(config) or config.get("model_type"))
+    return text_module(architecture) is None and audio_kind(architecture, config) is not None
+
+
+def _weight_files(folder: Path) -> Iterator[Path]:
+    yield from folder.glob("*.safetensors")
+    yield from folder.glob("*.npz")
 
 
 def _snapshots(root: Path) -> Iterator[Path]:

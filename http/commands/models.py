@@ -20,7 +20,7 @@ from greenroom.schemas.settings import Settings
 def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_json: bool) -> None:
     """List the models that can be asked for.
 
-    Those that are named (here or in the settings file) come first, in that order, then the complete text
+    Those that are named (here or in the settings file) come first, in that order, then the complete
     models in the hub's cache. With none named, the built-in demo model is the first; the first is also
     called `default`. Nothing is loaded or downloaded.
 

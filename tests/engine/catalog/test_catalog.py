@@ -250,6 +250,52 @@ def test_a_named_model_is_downloaded_and_then_found(tmp_path: Path, monkeypatch:
     assert entry.created > 0
 
 
+SPEAKS = {
+    "config.json": b'{"istftnet": {}, "plbert": {}}',
+    "kokoro-v1_0.safetensors": b"weights",
+    "voices/bella.safetensors": b"voice",
+    "samples/hello.wav": b"sound",
+}
+EMBEDS = {
+    "config.json": b'{"model_type": "bert"}',
+    "modules.json": b"[]",
+    "1_Pooling/config.json": b"{}",
+    "2_Dense/model.safetensors": b"layer",
+    "tokenizer.json": b"{}",
+    "model.safetensors": b"weights",
+    "onnx/model.onnx": b"other",
+    "openvino/model.safetensors": b"other",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "unwanted"),
+    [(SPEAKS, {"samples/hello.wav"}), (EMBEDS, {"onnx/model.onnx", "openvino/model.safetensors"})],
+)
+def test_each_kind_gets_the_files_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], unwanted: set[str]
+) -> None:
+    with hub_server({"org/model": files}) as (address, _):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        folder = download("org/model", cache=tmp_path)
+    fetched = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert fetched == files.keys() - unwanted
+    assert found(Catalog(("org/model",), cache=tmp_path), "org/model").folder == folder
+
+
+def test_a_model_that_speaks_is_complete_once_all_of_its_files_have_come(tmp_path: Path) -> None:
+    folder = make_cached(tmp_path, "org/model", model_type="kokoro")
+    for name in ("tokenizer.json", "model.safetensors"):
+        (folder / name).unlink()
+    assert find_cached_model("org/model", tmp_path) is None
+    (folder / "kokoro-v1_0.safetensors").write_bytes(b"")
+    assert find_cached_model("org/model", tmp_path) == folder
+    blobs = tmp_path / "models--org--model" / "blobs"
+    blobs.mkdir()
+    (blobs / "abc.incomplete").write_bytes(b"")
+    assert find_cached_model("org/model", tmp_path) is None
+
+
 @pytest.mark.parametrize("hub_id", ["org/unknown", "org/model"])
 def test_a_download_that_fails_is_a_load_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str
