@@ -17,8 +17,14 @@ from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
 from greenroom.schemas.problems import Problem, ProblemError
 
-_TOWER_FACTOR = 10
-"""Bytes that a tower has at once, for each byte of an image's inputs: some activations of every patch."""
+_WIDTHS = ("hidden_size", "embed_dim", "intermediate_size")
+"""Fields of a vision configuration that tell how many numbers a patch has at most."""
+
+_COLORS, _NUMBER_BYTES, _ACTIVATIONS = 3, 4, 4
+"""Activations of a patch, each as wide as its widest, that a tower has at once."""
+
+_INPUT_FACTOR = 10
+"""Bytes that a tower has at once for each byte of its inputs, where its sizes are not known."""
 
 
 class ImageEncoder:
@@ -33,7 +39,8 @@ class ImageEncoder:
         self._cache = FeatureCache()
         self._under_way: WeakValueDictionary[bytes, ImageEncoding] = WeakValueDictionary()
         one = self.embed_tokens([0])
-        deep = getattr(getattr(model.model.config, "vision_config", None), "deepstack_visual_indexes", None)
+        self._vision_config = getattr(model.model.config, "vision_config", None)
+        deep = getattr(self._vision_config, "deepstack_visual_indexes", None)
         self._token_bytes = one.nbytes + one.embeddings.nbytes * len(deep or ())
 
     @property
@@ -103,5 +110,16 @@ class ImageEncoder:
     def bytes_for(self, images: Sequence[PreparedImage]) -> int:
         """Return the bytes of all features of a prompt, and of the tower while it computes the largest."""
         features = sum(image.end - image.start for image in images) * self._token_bytes
-        inputs = [sum(np.asarray(value).nbytes for value in image.inputs.values()) for image in images]
-        return features + _TOWER_FACTOR * max(inputs, default=0)
+        return features + max(map(self._tower_bytes, images), default=0)
+
+    def _tower_bytes(self, image: PreparedImage) -> int:
+        """Return what a tower has at once: its inputs, and some activations of every patch."""
+        inputs = sum(np.asarray(value).nbytes for value in image.inputs.values())
+        pixels = np.asarray(image.inputs.get("pixel_values", ()))
+        size = getattr(self._vision_config, "patch_size", None)
+        widths = [getattr(self._vision_config, name, None) for name in _WIDTHS]
+        width = max((each for each in widths if isinstance(each, int)), default=0)
+        if not isinstance(size, int) or not width:
+            return _INPUT_FACTOR * inputs
+        patches = pixels.size // (_COLORS * size * size) + 1
+        return inputs + patches * width * _ACTIVATIONS * _NUMBER_BYTES

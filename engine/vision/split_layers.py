@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,11 +55,14 @@ class SplitLayers:
 
         with _patching:
             mx.fast.scaled_dot_product_attention = attend_here
+            mx.disable_compile()  # compiled functions lose what is evaluated before the rest of their graph
             try:
                 self._replace(module, replaced)
                 yield
             finally:
                 mx.fast.scaled_dot_product_attention = attend
+                if not os.environ.get("MLX_DISABLE_COMPILE"):
+                    mx.enable_compile()
                 for holder, key, layer in replaced:
                     holder[key] = layer
 

@@ -74,13 +74,24 @@ def text_of_parts(folder: Path, parts: Parts) -> str:
     return "".join(part if isinstance(part, str) else mark for part in parts)
 
 
+def _joined(parts: Parts) -> list[str | Image.Image]:
+    """Return parts with texts that follow each other as one: that is how they are tokenized."""
+    joined = list[str | Image.Image]()
+    for part in parts:
+        if joined and isinstance(part, str) and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
 def prepared(folder: Path, parts: Parts) -> tuple[tuple[int, ...], tuple[PreparedImage, ...]]:
     """Return a prompt's tokens and images, each processed by itself."""
     from mlx_vlm.utils import prepare_inputs
 
     _, processor = library(folder)
     tokens, images = list[int](), list[PreparedImage]()
-    for part in parts:
+    for part in _joined(parts):
         if isinstance(part, str):
             tokens += processor.tokenizer.encode(part, add_special_tokens=False)
             continue
