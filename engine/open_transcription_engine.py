@@ -11,6 +11,7 @@ import mlx.core as mx
 from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.loading.offline import offline
 from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weights, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.memory.account import MemoryAccount
@@ -67,7 +68,8 @@ def _load_lazily(folder: Path, architecture: str) -> Any:
     """
     check_weight_files(folder)
     load_model = import_model_code("mlx_audio.stt.utils").load_model
-    model = load_model(folder, lazy=True, model_type=architecture, model_name_parts=[architecture])
+    with offline():
+        model = load_model(folder, lazy=True, model_type=architecture, model_name_parts=[architecture])
     # Every layer was given random weights first, which are never read.
     mx.eval(mx.random.state)
     return model

@@ -22,6 +22,7 @@ COMMANDS = {
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
     "speak": "Speak a text into an audio file.",
     "embed": "Print the vectors of texts.",
+    "transcribe": "Write down what is said in a recording.",
     "models": "List the models that can be asked for.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
 }

@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.audio.windows import Window
+from greenroom.engine.loading.offline import offline
 from greenroom.engine.transcription.pace import Pace
 from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizer import HeardWindow
@@ -80,7 +81,8 @@ class OnePieceListener:
     def hear(self, window: Window, pace: Pace) -> Generator[None, None, HeardWindow]:
         """Write down a window."""
         yield
-        answer = self._model.generate(mx.array(window.samples), **self._options)
+        with offline():
+            answer = self._model.generate(mx.array(window.samples), **self._options)
         text = str(getattr(answer, "text", answer) or "").strip()
         tokens = getattr(answer, "generation_tokens", 0)
         generated = int(tokens) if isinstance(tokens, int | float) and math.isfinite(tokens) else 0

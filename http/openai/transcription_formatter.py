@@ -10,53 +10,20 @@ import attrs
 from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.answering.json_encoding import json_ascii
 from greenroom.http.answering.openai_errors import error_object
-from greenroom.http.audio.subtitles import srt, vtt
+from greenroom.http.audio.transcript import Transcript
 from greenroom.http.openai.language_names import language_name
-from greenroom.http.openai.transcription_request import Task
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.result_events import Recording, Segment
+from greenroom.schemas.result_events import Segment
 
 TEXT = "text/plain; charset=utf-8"
 _TYPES = {"text": TEXT, "srt": TEXT, "vtt": TEXT}
 
 
-@attrs.frozen
-class Transcript:
-    """A complete one."""
-
-    task: Task
-    recording: Recording
-    segments: tuple[Segment, ...]
-    usage: Usage
-
-    @property
-    def text(self) -> str:
-        """All that was said."""
-        return "".join(segment.text for segment in self.segments).strip()
-
-
-def collected_transcript(task: Task, events: Sequence[object], usage: Usage) -> Transcript:
-    """Return what all events of an answer tell; the last recording knows most."""
-    recordings = [event for event in events if isinstance(event, Recording)]
-    segments = tuple(event for event in events if isinstance(event, Segment))
-    return Transcript(task, recordings[-1] if recordings else Recording(usage.heard), segments, usage)
-
-
 def content_type(response_format: str) -> str | None:
     """Return the type of a format that is text; None if it is JSON."""
     return _TYPES.get(response_format)
-
-
-def plain_text(transcript: Transcript, response_format: str) -> str:
-    """Return a transcript in a format that is text."""
-    match response_format:
-        case "srt":
-            return srt(transcript.segments)
-        case "vtt":
-            return vtt(transcript.segments)
-    return f"{transcript.text}\n"
 
 
 def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[str, Any]:

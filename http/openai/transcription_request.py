@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from typing import Literal
 
 from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.audio.transcript import Task
 from greenroom.http.guard.form_reader import Form
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
-
-Task = Literal["transcribe", "translate"]
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("word", "segment")

@@ -1,0 +1,86 @@
+"""`greenroom transcribe`: what is said in a recording."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import click
+
+from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.settings.sources import settings_options
+from greenroom.schemas.settings import Settings
+
+FORMATS = ("text", "srt", "vtt", "json")
+_EXTENSIONS = {"srt": "srt", "vtt": "vtt", "json": "json"}
+
+FLAGS = ("device", "trust_remote_code")
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that is written; by default the transcript goes to standard output.",
+)
+@click.option("-m", "--model", help="Local folder or hub id; by default the first of the settings file.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="By default what the output's extension says (.srt, .vtt, .json), else text.",
+)
+@click.option("--language", help="Spoken (en, de, french, …); by default it is detected.")
+@click.option("--translate", is_flag=True, help="Write English, whatever is spoken.")
+@click.option("--prompt", default="", help="Text that precedes, with names and words that occur.")
+@click.option("--words", is_flag=True, help="Tell in JSON when each word is said.")
+@click.option(
+    "--temperature", type=click.FloatRange(0, 1), help="Of sampling; by default 0, and higher where it fails."
+)
+@settings_options(*FLAGS)
+@click.pass_obj
+def command(
+    local: LocalModels,
+    settings: Settings,
+    file: Path,
+    output: Path | None,
+    model: str | None,
+    form: str | None,
+    language: str | None,
+    translate: bool,
+    prompt: str,
+    words: bool,
+    temperature: float | None,
+) -> None:
+    """Write down what is said in FILE, a recording or a film.
+
+    \b
+    Examples:
+      greenroom transcribe meeting.m4a -m ~/models/whisper-large-v3-turbo
+      greenroom transcribe film.mkv -o film.srt --translate -m ~/models/whisper-large-v3
+    """
+    extension = "" if output is None else output.suffix.removeprefix(".").lower()
+    form = form or _EXTENSIONS.get(extension, "text")
+    if words and form != "json":
+        raise click.UsageError("--words needs --format json")
+
+    from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.http.settings.start_checks import check_at_start
+
+    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
+    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    check_at_start(settings, local)
+
+    import trio
+    from rich.console import Console
+
+    from greenroom.http.terminal.transcript_file import transcribe_to_file
+    from greenroom.schemas.requests import TranscriptionInput
+
+    task: Literal["transcribe", "translate"] = "translate" if translate else "transcribe"
+    asked = TranscriptionInput(str(file), task, language, prompt, words, temperature or None)
+    sys.exit(trio.run(transcribe_to_file, settings, asked, form, output, Console(stderr=True)))
