@@ -26,7 +26,9 @@ def with_kind_traits(record: CapabilityRecord, folder: Path, config: Mapping[str
     match record.model_type:
         case "vision":
             images = takes_many_images(record.architecture)
-            return attrs.evolve(record, inputs=_seen_and_heard(record.architecture), multi_image=images)
+            return attrs.evolve(
+                record, inputs=_seen_and_heard(record.architecture, config), multi_image=images
+            )
         case "embeddings":
             length = _longest_text(record, folder, config)
             return attrs.evolve(record, context=length, vectors=_vectors(folder))
@@ -40,11 +42,11 @@ def with_kind_traits(record: CapabilityRecord, folder: Path, config: Mapping[str
             return record
 
 
-def _seen_and_heard(architecture: str) -> tuple[Modality, ...]:
+def _seen_and_heard(architecture: str, config: Mapping[str, Any]) -> tuple[Modality, ...]:
     senses: dict[Modality, bool] = {
         "text": True,
         "image": True,
-        "audio": takes_audio(architecture),
+        "audio": takes_audio(architecture) and isinstance(config.get("audio_config"), dict),
         "video": takes_video(architecture),
     }
     return tuple(sense for sense, has in senses.items() if has)

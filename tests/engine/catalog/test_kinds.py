@@ -238,9 +238,13 @@ def test_a_vision_models_senses_are_recorded(folder: Path) -> None:
     kind_of(folder, model_type="paligemma")
     assert detect(folder).inputs == ("text", "image")
     assert not detect(folder).multi_image
-    kind_of(folder, model_type="qwen3_omni_moe")
-    assert detect(folder).inputs == ("text", "image", "audio", "video")
+    kind_of(folder, model_type="minicpmo")
+    assert "audio" not in detect(folder).inputs, "a conversion may lack the tower that hears"
+    kind_of(folder, model_type="minicpmo", audio_config={})
+    assert detect(folder).inputs == ("text", "image", "audio")
     assert detect(folder).multi_image
+    kind_of(folder, model_type="glm4v")
+    assert detect(folder).inputs == ("text", "image", "video")
 
 
 def test_an_embedding_models_vectors_are_recorded(folder: Path) -> None:
@@ -284,3 +288,25 @@ def test_voices_are_those_that_lie_in_the_folder(folder: Path) -> None:
     for file in ("bella.safetensors", "adam.pt", "adam.safetensors", "README.md"):
         (folder / "voices" / file).touch()
     assert detect(folder).voices == ("adam", "bella")
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [
+        ("qwen2_vl", ("text", "image", "video")),
+        ("smolvlm", ("text", "image")),
+        ("gemma3", ("text", "image")),
+        ("gemma4", ("text", "image", "audio", "video")),
+    ],
+)
+def test_real_folders_of_models_that_see_are_known(
+    tiny_vision_model: Callable[..., Path], kind: str, inputs: tuple[str, ...]
+) -> None:
+    record = detect(tiny_vision_model(kind))
+    assert (record.model_type, record.inputs) == ("vision", inputs)
+
+
+def test_real_folders_of_models_that_speak_or_hear_are_known(tiny_pocket: Path, tiny_whisper: Path) -> None:
+    assert detect(tiny_pocket).speaks
+    assert detect(tiny_whisper).transcribes
+    assert detect(tiny_whisper).inputs == ("audio",)
