@@ -69,8 +69,11 @@ def _template(folder: Path) -> str:
             return path.read_text("utf-8", "replace")
     except OSError:
         pass
-    template = read_optional(folder / "tokenizer_config.json").get("chat_template")
-    return template if isinstance(template, str) else ""
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        template = read_optional(folder / name).get("chat_template")
+        if isinstance(template, str):
+            return template
+    return ""
 
 
 def _added_tokens(folder: Path) -> set[str]:

@@ -40,7 +40,7 @@ def check_vision(
             "(setting vision)."
         )
         raise ProblemError(load_failed(model, detail))
-    needed = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    needed = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     available = int(physical * LARGEST_SHARE)
     if needed > available:
         detail = (

@@ -222,15 +222,22 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
 
     read_in_pieces()
     try:
-        wrapped = load_wrapped(
-            folder, {"trust_remote_code": trust_remote_code}, eos_token_ids=_configured_eos_token_ids(folder)
-        )
+        configuration: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        if template := _processors_template(folder):
+            configuration["chat_template"] = template
+        wrapped = load_wrapped(folder, configuration, eos_token_ids=_configured_eos_token_ids(folder))
         return ChatTokenizer(wrapped, folder)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
         reason = f"its tokenizer is unusable: {failure_reason(error, folder)}"
         raise ProblemError(load_failed(name or folder.name, reason)) from error
+
+
+def _processors_template(folder: Path) -> str | None:
+    """Return the template of the file where processors of models that see keep theirs, if there is one."""
+    template = read_optional(folder / "chat_template.json").get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _configured_eos_token_ids(folder: Path) -> list[int]:

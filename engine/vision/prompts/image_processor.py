@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from greenroom.engine.catalog.vision_kinds import vision_module
 from greenroom.engine.images.limits import SightLimit
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.engine.vision.prompts.held_arrays import HELD
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
@@ -128,22 +130,31 @@ class ImageProcessor:
         Raises:
             ValueError: It cannot process that.
         """
-        from mlx_vlm.utils import prepare_inputs
-
         seen = isinstance(given, Image.Image)
-        media = {"images": [given]} if seen else {"audio": [given]}
-        prepare: Any = prepare_inputs
-        made = prepare(self._processor, prompts=marker, add_special_tokens=False, **media)
+        made = self._prepare(marker, {"images": [given]} if seen else {"audio": [given]})
         ids = [int(ident) for ident in _as_array(made["input_ids"]).reshape(-1)]
-        inputs = {
-            name: _as_array(value)
-            for name, value in made.items()
-            if name not in _OF_THE_TEXT and value is not None
-        }
+        inputs = HELD.hold(
+            {name: _as_array(value) for name, value in made.items() if name not in _OF_THE_TEXT}
+        )
         written = self._written(ids)
         return ProcessedImage(
             digest, written, self._count(written.tokens, "image" if seen else "audio"), inputs
         )
+
+    def _prepare(self, marker: str, media: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what mlx-vlm's own preparation returns, without its copies into MLX's memory and back."""
+        from mlx_vlm import utils
+        from mlx_vlm.models.base import BaseImageProcessor
+
+        library: Any = utils
+        if isinstance(getattr(self._processor, "image_processor", None), BaseImageProcessor):
+            made = library.prepare_inputs(self._processor, prompts=marker, add_special_tokens=False, **media)
+        else:
+            media = {"images": None, "audio": None, **media}
+            made = dict(library.process_inputs(self._processor, marker, add_special_tokens=False, **media))
+            if "images" in made:
+                made["pixel_values"] = made.pop("images")
+        return {name: value for name, value in made.items() if value is not None}
 
     def _written(self, ids: Sequence[int]) -> ImageTokens:
         begins = self._tokenizer.beginning
@@ -188,6 +199,7 @@ def load_image_processor(
             processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
         if not hasattr(processor, "image_processor"):
             raise ValueError(f"{type(processor).__name__} takes no images")
+        _keep_in_numpy(processor)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
@@ -195,6 +207,24 @@ def load_image_processor(
         raise ProblemError(load_failed(name or folder.name, reason)) from error
     hears = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
     return ImageProcessor(processor, tokenizer, _fingerprint(folder), hears=hears)
+
+
+def _keep_in_numpy(processor: Any) -> None:
+    """Have a processor return NumPy: large images would be copied twice, holding the GIL."""
+    import numpy as np
+
+    def to_array(value: Any) -> Any:
+        try:
+            return np.array(value) if isinstance(value, list) else value
+        except ValueError:  # rows of different lengths
+            return value
+
+    def to_arrays(made: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: to_array(value) for name, value in made.items()}
+
+    module = sys.modules[type(processor).__module__]
+    if hasattr(module, "to_mlx"):
+        module.to_mlx = to_arrays  # type: ignore[attr-defined]
 
 
 def sight_limit(processor: Any) -> SightLimit:

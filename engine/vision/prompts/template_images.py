@@ -103,8 +103,8 @@ class _Finder:
         """Return what may be the marker: as the processor names it, then tokens that the template writes."""
         tokens = sorted((token for token in self._tokenizer.added_tokens if token in text), key=text.index)
         markers = self._processor.markers(self._medium)
-        rest = [text.strip()] if text.strip() else [*markers, f"<{self._medium}>"]
-        return list(dict.fromkeys([*(name for name in markers if name in text), *tokens, *rest]))
+        written = [*(name for name in markers if name in text), *tokens, text.strip()]
+        return [each for each in dict.fromkeys([*written, *markers, f"<{self._medium}>"]) if each]
 
     def _is_replaced(self, marker: str) -> bool:
         """Return whether the processor puts the tokens of an image in a marker's place."""

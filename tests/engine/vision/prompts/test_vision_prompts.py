@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
-from greenroom.tests.support.vision_adapters import asking, message, picture, png
+from greenroom.tests.support.vision_adapters import asking, message, picture, png, seeing_adapter
 
 Opened = tuple[Path, VisionAdapter]
 
@@ -177,3 +178,30 @@ def test_a_conversation_that_is_too_long_loses_turns_with_their_images(
     assert prepared.dropped_messages > 2
     assert len(prepared.images) == 1
     assert prepared.images[0].digest == prepare(adapter, [message(FILES[1], "So?")]).images[0].digest
+
+
+def test_the_template_of_the_processors_own_file_is_used(
+    opened_kind: Callable[[str], Opened], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(opened_kind("qwen2_vl")[0], tmp_path / "moved")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    template = config.pop("chat_template")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": f"{template}Now:"}))
+    prepared = prepare(seeing_adapter(folder), CONVERSATION)
+    assert seeing_adapter(folder).tokenizer.decode(prepared.tokens).endswith("Now:")
+    assert len(prepared.images) == len(SIZES)
+
+
+def test_a_template_without_images_has_them_where_they_were_sent(
+    opened_kind: Callable[[str], Opened], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(opened_kind("gemma3")[0], tmp_path / "plain")
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}))
+    asked = [message("A ", FILES[0], " and ", FILES[1], ".")]
+    expected = by_library(folder, "user: A <start_of_image> and <start_of_image>.\nassistant: ", PICTURES[:2])
+    prepared = prepare(seeing_adapter(folder), asked)
+    assert prepared.tokens == tuple(expected["input_ids"].reshape(-1).tolist())
+    assert len(prepared.images) == 2

@@ -1,0 +1,30 @@
+"""Arrays of processed images are counted as long as somebody holds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from greenroom.engine.vision.prompts.held_arrays import HeldArrays
+from greenroom.schemas.problems import ProblemError
+
+
+def test_what_others_hold_is_counted_until_they_let_go() -> None:
+    held = HeldArrays(100)
+    first = held.hold({"pixel_values": np.zeros(60, np.uint8), "sizes": [1, 2]})
+    second = held.hold({"pixel_values": np.zeros(40, np.uint8)})
+    assert held.nbytes == 100
+    with pytest.raises(ProblemError) as caught:
+        held.hold({"pixel_values": np.zeros(1, np.uint8)})
+    assert (caught.value.problem.status, caught.value.problem.code) == (503, "images_waiting")
+    assert caught.value.problem.retry_after
+    del first
+    assert held.nbytes == 40
+    third = held.hold({"pixel_values": np.zeros(60, np.uint8)})
+    del second, third
+    assert held.nbytes == 0
+
+
+def test_a_large_image_may_be_held_alone() -> None:
+    held = HeldArrays(10)
+    assert held.hold({"pixel_values": np.zeros(60, np.uint8)})["pixel_values"].nbytes == 60
