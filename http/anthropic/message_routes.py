@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import attrs
 from quart import Blueprint, Response, request
 
 from greenroom.actors.consultation import count_prompt_tokens
@@ -47,6 +48,8 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
             return neutral(wire, body), asks_to_cache(body)
 
         wire, (asked, marked) = await read_request(MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
+        # The neutral request holds what is in them; files are large.
+        wire = attrs.evolve(wire, messages=())
         formatter = MessageFormatter(wire, answer_id("msg_"), request_id(), marked)
         stream = bool(wire.stream)
         return await answer_request(pool, [asked], formatter, stream=stream, status_timeout=status_timeout)

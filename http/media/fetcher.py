@@ -49,7 +49,7 @@ class Fetcher:
     """Fetches the files of an application's requests, as far as its settings allow."""
 
     def __init__(self, settings: Settings) -> None:
-        hosts = frozenset(host.lower().rstrip(".") for host in settings.images_fetch_hosts)
+        hosts = frozenset(host.lower().strip("[].") for host in settings.images_fetch_hosts)
         self._rules = FetchRules(settings.images_fetch, hosts)
         self._all = trio.CapacityLimiter(_AT_ONCE)
 

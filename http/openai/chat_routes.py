@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
@@ -47,6 +48,8 @@ def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
     async def chat_completions() -> Response:
         parse = partial(_parse, request_id=request_id(), client=request_client(), storing=stores_answers())
         wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True)
+        # The neutral request holds what is in them; files are large.
+        wire = attrs.evolve(wire, messages=())
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))
         return await answer_request(
             refs.pool,

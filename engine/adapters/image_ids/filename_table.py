@@ -17,6 +17,9 @@ _HEADER = re.compile(r"\|\s*Image\s*\|\s*Filename\s*\|", re.IGNORECASE)
 _RULE = re.compile(r"\|[-:| ]*-[-:| ]*\|")
 _ROW = re.compile(r"\|\s*([1-9]\d{0,5})\s*\|\s*([^|\s][^|]{0,254}?)\s*\|")
 _OWN_NAME = re.compile(r"image_[0-9a-f]{8}(?:\.[A-Za-z0-9]{1,8})?")
+_LONGEST_LINE = 512
+"""Characters of a line of a table; expressions would go back and forth in longer ones."""
+_LINES_BEGIN = ("|", "<")
 _HINTS = ("filename", "Filename", "image_")
 
 
@@ -48,8 +51,11 @@ def split_tables(text: str) -> tuple[str, Sequence[NamedImage]]:
     rows: list[NamedImage] = []
     inside = False
     for line in text.split("\n"):
-        stripped = line.strip()
-        if _MARKERS.fullmatch(stripped) or _HEADER.fullmatch(stripped):
+        stripped = line.strip() if len(line) <= _LONGEST_LINE else ""
+        if stripped[:1] not in _LINES_BEGIN:
+            inside = False
+            kept.append(line)
+        elif _MARKERS.fullmatch(stripped) or _HEADER.fullmatch(stripped):
             if not inside and kept and not kept[-1].strip():
                 kept.pop()
             inside = True

@@ -217,6 +217,14 @@ def test_what_was_not_fetched_is_refused(sees: bool, ids: bool) -> None:
         assert caught.value.problem.param == "u"
 
 
+@pytest.mark.parametrize(
+    "line", ["|" + "-" * 1_000_000, "| 1 | a" + " " * 1_000_000 + "x", "|" + " " * 1_000_000 + "x"]
+)
+def test_a_line_that_is_too_long_for_a_table_is_not_searched(line: str) -> None:
+    text = f"| Image | Filename |\n{line}"
+    assert split_tables(text) == (text, ())
+
+
 def test_a_long_hostile_table_is_read_in_one_pass() -> None:
     rows = "".join(f"\n| {number} | n{number} |" for number in range(1, 100_000))
     images = read(
