@@ -91,7 +91,7 @@ async def timed(server: Server, path: str, amount: Callable[[bytes], float], **r
 
 def embed(texts: int) -> Ask:
     async def ask(server: Server, model: str, source: random.Random) -> Timing:
-        body = {"model": model, "input": [_text(source, source.randint(4, 60)) for _ in range(texts)]}
+        body = {"model": model, "input": [_text(source, source.randint(3, 36)) for _ in range(texts)]}
         return await timed(server, "/v1/embeddings", lambda _: texts, json=body)
 
     return ask
@@ -99,7 +99,7 @@ def embed(texts: int) -> Ask:
 
 def rank(documents: int) -> Ask:
     async def ask(server: Server, model: str, source: random.Random) -> Timing:
-        texts = [_text(source, source.randint(4, 60)) for _ in range(documents)]
+        texts = [_text(source, source.randint(3, 36)) for _ in range(documents)]
         body = {"model": model, "query": _text(source, 8), "documents": texts}
         return await timed(server, "/v1/rerank", lambda _: documents, json=body)
 
