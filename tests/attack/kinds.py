@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,10 @@ KINDS = ("sees", "embeds", "ranks", "speaks", "hears")
 
 def make_model(kind: str, folder: Path) -> Path:
     """Make a tiny model that does what its name says, in a folder of that name."""
-    from greenroom.tests.support.tiny_encoders import make_tiny_encoder
-    from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
-    from greenroom.tests.support.tiny_vision_models import make_tiny_vision_model
-    from greenroom.tests.support.tiny_whisper import make_tiny_whisper
+    from greenroom.tests.support.spoiled_kinds import MAKERS
 
-    makers: Mapping[str, Callable[[Path], object]] = {
-        "sees": lambda path: make_tiny_vision_model("qwen3_vl", path),
-        "embeds": lambda path: make_tiny_encoder("bert", path),
-        "ranks": lambda path: make_tiny_encoder("bert-rerank", path),
-        "speaks": make_tiny_pocket,
-        "hears": make_tiny_whisper,
-    }
     (folder / kind).mkdir(parents=True)
-    makers[kind](folder / kind)
+    MAKERS[kind](folder / kind)
     return folder / kind
 
 

@@ -6,10 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import trio
-
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import RawClient, RawResponse, connected, serving
+from greenroom.tests.support.http_servers import RawResponse, Served, connected, serving
 from greenroom.tests.support.spoiled_kinds import MAKERS, KindRequest
 
 ANSWERED_WITHIN = 120.0
@@ -17,23 +15,20 @@ ANSWERED_WITHIN = 120.0
 
 
 @asynccontextmanager
-async def asking(kind: str, folder: Path) -> AsyncIterator[RawClient]:
-    """Serve a tiny model of a kind of `MAKERS`, by its name, and connect to it.
+async def asking(kind: str, folder: Path) -> AsyncIterator[Served]:
+    """Serve a tiny model of a kind of `MAKERS`, by its name.
 
     Args:
         folder: In which the model is made.
     """
     (folder / kind).mkdir()
     MAKERS[kind](folder / kind)
-    async with (
-        serving(Settings(models=(str(folder / kind),))) as served,
-        connected(served.server, seconds=ANSWERED_WITHIN * 10) as client,
-    ):
-        yield client
+    async with serving(Settings(models=(str(folder / kind),))) as served:
+        yield served
 
 
-async def answer(client: RawClient, request: KindRequest) -> RawResponse:
-    """Send a request, and wait for all of its answer."""
-    await client.request("POST", request.path, request.body, content_type=request.content_type)
-    with trio.fail_after(ANSWERED_WITHIN):
+async def answer(served: Served, request: KindRequest) -> RawResponse:
+    """Send a request on a connection of its own, and wait for all of its answer."""
+    async with connected(served.server, seconds=ANSWERED_WITHIN) as client:
+        await client.request("POST", request.path, request.body, content_type=request.content_type)
         return await client.receive_response()

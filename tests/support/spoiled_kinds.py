@@ -24,11 +24,11 @@ PDF = base64.b64encode(documents.document(2)).decode()
 WAV = base64.b64encode(sounds.tone(0.2)).decode()
 
 MAKERS: Mapping[str, Callable[[Path], object]] = {
-    "sees": lambda folder: make_tiny_vision_model("qwen2_vl", folder),
+    "sees": lambda folder: _make_model_that_sees(folder),
     "embeds": lambda folder: make_tiny_encoder("bert", folder),
     "ranks": lambda folder: make_tiny_encoder("bert-rerank", folder),
     "speaks": make_tiny_pocket,
-    "hears": make_tiny_whisper,
+    "hears": lambda folder: make_tiny_whisper(folder, multilingual=True),
 }
 """Tiny models by what they do."""
 
@@ -169,6 +169,16 @@ def spoiled_kind_request(random: Random, kind: str) -> KindRequest:
     }
     file = sounds.tone(0.2) if random.random() < 0.8 else random.choice([*sounds.REFUSED.values()])()
     return form_request(path, values, file)
+
+
+def _make_model_that_sees(folder: Path) -> None:
+    """Make one that looks at no more than 100 patches of an image: a page in full takes a minute on a CPU."""
+    make_tiny_vision_model("qwen3_vl", folder)
+    file = folder / "preprocessor_config.json"
+    config = json.loads(file.read_text())
+    most = config["size"]["shortest_edge"] * 100
+    config |= {"max_pixels": most, "size": {**config["size"], "longest_edge": most}}
+    file.write_text(json.dumps(config))
 
 
 def json_request(path: str, body: Any) -> KindRequest:
