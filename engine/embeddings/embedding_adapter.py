@@ -83,7 +83,7 @@ class EmbeddingAdapter:
         if numbers > MAX_NUMBERS:
             detail = f"`{asked.param}` asks for {numbers} numbers, but an answer has at most {MAX_NUMBERS}"
             raise invalid(f"{detail}: send fewer texts at once, or ask for fewer dimensions.", asked.param)
-        return PreparedTexts(tuple(self._prepared(asked)), asked.dimensions, asked.param)
+        return PreparedTexts(tuple(self._prepared(asked)), asked.dimensions, param=asked.param)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return a text as the model reads it.

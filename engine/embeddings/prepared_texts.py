@@ -13,8 +13,6 @@ class PreparedTexts(PreparedRows):
 
     Args:
         dimensions: Numbers of each vector; None for all.
-        param: What the client calls the texts, for errors.
     """
 
     dimensions: int | None = None
-    param: str = "input"

@@ -59,7 +59,7 @@ class EncoderEngine:
                 f"A text of {longest} tokens takes {needed >> 20} MB to compute, which is more than this "
                 "server may have beside its models' weights (setting memory_bytes). Shorten it."
             )
-            raise ProblemError(Problem(400, "context_length_exceeded", detail, "input"))
+            raise ProblemError(Problem(400, "context_length_exceeded", detail, prepared.param))
         if not len(self._queue):
             self._memory.begin_work()
         self._queue.add(job)

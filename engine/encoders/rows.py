@@ -34,9 +34,14 @@ class Row:
 
 @attrs.frozen(eq=False)
 class PreparedRows:
-    """A request whose texts are rows: each is computed for itself, and has one event of its index."""
+    """A request whose texts are rows: each is computed for itself, and has one event of its index.
+
+    Args:
+        param: What the client calls the texts, for errors.
+    """
 
     rows: tuple[Row, ...]
+    param: str = attrs.field(default="input", kw_only=True)
 
     @property
     def prompt_tokens(self) -> int:

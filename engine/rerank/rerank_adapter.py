@@ -40,7 +40,7 @@ class RerankAdapter:
         asked = request.input
         if not isinstance(asked, ScoreInput):
             raise ProblemError(wrong_kind(request.key.model, self.record.model_type, asked))
-        return PreparedRows(self._reader.rows(asked))
+        return PreparedRows(self._reader.rows(asked), param=asked.param)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Refuse: such a model has no prompts of its client's.
