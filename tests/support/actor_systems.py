@@ -26,6 +26,7 @@ from greenroom.schemas.pool_protocol import DescribePool, ModelStatus, PoolMessa
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.result_events import Vector
 from greenroom.schemas.settings import Settings
 
 
@@ -234,7 +235,7 @@ class FaultyEngine:
     def step(self) -> list[tuple[str, InferenceEvent]]:
         events = self._engine.step()
         for request_id, event in events:
-            self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta)
+            self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta | Vector)
             if self._seen[request_id] >= 2 and request_id in self._faults.crash:
                 raise RuntimeError("planted crash")
             if self._seen[request_id] == 2 and request_id in self._faults.panic:
