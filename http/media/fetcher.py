@@ -217,7 +217,8 @@ async def _tls() -> ssl.SSLContext:
 
 @functools.cache
 def _read_certificates() -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=False)
+    # Also those of SSL_CERT_FILE and SSL_CERT_DIR.
+    return httpx.create_ssl_context()
 
 
 def _joined(target: httpx.URL, location: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +27,7 @@ from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Fetching, Settings
 from greenroom.tests.support.hostile import addresses, pngs
 from greenroom.tests.support.hostile.addresses import Trap, trap
+from greenroom.tests.support.localhost_certificate import CERTIFICATE, KEY
 from greenroom.tests.support.watched_engines import until
 
 
@@ -204,7 +207,9 @@ async def test_the_files_of_a_request_are_bounded_together(server: Trap) -> None
 
 
 @contextmanager
-def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
+def answering(
+    status: int, body: bytes, headers: Mapping[str, str] = {}, tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
@@ -217,6 +222,9 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
             pass
 
     with ThreadingHTTPServer((LOCAL, 0), Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield f"http://{LOCAL}:{server.server_port}/a.png"
@@ -243,14 +251,34 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
 async def test_odd_answers_are_a_clear_400(
     status: int, body: bytes, headers: dict[str, str], says: str
 ) -> None:
-    with answering(status, body, **headers) as url:
+    with answering(status, body, headers) as url:
         problem = await refusal(fetching("http", LOCAL), image(url))
     assert (problem.status, problem.param) == (400, "p")
     assert says in problem.detail
 
 
+async def test_by_https_the_name_of_a_host_is_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificate.write_text(CERTIFICATE)
+    key.write_text(KEY)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    by = fetching("https", LOCAL, "localhost")
+    with answering(200, pngs.png(), tls=tls) as url:
+        by_address, by_name = url.replace("http:", "https:"), f"https://localhost:{url.split(':')[2]}"
+        for trusted in (False, True):
+            fetcher._read_certificates.cache_clear()
+            if trusted:
+                monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+                assert await complete(by, image(by_name)) == (ImagePart(pngs.png()),)
+            else:
+                assert "could not be fetched" in (await refusal(by, image(by_name))).detail
+            assert "could not be fetched" in (await refusal(by, image(by_address))).detail
+    fetcher._read_certificates.cache_clear()
+
+
 async def test_a_pdf_at_an_images_address_is_a_document() -> None:
-    with answering(200, b"%PDF-1.7", **{"Content-Type": "image/png"}) as url:
+    with answering(200, b"%PDF-1.7", {"Content-Type": "image/png"}) as url:
         assert await complete(fetching("http", LOCAL), image(url)) == (DocumentPart(b"%PDF-1.7"),)
 
 

@@ -1,0 +1,24 @@
+"""A certificate for `localhost` that nobody trusts unless a test says so; valid until 2126."""
+
+from __future__ import annotations
+
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBlTCCATugAwIBAgIUWyTQFain/TWl/eq7a7y0Ug+3hW8wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMjEzMTQyOVoYDzIxMjYxMDI5
+MTMxNDI5WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAAT1C8jFgg2DEjGsdqmJzwKVZ7nnxSfQ/ckR+8/J+Quc2zn2bf5JFpLS
++YuNN04quaogwZ1nrDGPN50uWzQavR5go2kwZzAdBgNVHQ4EFgQUOPS+QstqXM+T
+St6Xq3n6d6cz2+QwHwYDVR0jBBgwFoAUOPS+QstqXM+TSt6Xq3n6d6cz2+QwDwYD
+VR0TAQH/BAUwAwEB/zAUBgNVHREEDTALgglsb2NhbGhvc3QwCgYIKoZIzj0EAwID
+SAAwRQIgCPbDmX4gzTKLq5hGgmaJZ2motr6+Gh5uTgKUnLX/g/ECIQDVyOyB5xkX
++mPlBuMWHgdGzvLR428vwRDZnbl6PzbxJA==
+-----END CERTIFICATE-----
+"""
+KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgj1TiidFe2A25SvJs
+F8wT+DzFoYKUCoHrnW8Gafl2E2KhRANCAAT1C8jFgg2DEjGsdqmJzwKVZ7nnxSfQ
+/ckR+8/J+Quc2zn2bf5JFpLS+YuNN04quaogwZ1nrDGPN50uWzQavR5g
+-----END PRIVATE KEY-----
+"""
