@@ -1,0 +1,131 @@
+"""Speech beside mlx-audio's bare loop, both sides in turns: medians of pairs, with spread.
+
+    python notes/speech_ratios.py MODEL_FOLDER [PAIRS]
+
+engine:     real-time factor of the engine over that of the library's `generate` in one piece, and streamed,
+            by processor time (other programs' turns do not count) and by the clock
+server:     the same of `POST /v1/audio/speech` as mp3, by the clock
+two:        speech of two requests at once over that of one after the other, by the clock
+first byte: of that mp3, as a share of the time to the last; and of a second stream that begins with it
+
+The model must be one of `pocket_tts`. Without a folder, a tiny one is made.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import trio
+
+from greenroom.http.bench.local_processes import open_local_server
+from greenroom.tests.support.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
+from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
+
+TEXT = "The sea is calm tonight, love. The tide is full, the moon lies fair."
+BODY = {"model": "default", "input": TEXT}
+
+
+def main(folder: Path, pairs: int) -> None:
+    bare, engine = bare_loop(folder), engine_loop(folder)
+    for name, clock in (("processor", time.process_time), ("clock", time.perf_counter)):
+        for streamed in (False, True):
+            ratios = compare(lambda s=streamed: bare(s), engine, clock, pairs)  # type: ignore[misc]
+            report(f"engine over bare loop, {'streamed' if streamed else 'whole'}, {name}", ratios)
+    trio.run(over_http, folder, bare, pairs)
+
+
+def bare_loop(folder: Path) -> Callable[[bool], float]:
+    from mlx_audio.tts.utils import load_model
+
+    model = load_model(folder, model_type="pocket_tts", model_name_parts=[])
+
+    def speak(streamed: bool) -> float:
+        options: dict[str, Any] = {"stream": True, "streaming_interval": 0.32} if streamed else {}
+        results = model.generate(TEXT, **options)
+        return sum(len(np.array(result.audio)) for result in results) / model.sample_rate
+
+    return speak
+
+
+def engine_loop(folder: Path) -> Callable[[], float]:
+    engine, adapter = open_engine(folder), open_adapter(folder)
+
+    def speak() -> float:
+        request = spoken(TEXT)
+        engine.submit(request, adapter.prepare_input(request))
+        return len(samples_of(list(run(engine)))) / 24_000
+
+    return speak
+
+
+def compare(
+    theirs: Callable[[], float], ours: Callable[[], float], clock: Callable[[], float], pairs: int
+) -> list[float]:
+    ratios = []
+    for pair in range(-1, pairs):
+        factors = {}
+        for side in (theirs, ours) if pair % 2 else (ours, theirs):
+            began = clock()
+            seconds = side()
+            factors[side] = seconds / (clock() - began)
+        if pair >= 0:
+            ratios.append(factors[ours] / factors[theirs])
+    return ratios
+
+
+async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> None:
+    async with open_local_server(str(folder)) as server, httpx.AsyncClient(base_url=server.address) as client:
+        await listen(client)
+        ratios, shares, both, second = [], [], [], []
+        for _ in range(pairs):
+            first, last = await listen(client)
+            began = time.perf_counter()
+            await trio.to_thread.run_sync(bare, True)
+            ratios.append((time.perf_counter() - began) / last)
+            shares.append(first / last)
+            alone = last + (await listen(client))[1]
+            began = time.perf_counter()
+            firsts: list[float] = []
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    nursery.start_soon(listen, client, firsts)
+            took = time.perf_counter() - began
+            both.append(alone / took)
+            second.append(max(firsts) / took)
+    report("server over bare loop, streamed, clock", ratios)
+    report("first byte, share of the whole", shares)
+    report("two streams at once over one after the other", both)
+    report("first byte of the second of them, share of both", second)
+
+
+async def listen(client: httpx.AsyncClient, firsts: list[float] | None = None) -> tuple[float, float]:
+    """Return the seconds to the first byte and to the last."""
+    began, first = time.perf_counter(), 0.0
+    async with client.stream("POST", "/v1/audio/speech", json=BODY, timeout=600) as answer:
+        answer.raise_for_status()
+        async for _ in answer.aiter_raw():
+            first = first or time.perf_counter() - began
+    if firsts is not None:
+        firsts.append(first)
+    return first, time.perf_counter() - began
+
+
+def report(name: str, values: list[float]) -> None:
+    print(f"{name}: {statistics.median(values):.3f} ({min(values):.3f}-{max(values):.3f})", flush=True)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        given = [argument for argument in sys.argv[1:] if not argument.isdigit()]
+        main(
+            Path(given[0]) if given else make_tiny_pocket(Path(made) / "voice"),
+            int(next((argument for argument in sys.argv[1:] if argument.isdigit()), "5")),
+        )
