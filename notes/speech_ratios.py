@@ -4,7 +4,7 @@
 
 engine:     real-time factor of the engine over that of the library's `generate` in one piece, and streamed,
             by processor time (other programs' turns do not count) and by the clock
-server:     the same of `POST /v1/audio/speech` as mp3, by the clock
+server:     the same of `POST /v1/audio/speech` as mp3, streamed, by the server's processor time and the clock
 two:        speech of two requests at once over that of one after the other, by the clock
 first byte: of that mp3, as a share of the time to the last; and of a second stream that begins with it
 
@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import trio
 
 from greenroom.http.bench.local_processes import open_local_server
@@ -84,12 +85,16 @@ def compare(
 async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> None:
     async with open_local_server(str(folder)) as server, httpx.AsyncClient(base_url=server.address) as client:
         await listen(client)
-        ratios, shares, both, second = [], [], [], []
+        process = psutil.Process(server.pid)
+        costs, ratios, shares, both, second = [], [], [], [], []
         for _ in range(pairs):
+            used = processor_time(process)
             first, last = await listen(client)
-            began = time.perf_counter()
+            used = processor_time(process) - used
+            began, bare_began = time.perf_counter(), time.process_time()
             await trio.to_thread.run_sync(bare, True)
             ratios.append((time.perf_counter() - began) / last)
+            costs.append((time.process_time() - bare_began) / used)
             shares.append(first / last)
             alone = last + (await listen(client))[1]
             began = time.perf_counter()
@@ -100,10 +105,16 @@ async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> 
             took = time.perf_counter() - began
             both.append(alone / took)
             second.append(max(firsts) / took)
+    report("server over bare loop, streamed, processor", costs)
     report("server over bare loop, streamed, clock", ratios)
     report("first byte, share of the whole", shares)
     report("two streams at once over one after the other", both)
     report("first byte of the second of them, share of both", second)
+
+
+def processor_time(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 async def listen(client: httpx.AsyncClient, firsts: list[float] | None = None) -> tuple[float, float]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_REFUSED = frozenset({"socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system"})
-"""What Python reports before it is done (`sys.addaudithook`); a package is installed by a child process."""
+_CONNECTING = frozenset({"socket.connect", "socket.getaddrinfo"})
+"""What Python reports before it is done (`sys.addaudithook`)."""
+
+_FETCHERS = re.compile(r"(python|pip|uv|conda|curl|wget|git)[\d.]*(\.exe)?", re.IGNORECASE)
+"""Programs that a library has fetch for it; others only look at the system, as `ldconfig` does."""
 
 _lock = threading.Lock()
 
@@ -27,7 +32,7 @@ class FetchRefusedError(RuntimeError):
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Refuse this thread any connection and child process; other threads are not concerned.
+    """Refuse this thread connections, and child processes that fetch; other threads are not concerned.
 
     Raises:
         FetchRefusedError: From whatever is tried.
@@ -49,9 +54,16 @@ def _install() -> None:
             _installed = True
 
 
-def _refuse(event: str, _: tuple[object, ...]) -> None:
-    if event in _REFUSED and _thread.depth:
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    if not _thread.depth:
+        return
+    if event in _CONNECTING or (event == "subprocess.Popen" and _fetches(arguments[0])):
         raise FetchRefusedError(
             "it needs files that its folder does not have, and would fetch them; only the model that was "
             "asked for is ever downloaded"
         )
+
+
+def _fetches(program: object) -> bool:
+    name = os.path.basename(os.fsdecode(program)) if isinstance(program, str | bytes | os.PathLike) else ""
+    return _FETCHERS.fullmatch(name) is not None

@@ -84,8 +84,8 @@ class SpeechEvents:
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a comment, which readers of events skip."""
-        return b": waiting\n\n"
+        """Return a delta without audio, since some clients choke on comments."""
+        return _sse({"type": "speech.audio.delta", "audio": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return the events for an event."""

@@ -79,7 +79,7 @@ def make_tiny_kokoro(folder: Path, *, voices: tuple[str, ...] = ("af_heart", "bf
         if mx.abs(value).max().item() == 0:
             value = weights[name] = mx.random.normal(value.shape, scale=_SMALL)
         if name.endswith("conv_post.weight_g"):  # its output is an exponent
-            weights[name] = value * _SMALL
+            weights[name] = value * _SMALL**3
         if _is_torch_convolution(name, value.shape):
             weights[name] = mx.contiguous(value.transpose(0, 2, 1))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
