@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import attrs
 
@@ -37,17 +37,24 @@ def given_messages(
         messages = _without_sounds(messages)
     if history == "last":
         messages = _last_alone(messages)
-    new = [part for message in _last_turn(messages) for part in images_of(message)]
-    if len(new) > limits.images:
-        param = new[limits.images].param
-        detail = (
-            f"There are {len(new)} images, but a request may show {limits.images} (setting images_max_count)."
-        )
-        raise invalid(detail, param or "messages", "too_many_images")
-    count = sum(1 for message in messages for _ in images_of(message))
-    step = max(1, limits.images // 2)
-    excess = -(-max(0, count - limits.images) // step) * step
-    return _without_first(messages, min(excess, count - len(new)))
+    for kind, words, note in ((ImagePart, "images", NOT_SHOWN), (AudioPart, "recordings", RECORDING)):
+        messages = _newest(messages, kind, words, note, limits.images)
+    return tuple(messages)
+
+
+def _newest(
+    messages: Sequence[Message], kind: type, words: str, note: TextPart, most: int
+) -> Sequence[Message]:
+    """Return messages with as many parts of a kind as are given, and a note for each of the others."""
+    new = [part for message in last_turn(messages) for part in message.content if isinstance(part, kind)]
+    if len(new) > most:
+        param = getattr(new[most], "param", None) or "messages"
+        detail = f"There are {len(new)} {words}, but a request may show {most} (setting images_max_count)."
+        raise invalid(detail, param, f"too_many_{words}")
+    count = sum(isinstance(part, kind) for message in messages for part in message.content)
+    step = max(1, most // 2)
+    excess = -(-max(0, count - most) // step) * step
+    return _without_first(messages, kind, note, min(excess, count - len(new)))
 
 
 def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
@@ -67,14 +74,9 @@ def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
                     raise invalid(detail, part.param or "messages", "image_too_large")
 
 
-def images_of(message: Message) -> Iterator[ImagePart]:
-    """Yield the images of a message."""
-    return (part for part in message.content if isinstance(part, ImagePart))
-
-
 def _without_sounds(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages with a word for each recording; the last turn must have none."""
-    for message in _last_turn(messages):
+    for message in last_turn(messages):
         for part in message.content:
             if isinstance(part, AudioPart):
                 named = f"`{part.param}`" if part.param else "The last message"
@@ -98,7 +100,7 @@ def _last_alone(messages: Sequence[Message]) -> Sequence[Message]:
     return (*before, *messages[asked:])
 
 
-def _last_turn(messages: Sequence[Message]) -> Sequence[Message]:
+def last_turn(messages: Sequence[Message]) -> Sequence[Message]:
     """Return what was said since the assistant last said something."""
     behind = next((at for at in range(len(messages), 0, -1) if messages[at - 1].role == "assistant"), 0)
     return messages[behind:]
@@ -117,14 +119,16 @@ def _without_images(message: Message) -> Message:
     return attrs.evolve(message, content=tuple(parts))
 
 
-def _without_first(messages: Sequence[Message], count: int) -> tuple[Message, ...]:
-    """Return messages whose first images are not shown."""
+def _without_first(messages: Sequence[Message], kind: type, note: TextPart, count: int) -> Sequence[Message]:
+    """Return messages with a note for each of the first parts of a kind."""
+    if not count:
+        return messages
     left: list[Message] = []
     for message in messages:
         parts: list[ContentPart] = []
         for part in message.content:
-            hidden = count > 0 and isinstance(part, ImagePart)
+            hidden = count > 0 and isinstance(part, kind)
             count -= hidden
-            parts.append(NOT_SHOWN if hidden else part)
+            parts.append(note if hidden else part)
         left.append(attrs.evolve(message, content=tuple(parts)))
-    return tuple(left)
+    return left

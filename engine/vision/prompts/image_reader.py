@@ -16,7 +16,12 @@ from greenroom.engine.audio.samples import Samples
 from greenroom.engine.images.decode import decode_image
 from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.images.pdf_pages import SECONDS, draw_pages
-from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
+from greenroom.engine.vision.prompts.given_images import (
+    DOCUMENT_NOT_SHOWN,
+    check_sizes,
+    given_messages,
+    last_turn,
+)
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
 from greenroom.engine.vision.prompts.sounds import decode_sound
@@ -111,9 +116,10 @@ class ImageReader:
     def _read_documents(self, messages: Sequence[Message]) -> Mapping[int, _Pages]:
         """Return the pages of documents, by the identity of their parts.
 
-        Those that came first are left out where there are too many pages; of the newest all must fit.
+        Those that came first are left out where there are too many pages; all since the last answer must fit.
         """
         parts = [part for m in messages for part in m.content if isinstance(part, DocumentPart)]
+        new = {id(part) for m in last_turn(messages) for part in m.content}
         documents: dict[int, _Pages] = {}
         until = time.monotonic() + SECONDS
         room = self._limits.pages
@@ -121,7 +127,7 @@ class ImageReader:
             try:
                 pages = self._read_pages(part, attrs.evolve(self._limits, pages=room), until)
             except ProblemError:
-                if not documents:
+                if id(part) in new or not documents:
                     raise
                 break
             documents[id(part)] = pages
@@ -152,7 +158,9 @@ class ImageReader:
     ) -> ProcessedImage:
         try:
             return self._processor.process(given, self._markers[medium], digest)
-        except (ValueError, ZeroDivisionError, IndexError, TypeError) as error:
+        except ProblemError:
+            raise
+        except Exception as error:  # foreign code over what a client made
             named = f"`{param}`" if param else f"The {medium}"
             reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
             detail = f"{named} ({words}) cannot be given to this model: {reason[0][:200]}."

@@ -99,11 +99,19 @@ def test_a_table_is_read_from_file_variable_and_flags(tmp_path: Path) -> None:
     )
 
 
+def test_vision_is_switched_for_single_models(tmp_path: Path) -> None:
+    config = file(tmp_path, '[vision]\n"org/a" = false\n"org/*" = "on"')
+    assert load("--config", config).vision == (("org/a", "off"), ("org/*", "on"))
+    assert load("--vision", "org/a=off").vision == (("org/a", "off"),)
+    assert load(vision="org/a=false").vision == (("org/a", "off"),)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
         ("aliases", "gpt-4o", "a table of strings, or NAME=MODEL"),
         ("aliases", "=x", "a table of strings, or NAME=MODEL"),
+        ("vision", "org/a=maybe", "a table of `on` and `off`, or MODEL=off"),
         ("port", "70000", "a whole number, 0 to 65535"),
         ("port", "80.5", "a whole number"),
         ("port", "", "a whole number"),

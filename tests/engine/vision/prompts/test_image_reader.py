@@ -48,6 +48,22 @@ def test_an_image_that_the_processor_refuses_is_named(adapter: VisionAdapter) ->
     assert "4,000 x 4" in problem.detail
 
 
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen3_vl", "smolvlm", "gemma3", "gemma4"])
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (1, 5_000), (5_000, 1), (3, 700)])
+def test_images_of_any_shape_are_shown_or_refused(
+    opened_kind: Callable[[str], Opened], kind: str, size: tuple[int, int]
+) -> None:
+    adapter = opened_kind(kind)[1]
+    try:
+        prepared = adapter.prepare_input(asking([message(png(*size), "What is this?")]))
+    except ProblemError as error:
+        problem = error.problem
+        if (problem.status, problem.param) != (400, "parts[0]"):
+            raise
+    else:
+        assert prepared.images[0].tokens >= 1
+
+
 def test_pages_of_documents_are_images_in_order(adapter: VisionAdapter) -> None:
     prepared = adapter.prepare_input(asking([message("Read ", pdf(3, "a.pdf"), "please.")]))
     assert len(prepared.images) == 3
@@ -63,6 +79,7 @@ def test_pages_of_all_documents_are_limited_together(opened_kind: Callable[[str]
     adapter = seeing_adapter(opened_kind("qwen2_vl")[0], images_max_pages=4)
     assert len(adapter.prepare_input(asking([message(pdf(2), pdf(1))])).images) == 3
     assert refused(adapter, message(pdf(5))).param == "5 pages"
+    assert refused(adapter, message(pdf(3), pdf(2))).param == "3 pages"
     earlier = adapter.prepare_input(
         asking([message(pdf(3)), message("Ah.", role="assistant"), message(pdf(2))])
     )

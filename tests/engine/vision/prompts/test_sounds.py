@@ -13,7 +13,7 @@ from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
 from greenroom.schemas.messages import AudioPart, Message
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import sounds
-from greenroom.tests.support.vision_adapters import asking, message, picture, png
+from greenroom.tests.support.vision_adapters import asking, message, picture, png, seeing_adapter
 
 Opened = tuple[Path, VisionAdapter]
 
@@ -68,6 +68,15 @@ def test_hostile_sounds_are_refused_by_name(opened: Opened, name: str) -> None:
 def test_a_sound_is_no_longer_than_its_model_hears(opened: Opened) -> None:
     problem = refused(opened[1], message(AudioPart(sounds.tone(4.2), param="a"), "What is this?"))
     assert "4 seconds" in problem.detail
+
+
+def test_of_many_sounds_the_newest_are_heard(opened_kind: Callable[[str], Opened]) -> None:
+    adapter = seeing_adapter(opened_kind("gemma4")[0], images_max_count=2)
+    assert refused(adapter, message(TONE, TONE, TONE)).code == "too_many_recordings"
+    turns = [message("Hear ", TONE), message("Yes.", role="assistant")] * 2
+    prepared = adapter.prepare_input(asking([*turns, message(TONE, "And?")]))
+    assert len(prepared.images) == 2
+    assert "Hear [Recording]" in adapter.tokenizer.decode(prepared.tokens)
 
 
 def test_marks_of_sounds_in_a_users_text_are_text(opened: Opened) -> None:
