@@ -136,6 +136,29 @@ async def test_a_stored_response_keeps_its_image_and_goes_on_with_it(settings: S
         await answer(served, "/v1/responses", input="b", conversation=made.json()["id"], max_output_tokens=5)
 
 
+async def test_a_stored_chat_keeps_its_images(settings: Settings) -> None:
+    settings = attrs.evolve(settings, images_ids="on", db=":memory:")
+    async with serving(settings) as served:
+        made = await answer(
+            served, "/v1/chat/completions", messages=[{"role": "user", "content": SEEN}], store=True
+        )
+        kept = await fetch(served.server, "GET", f"/v1/chat/completions/{made['id']}/messages")
+        [message] = kept.json()["data"]
+        assert (message["content"], message["content_parts"]) == ("a", SEEN)
+        found = await fetch(served.server, "GET", f"/v1/chat/completions/{made['id']}")
+        assert found.json()["choices"][0]["message"]["content"].endswith(TABLE)
+
+
+async def test_a_compacted_conversation_goes_on_without_its_images(settings: Settings) -> None:
+    settings = attrs.evolve(settings, images_ids="on", db=":memory:", temperature=None)
+    items = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": URL}]
+    said = [{"role": "user", "content": items}, {"role": "assistant", "content": "b"}]
+    async with serving(settings) as served:
+        compacted = await answer(served, "/v1/responses/compact", input=said)
+        going_on = [*compacted["output"], {"role": "user", "content": "c"}]
+        await answer(served, "/v1/responses", input=going_on, max_output_tokens=5)
+
+
 async def test_what_is_named_by_its_address_is_fetched_for_every_protocol(settings: Settings) -> None:
     settings = attrs.evolve(settings, images_ids="on", db=":memory:")
     name = f"image_{hashlib.sha256(pngs.png()).hexdigest()[:8]}.png"
