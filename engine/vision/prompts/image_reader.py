@@ -91,7 +91,7 @@ class ImageReader:
 
     def _read_image(self, part: ImagePart) -> ProcessedImage:
         rough = part.detail == "low"
-        digest = self._digest(part.data, "low" if rough else "")
+        digest = self._digest(part.digest, "low" if rough else "")
 
         def process() -> ProcessedImage:
             image = decode_image(part.data, self._limits, sight=self._processor.sight, param=part.param)
@@ -104,7 +104,7 @@ class ImageReader:
     def _read_sound(self, part: AudioPart) -> ProcessedImage:
         hearing = self._processor.hearing
         assert hearing is not None, "there is no marker otherwise"
-        digest = self._digest(part.data, "sound")
+        digest = self._digest(hashlib.sha256(part.data).digest(), "sound")
 
         def process() -> ProcessedImage:
             samples = decode_sound(part, hearing)
@@ -135,8 +135,10 @@ class ImageReader:
         return documents
 
     def _read_pages(self, part: DocumentPart, limits: ImageLimits, until: float) -> _Pages:
+        file = hashlib.sha256(part.data).digest()
+
         def digest_of(page: int) -> bytes:
-            return self._digest(part.data, f"page {page}")
+            return self._digest(file, f"page {page}")
 
         kept = self._kept.find(map(digest_of, range(limits.pages)))
         if kept and kept[0].of == len(kept):
@@ -166,10 +168,14 @@ class ImageReader:
             detail = f"{named} ({words}) cannot be given to this model: {reason[0][:200]}."
             raise invalid(detail, param, f"invalid_{medium}") from None
 
-    def _digest(self, data: bytes, way: str) -> bytes:
-        """Return what differs where the model is given something else."""
-        head = hashlib.sha256(data).digest() + self._processor.fingerprint
-        return hashlib.sha256(head + way.encode()).digest()
+    def _digest(self, file: bytes, way: str) -> bytes:
+        """Return what differs where the model is given something else.
+
+        Args:
+            file: SHA-256 of the file.
+            way: How it is read.
+        """
+        return hashlib.sha256(file + self._processor.fingerprint + way.encode()).digest()
 
 
 def _shown(
