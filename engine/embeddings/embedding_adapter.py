@@ -98,9 +98,15 @@ class EmbeddingAdapter:
     def _prepared(self, asked: EmbeddingInput) -> Iterator[Row]:
         prompt = self._instructions.prompt(asked.input_type, asked.instruction)
         instructed = self._rows.tokens_before(prompt) if prompt else 0
-        tokenized = self._rows.tokenize([self._written(prompt, text) for text in _written(asked)])
-        for at, text in enumerate(asked.texts):
-            param = f"{asked.param}[{at}]" if len(asked.texts) > 1 else asked.param
+        params = _params(asked)
+        tokenized = self._rows.tokenize(
+            [
+                self._written(prompt, self._rows.bounded(text, asked.truncate, param))
+                for text, param in zip(asked.texts, params, strict=True)
+                if isinstance(text, str)
+            ]
+        )
+        for text, param in zip(asked.texts, params, strict=True):
             if isinstance(text, str):
                 yield Row(self._rows.fit(next(tokenized), asked.truncate, param), instructed=instructed)
                 continue
@@ -113,8 +119,11 @@ class EmbeddingAdapter:
         return whole.lower() if self._files.lower_case else whole
 
 
-def _written(asked: EmbeddingInput) -> list[str]:
-    return [text for text in asked.texts if isinstance(text, str)]
+def _params(asked: EmbeddingInput) -> list[str]:
+    """Return what each text is called in errors."""
+    if len(asked.texts) == 1:
+        return [asked.param]
+    return [f"{asked.param}[{at}]" for at in range(len(asked.texts))]
 
 
 def _refuse_instructions(asked: EmbeddingInput, prompt: str, param: str) -> None:

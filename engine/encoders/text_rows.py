@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -14,11 +15,14 @@ from greenroom.engine.tokenizer.text_pieces import PIECE
 from greenroom.engine.tokenizer.token_names import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import RawInput
 
 _GROUP = 64
 """Texts that are tokenized at once."""
+CHARACTERS_OF_TOKEN = 64
+"""So many for each token that fits are looked at, and 65,536 in any case: words have fewer, and what has more
+(a million spaces, one endless word) can take a tokenizer minutes."""
 
 
 class TextRows:
@@ -37,18 +41,32 @@ class TextRows:
         self._backend = getattr(tokenizer.wrapped._tokenizer, "_tokenizer", None)
 
     def tokenize(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Yield the tokens of each text, with those around it; of one that is too long, more than fit."""
+        """Yield the tokens of each text, with those around it."""
         at = 0
         while at < len(texts):
             end, size = at, 0
             while end < len(texts) and end - at < _GROUP and (size := size + len(texts[end])) <= PIECE:
                 end += 1
             if end == at or self._backend is None:
-                yield self._tokenize_long(texts[at])
+                yield list(chain.from_iterable(self._encoder.pieces(texts[at], special=True)))
                 at += 1
                 continue
             yield from (found.ids for found in self._backend.encode_batch_fast(list(texts[at:end])))
             at = end
+
+    def bounded(self, text: str, truncate: bool, param: str) -> str:
+        """Return a text with no more characters than could fit.
+
+        Args:
+            truncate: Cut what has more.
+
+        Raises:
+            ProblemError: 400 that names `param`.
+        """
+        most = max(PIECE, self.longest * CHARACTERS_OF_TOKEN)
+        if len(text) > most and not truncate:
+            raise self._too_long(param, f"{len(text)} characters, and more than {most} are never read")
+        return text[:most]
 
     def around(self) -> tuple[list[int], list[int]]:
         """Return the tokens before and after every text."""
@@ -73,11 +91,7 @@ class TextRows:
             raise invalid(f"`{param}` is empty: there is nothing that the model could read.", param)
         if len(tokens) > self.longest:
             if not truncate:
-                detail = (
-                    f"This model's maximum context length is {self.longest} tokens, but `{param}` has "
-                    f"{self._count(tokens)}. Shorten it, or send `truncate: true` to have its end cut off."
-                )
-                raise invalid(detail, param, "context_length_exceeded")
+                raise self._too_long(param, str(len(tokens)))
             end = [] if as_they_are else self.around()[1]
             tokens = [*tokens[: max(self.longest - len(end), 0)], *end][: self.longest]
         return np.array(tokens, np.int32)
@@ -105,15 +119,9 @@ class TextRows:
         text = raw.prompt if isinstance(raw.prompt, str) else None
         return contents_of(tokens, text, self._tokenizer, self._names, self.longest)
 
-    def _tokenize_long(self, text: str) -> list[int]:
-        """Return the tokens of a text, piece by piece, until there are more than fit."""
-        tokens: list[int] = []
-        for piece in self._encoder.pieces(text, special=True):
-            tokens += piece
-            if len(tokens) > self.longest:
-                break
-        return tokens
-
-    def _count(self, tokens: Sequence[int]) -> str:
-        # A very long text is not tokenized to its end.
-        return f"at least {len(tokens)}" if len(tokens) >= PIECE else str(len(tokens))
+    def _too_long(self, param: str, has: str) -> ProblemError:
+        detail = (
+            f"This model's maximum context length is {self.longest} tokens, but `{param}` has {has}. Shorten "
+            "it, or send `truncate: true` to have its end cut off."
+        )
+        return invalid(detail, param, "context_length_exceeded")

@@ -111,9 +111,16 @@ def test_a_text_that_is_too_long_is_refused_or_cut(bert: EmbeddingAdapter) -> No
     assert len(row.tokens) == 128
     assert row.tokens[-1] == 3
     huge = "hello class value " * 200_000
-    assert refusal(bert, huge).param == "input"
+    assert "3600000 characters" in refusal(bert, huge).detail
     [cut] = bert.prepare_input(embedding_request([huge], truncate=True)).rows
     assert cut.tokens.tolist() == row.tokens.tolist()
+
+
+@pytest.mark.parametrize("endless", [" ", "a", "\u0301", "\U0001f98a"])
+def test_a_text_without_end_is_not_tokenized_to_its_end(bert: EmbeddingAdapter, endless: str) -> None:
+    assert refusal(bert, endless * 5_000_000).code == "context_length_exceeded"
+    [row] = bert.prepare_input(embedding_request([endless * 5_000_000], truncate=True)).rows
+    assert 2 <= len(row.tokens) <= 128
 
 
 def test_tokens_are_taken_as_they_are(bert: EmbeddingAdapter) -> None:
