@@ -12,14 +12,17 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-_PIECE_WORK = {"cpu": 2e7, "gpu": 1e11}
-"""Floating-point operations that a device does in some ten milliseconds."""
+_PIECE_WORK = {"cpu": 1e7, "gpu": 1e11}
+"""Floating-point operations that a device does in some five to ten milliseconds."""
 
 _ELEMENT_WORK = 24
 """Operations that an exponential, and what else is done to each number between two layers, counts as."""
 
-_TILE = 32
-"""Rows that kernels of a GPU compute together."""
+_TILE = {"cpu": 16, "gpu": 32}
+"""Rows that a device computes together."""
+
+_JOINED = 32
+"""Parts that are joined at once."""
 
 _LINEAR = (nn.Linear, nn.QuantizedLinear)
 _SPLIT = (*_LINEAR, nn.Conv2d, nn.Conv3d)
@@ -39,7 +42,8 @@ class SplitLayers:
 
     def __init__(self) -> None:
         self.noted: list[mx.array] = []
-        self._limit = _PIECE_WORK["gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"]
+        device = "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
+        self._limit, self._tile = _PIECE_WORK[device], _TILE[device]
         self._unnoted = 0.0
 
     @contextmanager
@@ -82,13 +86,13 @@ class SplitLayers:
         rows = x.reshape(-1, x.shape[-1])
         work = outputs * (2.0 * x.shape[-1] + _ELEMENT_WORK)
         parts = self._in_pieces(rows.shape[0], work, lambda begin, end: layer(rows[begin:end]))
-        return mx.concatenate(parts).reshape(*x.shape[:-1], outputs)
+        return _concatenated(parts).reshape(*x.shape[:-1], outputs)
 
     def _convolve(self, layer: Any, x: mx.array) -> mx.array:
         strides = layer.stride if isinstance(layer.stride, tuple | list) else [layer.stride]
         places = math.prod(x.shape[1:-1]) / math.prod(strides)
         work = 2.0 * layer.weight.size * max(places, 1.0)
-        return mx.concatenate(self._in_pieces(x.shape[0], work, lambda begin, end: layer(x[begin:end])))
+        return _concatenated(self._in_pieces(x.shape[0], work, lambda begin, end: layer(x[begin:end])))
 
     def _attend(
         self, attend: Callable[..., mx.array], queries: mx.array, *others: Any, **named: Any
@@ -105,13 +109,13 @@ class SplitLayers:
                 rest["mask"] = mask[..., begin:end, :]
             return attend(queries[:, :, begin:end], *others, **rest)
 
-        return mx.concatenate(self._in_pieces(count, work, part), axis=2)
+        return _concatenated(self._in_pieces(count, work, part), axis=2)
 
     def _in_pieces(self, count: int, work: float, part: Callable[[int, int], mx.array]) -> list[mx.array]:
         """Return parts of what `part` makes of so many rows, each of which takes so much work."""
         if count * work <= self._limit:
             return [self._note(part(0, count), count * work)]
-        step = -(-max(1, int(self._limit / work)) // _TILE) * _TILE
+        step = -(-max(1, int(self._limit / work)) // self._tile) * self._tile
         begins = range(0, count, step)
         return [self._note(part(begin, begin + step), work * min(step, count - begin)) for begin in begins]
 
@@ -121,6 +125,14 @@ class SplitLayers:
             self.noted.append(output)
             self._unnoted = 0.0
         return output
+
+
+def _concatenated(parts: list[mx.array], axis: int = 0) -> mx.array:
+    """Return parts behind each other, joined some at a time: many at once cost as their square."""
+    while len(parts) > 1:
+        begins = range(0, len(parts), _JOINED)
+        parts = [mx.concatenate(parts[begin : begin + _JOINED], axis=axis) for begin in begins]
+    return parts[0]
 
 
 class Stand:

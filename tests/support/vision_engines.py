@@ -42,6 +42,8 @@ def picture(seed: int, size: int = 100) -> Image.Image:
 Parts = Sequence[str | Image.Image]
 """A prompt: texts, and images between them."""
 
+Prepared = tuple[tuple[int, ...], tuple[PreparedImage, ...]]
+
 
 @cache
 def loaded(folder: Path) -> tuple[Any, Adapter]:
@@ -85,7 +87,7 @@ def _joined(parts: Parts) -> list[str | Image.Image]:
     return joined
 
 
-def prepared(folder: Path, parts: Parts) -> tuple[tuple[int, ...], tuple[PreparedImage, ...]]:
+def prepared(folder: Path, parts: Parts) -> Prepared:
     """Return a prompt's tokens and images, each processed by itself."""
     from mlx_vlm.utils import prepare_inputs
 
@@ -156,10 +158,11 @@ class VisionDriver:
         parts: Parts,
         max_tokens: int,
         parameters: GenerationParameters = GREEDY,
+        made: Prepared | None = None,
         **fields: Any,
     ) -> str:
-        """Submit a prompt of texts and images; returns the request's id."""
-        tokens, images = prepared(self.folder, parts)
+        """Submit a prompt of texts and images, perhaps prepared before; returns the request's id."""
+        tokens, images = made or prepared(self.folder, parts)
         request_id = str(len(self.events))
         self.events[request_id] = []
         request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tokens))

@@ -1,0 +1,105 @@
+"""Models that see come into memory as text models do: charged, abandoned, refused and quantized alike."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from greenroom.engine.catalog.detection import detect
+from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.loading.read_weights import LoadAbandonedError, weight_bytes
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.vision.load_vision_model import load_vision_lazily
+from greenroom.engine.vision.open_vision_engine import open_vision_engine
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.tiny_vision_models import TinyVisionModel
+
+
+@pytest.fixture
+def copy(tiny_vision_model: TinyVisionModel, tmp_path: Path) -> Path:
+    """A tiny model's folder to do damage to."""
+    return shutil.copytree(tiny_vision_model("qwen2_vl"), tmp_path / "broken-model")
+
+
+def load(folder: Path, *arguments: Any, **settings: Any) -> Any:
+    return load_model(folder, Settings(**settings), *arguments, load_lazily=load_vision_lazily)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(ProblemError) as caught:
+        load(folder)
+    assert (caught.value.problem.status, caught.value.problem.code) == (503, "load_failed")
+    return caught.value.problem.detail
+
+
+def test_weights_are_charged_before_they_are_read(tiny_vision_model: TinyVisionModel) -> None:
+    folder = tiny_vision_model("qwen2_vl")
+    reported: list[float] = []
+    account = MemoryAccount(limit=100_000)
+    with pytest.raises(ProblemError) as caught:
+        open_vision_engine(folder, detect(folder), Settings(), reported.append, lambda: False, account)
+    assert caught.value.problem.status == 507
+    assert reported == []
+    assert account.statistics().weights == 0
+
+
+def test_progress_rises_and_a_load_can_be_abandoned(tiny_vision_model: TinyVisionModel) -> None:
+    folder = tiny_vision_model("qwen3_vl")
+    reported: list[float] = []
+    load(folder, reported.append)
+    assert reported == sorted(reported)
+    assert reported[-1] == 1.0
+    with pytest.raises(LoadAbandonedError):
+        load(folder, lambda fraction: None, lambda: True)
+
+
+def test_code_that_comes_with_a_model_is_not_run(copy: Path) -> None:
+    (copy / "evil.py").write_text(f"open({str(copy / 'ran')!r}, 'w')")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "model_file": "evil.py"}))
+    assert "trust_remote_code" in refusal(copy)
+    assert not (copy / "ran").exists()
+
+
+def test_broken_weights_are_refused(copy: Path) -> None:
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    assert "no whole safetensors file" in refusal(copy)
+    weights.unlink()
+    assert "no weights" in refusal(copy)
+
+
+def test_a_missing_tensor_is_named(copy: Path) -> None:
+    weights: Any = mx.load(str(copy / "model.safetensors"))
+    mx.eval(weights)
+    del weights["language_model.model.norm.weight"]
+    mx.save_safetensors(str(copy / "model.safetensors"), weights)
+    assert "language_model.model.norm.weight" in refusal(copy)
+
+
+def test_weights_take_the_type_that_was_asked_for(tiny_vision_model: TinyVisionModel) -> None:
+    folder = tiny_vision_model("qwen2_vl")
+    whole, half = load(folder), load(folder, dtype="float16")
+    assert weight_bytes(half) == weight_bytes(whole) // 2
+
+
+def test_quantized_models_load(tiny_vision_model: TinyVisionModel, tmp_path: Path) -> None:
+    from mlx import nn
+    from mlx.utils import tree_flatten
+
+    folder = shutil.copytree(tiny_vision_model("gemma3"), tmp_path / "quantized")
+    model = load(folder).model
+    nn.quantize(model.language_model, group_size=32, bits=4)
+    weights = dict(tree_flatten(model.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization"] = {"group_size": 32, "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    loaded = load(folder)
+    assert weight_bytes(loaded) < weight_bytes(load(tiny_vision_model("gemma3"))) // 2
