@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import pytest
@@ -27,8 +28,14 @@ def copy(tiny_vision_model: TinyVisionModel, tmp_path: Path) -> Path:
     return shutil.copytree(tiny_vision_model("qwen2_vl"), tmp_path / "broken-model")
 
 
-def load(folder: Path, *arguments: Any, **settings: Any) -> Any:
-    return load_model(folder, Settings(**settings), *arguments, load_lazily=load_vision_lazily)
+def load(
+    folder: Path,
+    progress: Callable[[float], None] = lambda fraction: None,
+    is_abandoned: Callable[[], bool] = lambda: False,
+    dtype: Literal["auto", "float16"] = "auto",
+) -> Any:
+    settings = Settings(dtype=dtype)
+    return load_model(folder, settings, progress, is_abandoned, load_lazily=load_vision_lazily)
 
 
 def refusal(folder: Path) -> str:
