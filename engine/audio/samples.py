@@ -166,7 +166,7 @@ class OpenedRecording:
 def _to_samples(frame: Any) -> Samples:
     samples: Samples = frame.to_ndarray()[0]
     # Files of floating point may hold anything.
-    if not np.isfinite(samples.sum()):
+    if not np.isfinite(samples).all():  # a sum may be infinite where no sample is
         samples = np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0)
     return np.clip(samples, -1.0, 1.0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import threading
 import tracemalloc
 import wave
@@ -17,6 +16,7 @@ import pytest
 from greenroom.engine.audio import reader, samples
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.schemas.problems import ProblemError
+from greenroom.tests.support.hostile import sounds
 from greenroom.tests.support.recordings import CONTAINERS, RATE, Sound, silence, write_recording
 
 
@@ -71,28 +71,17 @@ def test_channels_are_mixed_down(sound: Sound, tmp_path: Path) -> None:
 def test_what_floating_point_cannot_mean_is_silence(tmp_path: Path) -> None:
     values = np.full(RATE, np.nan, np.float32)
     values[::2] = np.inf
-    body = values.astype("<f4").tobytes()
-    head = struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        b"RIFF",
-        36 + len(body),
-        b"WAVE",
-        b"fmt ",
-        16,
-        3,
-        1,
-        RATE,
-        RATE * 4,
-        4,
-        32,
-        b"data",
-        len(body),
-    )
     path = tmp_path / "nan.wav"
-    path.write_bytes(head + body)
+    path.write_bytes(sounds.wav(values.tobytes(), bits=32, coding=sounds.FLOAT))
     decoded = decode(path)
     assert len(decoded) == RATE
     assert np.isfinite(decoded).all()
+
+
+def test_far_too_loud_samples_are_as_loud_as_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "loud.wav"
+    path.write_bytes(sounds.samples(3e38))
+    assert (decode(path) == 1.0).mean() > 0.9
 
 
 def _zip_of(path: Path) -> bytes:
