@@ -6,12 +6,19 @@ import ast
 import functools
 import importlib.util
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 MODULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 """What an architecture may be called, since it becomes a part of a path."""
+
+_IMPORTED = re.compile(r"^from +\S+ +import +(\([^)]*\)|[^\n(]+)", re.MULTILINE)
+_DEFINED = re.compile(r"^(?:class +(\w+)|(\w+) *=)", re.MULTILINE)
+
+_parsing = threading.Lock()
+"""CPython 3.11 cannot parse on two threads at once: `AST constructor recursion depth mismatch`."""
 
 
 @functools.cache
@@ -34,9 +41,10 @@ def library_constant(library: str, file: str, name: str) -> Any:
     root = library_folder(library)
     if root is None or not (root / file).is_file():
         return {}
-    for statement in ast.parse((root / file).read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
-            return _value(statement.value)
+    with _parsing:
+        for statement in ast.parse((root / file).read_text(encoding="utf-8")).body:
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+                return _value(statement.value)
     return {}
 
 
@@ -82,15 +90,16 @@ def _offers_model(path: Path) -> bool:
 @functools.cache
 def _names_in(path: Path) -> frozenset[str]:
     """Return the names that a file defines or imports from elsewhere."""
-    names: set[str] = set()
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in statement.names)
-        elif isinstance(statement, ast.ClassDef):
-            names.add(statement.name)
-        elif isinstance(statement, ast.Assign):
-            names.update(map(ast.unparse, statement.targets))
+    source = path.read_text(encoding="utf-8")
+    names = {name for pair in _DEFINED.findall(source) for name in pair if name}
+    for imported in _IMPORTED.findall(source):
+        # Of `Name as Other` the latter is what the file offers.
+        names.update(piece.split()[-1] for piece in _without_comments(imported).split(",") if piece.split())
     return frozenset(names)
+
+
+def _without_comments(imported: str) -> str:
+    return re.sub(r"#[^\n]*", "", imported).strip("()")
 
 
 def _value(node: ast.expr) -> Any:

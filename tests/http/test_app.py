@@ -81,7 +81,7 @@ async def test_every_answer_has_an_id_of_its_own(server_without_model: Served) -
 async def test_a_fault_of_ours_is_a_500_without_a_traceback(
     server_without_model: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_down(*_: Any) -> None:
+    def break_down(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr("greenroom.http.openai.chat_routes.read_request", break_down)

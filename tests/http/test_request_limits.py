@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from greenroom.engine.audio.samples import MAX_SECONDS
 from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
 from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
-from greenroom.http.guard import json_counter
+from greenroom.http.guard import form_reader, json_counter
 from greenroom.http.guard.decoded_objects import MAX_HELD
 from greenroom.http.guard.request_body import FURTHER_BYTES
+from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.media.fetcher import MAX_ADDRESSES
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
 from greenroom.http.openai.completion_request import MAX_SCORED_TOKENS
@@ -38,6 +40,12 @@ LIMITS = {
     "characters in a row": LONGEST_PIECE,
     "bytes that": FURTHER_BYTES,
     "decoded arrays and objects": MAX_HELD,
+    "files of that size": FILES_AT_MOST,
+    "parts of a form": form_reader.MAX_PARTS,
+    "bytes of a form's field": form_reader.MAX_FIELD_BYTES,
+    "bytes of the head": form_reader.MAX_HEAD_BYTES,
+    "bytes a second": form_reader.SLOWEST,
+    "seconds of a recording": MAX_SECONDS,
 }
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from greenroom.engine.catalog.detection import detect
-from greenroom.engine.catalog.libraries import library_folder
+from greenroom.engine.catalog.libraries import library_constant, library_folder
 from greenroom.engine.catalog.vision_weights import holds_vision_weights
 from greenroom.schemas.capabilities import VectorTraits
 from greenroom.schemas.problems import ProblemError
@@ -310,3 +312,11 @@ def test_real_folders_of_models_that_speak_or_hear_are_known(tiny_pocket: Path, 
     assert detect(tiny_pocket).speaks
     assert detect(tiny_whisper).transcribes
     assert detect(tiny_whisper).inputs == ("audio",)
+
+
+def test_kinds_are_told_on_many_threads_at_once() -> None:
+    look = partial(library_constant.__wrapped__, "mlx_lm", "utils.py", "MODEL_REMAPPING")
+    with ThreadPoolExecutor(8) as threads:
+        tables = list(threads.map(lambda _: look(), range(64)))
+    assert tables[0]
+    assert all(table == tables[0] for table in tables)
