@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.encoder_kinds import SAME_CODE
+from greenroom.engine.catalog.encoder_kinds import SAME_CODE, embedding_modules
 from greenroom.engine.catalog.model_files import read_json_object, read_optional
 from greenroom.engine.loading.read_weights import cast_weights, load_arrays
 from greenroom.engine.loading.weight_files import check_weight_files
@@ -30,7 +30,10 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
     check_weight_files(folder)
     config = read_json_object(folder / "config.json")
     architecture = str(config.get("model_type", "")).lower()
-    config["model_type"] = SAME_CODE.get(architecture, architecture)
+    config["model_type"] = architecture = SAME_CODE.get(architecture, architecture)
+    known = {*EMBEDDING_MODEL_REMAPPING, *embedding_modules()}
+    if architecture not in known and architecture.replace("-", "_") not in known:
+        raise ValueError(f"how '{architecture}' makes vectors of texts is not known to the installed mlx-vlm")
     # mlx-vlm reads the weights of all subfolders into the same model, which most classes have no place for.
     strict = not any(folder.glob("*/*.safetensors")) and architecture != "gemma3_text"
     model = load_encoder_model(

@@ -164,6 +164,11 @@ def test_a_folder_that_asks_for_something_unknown_is_not_loaded(
         open_embedder(folder)
 
 
+def test_an_architecture_that_makes_no_vectors_is_not_loaded(tiny_encoder: TinyEncoder) -> None:
+    with pytest.raises(ProblemError, match="'qwen2' makes vectors of texts is not known"):
+        open_embedder(tiny_encoder("bert", model_type="qwen2"))
+
+
 def test_a_folder_without_some_of_its_weights_is_not_loaded(
     tiny_encoder: TinyEncoder, tmp_path: Path
 ) -> None:
