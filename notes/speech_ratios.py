@@ -4,7 +4,8 @@
 
 engine:     real-time factor of the engine over that of the library's `generate` in one piece, and streamed,
             by processor time (other programs' turns do not count) and by the clock
-server:     the same of `POST /v1/audio/speech` as mp3, streamed, by the server's processor time and the clock
+server:     the same of `POST /v1/audio/speech` over the streamed loop: by the processor time of the whole
+            server as pcm, which like the loop encodes nothing, and by the clock as mp3
 two:        speech of two requests at once over that of one after the other, by the clock
 first byte: of that mp3, as a share of the time to the last; and of a second stream that begins with it
 
@@ -89,8 +90,9 @@ async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> 
         costs, ratios, shares, both, second = [], [], [], [], []
         for _ in range(pairs):
             used = processor_time(process)
-            first, last = await listen(client)
+            await listen(client, form="pcm")
             used = processor_time(process) - used
+            first, last = await listen(client)
             began, bare_began = time.perf_counter(), time.process_time()
             await trio.to_thread.run_sync(bare, True)
             ratios.append((time.perf_counter() - began) / last)
@@ -117,10 +119,14 @@ def processor_time(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-async def listen(client: httpx.AsyncClient, firsts: list[float] | None = None) -> tuple[float, float]:
+async def listen(
+    client: httpx.AsyncClient, firsts: list[float] | None = None, form: str = "mp3"
+) -> tuple[float, float]:
     """Return the seconds to the first byte and to the last."""
     began, first = time.perf_counter(), 0.0
-    async with client.stream("POST", "/v1/audio/speech", json=BODY, timeout=600) as answer:
+    async with client.stream(
+        "POST", "/v1/audio/speech", json={**BODY, "response_format": form}, timeout=600
+    ) as answer:
         answer.raise_for_status()
         async for _ in answer.aiter_raw():
             first = first or time.perf_counter() - began

@@ -115,6 +115,7 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(tmp_path: Pat
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_kokoro_speaks_where_its_library_is_installed(tmp_path: Path) -> None:
     pytest.importorskip("misaki.en")
     folder = make_tiny_kokoro(tmp_path / "kokoro")
