@@ -23,7 +23,7 @@ _LOUDER = 5.0
 """Scale of the decoder's weights; plain random ones are next to silent."""
 
 _SMALL = 0.02
-"""Spread of what Kokoro sets to zero until it is trained: it divides by the norms of some."""
+"""Spread of what Kokoro sets to zero, or all to one, until it is trained."""
 
 KOKORO_SYMBOLS = (
     ';:,.!?—…"()“” ABCDEFGHIJKLMNOPQRSTUVWXYZ'
@@ -76,10 +76,10 @@ def make_tiny_kokoro(folder: Path, *, voices: tuple[str, ...] = ("af_heart", "bf
     mx.random.seed(0)
     weights = _weights(Model(ModelConfig.from_dict(config)))
     for name, value in weights.items():
-        if mx.abs(value).max().item() == 0:
+        if name.endswith("weight_v") or mx.abs(value).max().item() == 0:
             value = weights[name] = mx.random.normal(value.shape, scale=_SMALL)
         if name.endswith("conv_post.weight_g"):  # its output is an exponent
-            weights[name] = value * _SMALL**3
+            weights[name] = value * _SMALL
         if _is_torch_convolution(name, value.shape):
             weights[name] = mx.contiguous(value.transpose(0, 2, 1))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
