@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -164,9 +165,14 @@ def test_a_folder_that_asks_for_something_unknown_is_not_loaded(
         open_embedder(folder)
 
 
-def test_an_architecture_that_makes_no_vectors_is_not_loaded(tiny_encoder: TinyEncoder) -> None:
+def test_an_architecture_that_makes_no_vectors_is_not_loaded(
+    tiny_encoder: TinyEncoder, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_encoder("qwen3"), tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "qwen2"}))
     with pytest.raises(ProblemError, match="'qwen2' makes vectors of texts is not known"):
-        open_embedder(tiny_encoder("bert", model_type="qwen2"))
+        open_embedder(folder)
 
 
 def test_a_folder_without_some_of_its_weights_is_not_loaded(
