@@ -124,55 +124,46 @@ async def test_a_translation_is_english(served: Served, recording: Path) -> None
     assert verbose.task == "translate"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"response_format": "diarized_json"}, "response_format"),
-        ({"response_format": "docx"}, "response_format"),
-        ({"temperature": "1.5"}, "temperature"),
-        ({"temperature": "nan"}, "temperature"),
-        ({"temperature": "warm"}, "temperature"),
-        ({"language": "klingon"}, "language"),
-        ({"language": "x" * 5000}, "language"),
-        ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
-        (
-            {"timestamp_granularities[]": "letter", "response_format": "verbose_json"},
-            "timestamp_granularities[]",
-        ),
-        ({"include[]": "logprobs"}, "include"),
-        ({"known_speaker_names[]": "Ann"}, "known_speaker_names"),
-        ({"stream": "perhaps"}, "stream"),
-        ({"stream": "true", "response_format": "srt"}, "response_format"),
-        ({"chunking_strategy": "never"}, "chunking_strategy"),
-        ({"chunking_strategy": '{"type": "other"}'}, "chunking_strategy"),
-        ({"model": ""}, "model"),
-        ({"language": ["en", "de"]}, "language"),
-    ],
+REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"response_format": "diarized_json"}, "response_format"),
+    ({"response_format": "docx"}, "response_format"),
+    ({"temperature": "1.5"}, "temperature"),
+    ({"temperature": "nan"}, "temperature"),
+    ({"temperature": "warm"}, "temperature"),
+    ({"language": "klingon"}, "language"),
+    ({"language": "x" * 5000}, "language"),
+    ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
+    (
+        {"timestamp_granularities[]": "letter", "response_format": "verbose_json"},
+        "timestamp_granularities[]",
+    ),
+    ({"include[]": "logprobs"}, "include"),
+    ({"known_speaker_names[]": "Ann"}, "known_speaker_names"),
+    ({"stream": "perhaps"}, "stream"),
+    ({"stream": "true", "response_format": "srt"}, "response_format"),
+    ({"chunking_strategy": "never"}, "chunking_strategy"),
+    ({"chunking_strategy": '{"type": "other"}'}, "chunking_strategy"),
+    ({"model": ""}, "model"),
+    ({"language": ["en", "de"]}, "language"),
 )
-async def test_what_is_not_supported_is_refused_by_name(
-    served: Served, spoken: bytes, fields: dict[str, Any], param: str
-) -> None:
-    answer = await post(served, "/audio/transcriptions", {"model": "default", **fields}, spoken)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == param
+"""Fields that are refused, and which one is named."""
 
 
-@pytest.mark.parametrize("name", ["language", "stream", "timestamp_granularities[]"])
-async def test_translations_have_no_fields_of_transcriptions(served: Served, name: str) -> None:
-    answer = await post(served, "/audio/translations", {"model": "default", name: "word"}, b"x")
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, name.removesuffix("[]"))
+async def test_what_is_not_supported_is_refused_by_name(served: Served, spoken: bytes) -> None:
+    for fields, param in REFUSED:
+        answer = await post(served, "/audio/transcriptions", {"model": "default", **fields}, spoken)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), fields
+    for name in ("language", "stream", "timestamp_granularities[]"):
+        answer = await post(served, "/audio/translations", {"model": "default", name: "word"}, b"x")
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, name.removesuffix("[]"))
 
 
-@pytest.mark.parametrize(
-    ("file", "status"),
-    [(None, 400), (b"", 400), (b"no sound at all " * 500, 400), (bytes(50_000), 400)],
-)
-async def test_what_is_no_recording_is_refused(served: Served, file: bytes | None, status: int) -> None:
-    answer = await post(served, "/audio/transcriptions", {"model": "default"}, file)
-    if file is None:  # httpx sends a form without a file as another type
-        assert answer.status_code == 415
-        return
-    assert (answer.status_code, answer.json()["error"]["param"]) == (status, "file")
+async def test_what_is_no_recording_is_refused(served: Served) -> None:
+    for file in (b"", b"no sound at all " * 500, bytes(50_000)):
+        answer = await post(served, "/audio/transcriptions", {"model": "default"}, file)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "file")
+    without = await post(served, "/audio/transcriptions", {"model": "default"}, None)
+    assert without.status_code == 415  # the client sends a form without a file as another type
 
 
 async def test_fields_are_taken_before_and_behind_the_file(served: Served, spoken: bytes) -> None:
