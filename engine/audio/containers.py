@@ -108,13 +108,19 @@ def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
         container: InputContainer = av.open(
             file,
             container_options=options,
-            metadata_errors="replace",
+            **tolerant_of_metadata(),
             buffer_size=_BUFFER_BYTES,
             io_open=_refuse_further_files,
         )
     except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
         raise undecodable(param) from error
     return container
+
+
+def tolerant_of_metadata() -> dict[str, Any]:
+    """Return what makes `av.open` take titles that are no UTF-8: from PyAV 19 on it does so by itself."""
+    major = int(import_av().__version__.partition(".")[0])
+    return {"metadata_errors": "replace"} if major < 19 else {}
 
 
 def undecodable(param: str) -> ProblemError:

@@ -43,7 +43,7 @@ def tone(seconds: float, rate: int = 24_000, hertz: float = 440.0) -> npt.NDArra
     return np.asarray(np.rint(np.sin(2 * np.pi * hertz * times) * 8_000), np.int16)
 
 
-def wav_file(seconds: float, rate: int = 24_000) -> bytes:
+def wav_file(seconds: float, rate: int = 24_000, title: bytes = b"") -> bytes:
     """Return a wav file of a tone."""
     import wave
 
@@ -53,7 +53,12 @@ def wav_file(seconds: float, rate: int = 24_000) -> bytes:
         file.setsampwidth(2)
         file.setframerate(rate)
         file.writeframes(tone(seconds, rate).tobytes())
-    return sink.getvalue()
+    data = sink.getvalue()
+    if title:
+        title += bytes(2 - len(title) % 2)
+        entry = b"INFOINAM" + len(title).to_bytes(4, "little") + title
+        data = data[:12] + b"LIST" + len(entry).to_bytes(4, "little") + entry + data[12:]
+    return data
 
 
 def _floats(frame: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

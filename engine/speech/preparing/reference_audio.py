@@ -7,6 +7,7 @@ import numpy as np
 from av.audio.resampler import AudioResampler
 from av.error import FFmpegError
 
+from greenroom.engine.audio.containers import tolerant_of_metadata
 from greenroom.engine.speech.preparing.prepared_speech import REFERENCE_RATE, Samples
 from greenroom.schemas.problems import ProblemError, invalid
 
@@ -45,7 +46,7 @@ def _decode(path: str) -> Samples:
     resampler = AudioResampler(format="flt", layout="mono", rate=REFERENCE_RATE)
     pieces: list[Samples] = []
     total = 0
-    with av.open(path, mode="r", options=_OPTIONS, metadata_errors="replace") as container:
+    with av.open(path, mode="r", options=_OPTIONS, **tolerant_of_metadata()) as container:
         stream = container.streams.audio[0]
         for number, packet in enumerate(container.demux(stream)):
             for frame in packet.decode():

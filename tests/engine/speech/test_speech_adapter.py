@@ -112,6 +112,8 @@ def test_reference_audio_is_read_at_any_rate(cloning: SpeechAdapter, tmp_path: P
     path.write_bytes(wav_file(2.0, 44_100))
     reference = cloning.prepare_input(spoken("Hi", reference=str(path))).reference
     assert reference is not None
+    path.write_bytes(wav_file(1.0, title=b"Caf\xe9"))
+    assert cloning.prepare_input(spoken("Hi", reference=str(path))).reference is not None
     assert len(reference.samples) == pytest.approx(48_000, abs=100)
     assert cloning.prepare_input(spoken("Hi", voice="default", reference=str(path))).voice is not None
     assert refused(cloning, reference=str(path), reference_text="x" * 5_000)[0] == "ref_text"
