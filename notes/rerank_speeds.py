@@ -45,9 +45,9 @@ def ours(folder: Path) -> Rank:
     from greenroom.schemas.result_events import Score
     from greenroom.schemas.settings import Settings
 
-    settings = Settings()
-    adapter = open_rerank_adapter(folder, detect(folder), settings, folder.name)
-    engine = open_rerank_engine(folder, settings, lambda _: None, lambda: False)
+    settings, record = Settings(), detect(folder)
+    adapter = open_rerank_adapter(folder, record, settings, folder.name)
+    engine = open_rerank_engine(folder, record, settings, lambda _: None, lambda: False)
 
     def rank(documents: list[str]) -> Scores:
         asked = ScoreInput(tuple((QUERY, document) for document in documents))

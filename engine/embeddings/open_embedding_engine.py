@@ -20,12 +20,14 @@ from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weights, weight_bytes
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.weights import charge_weights
+from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 
 def open_embedding_engine(
     folder: Path,
+    _record: CapabilityRecord,
     settings: Settings,
     progress: Callable[[float], None],
     abandoned: Callable[[], bool],

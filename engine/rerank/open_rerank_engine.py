@@ -10,11 +10,13 @@ from greenroom.engine.encoders.encoder_engine import EncoderEngine
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.weights import charge_weights
 from greenroom.engine.rerank.load_reranker import load_reranker
+from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.settings import Settings
 
 
 def open_rerank_engine(
     folder: Path,
+    _record: CapabilityRecord,
     settings: Settings,
     progress: Callable[[float], None],
     is_abandoned: Callable[[], bool],

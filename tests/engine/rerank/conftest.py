@@ -42,9 +42,9 @@ class Reranker:
     def __init__(self, folder: Path, **settings: Any) -> None:
         import_encoder_libraries()
         self.folder = folder
-        chosen = Settings(**settings)
-        self.adapter: RerankAdapter = open_rerank_adapter(folder, detect(folder), chosen, "m")
-        self.engine: EncoderEngine = open_rerank_engine(folder, chosen, lambda _: None, lambda: False)
+        chosen, record = Settings(**settings), detect(folder)
+        self.adapter: RerankAdapter = open_rerank_adapter(folder, record, chosen, "m")
+        self.engine: EncoderEngine = open_rerank_engine(folder, record, chosen, lambda _: None, lambda: False)
 
     def run(self, *requests: InferenceRequest) -> list[tuple[str, InferenceEvent]]:
         """Return all events of requests that come at once."""
