@@ -33,7 +33,7 @@ class ImagePrompt:
         self._tokens = tokens
         self._images = images
         self._features: dict[int, ImageFeatures] = {}
-        self._encoding: ImageEncoding | None = None
+        self._encoding: tuple[int, ImageEncoding] | None = None
         self.keys = _keys(tokens, images)
         self._positions, self.position_shift = encoder.positions(tokens, images)
         self.image_tokens = sum(image.tokens for image in images if not image.is_sound)
@@ -44,18 +44,19 @@ class ImagePrompt:
         for index, image in enumerate(self._images):
             if image.end > start and not self._has_features(index):
                 return max(0, image.start - start)
-        return max(len(self._tokens), start + 1) - start if start < len(self._tokens) else _NO_TOKEN
+        return len(self._tokens) - start if start < len(self._tokens) else _NO_TOKEN
 
     def compute(self, start: int, milliseconds: float) -> None:
         """Compute features of the image at that token, for about so long."""
         index = next(i for i, image in enumerate(self._images) if image.start <= start < image.end)
         image = self._images[index]
-        if self._encoding is None:
-            self._encoding = self._encoder.encoding(image, self._tokens[image.start : image.end])
-        self._encoding.advance(milliseconds)
-        if self._encoding.features is not None:
-            self._features[index] = self._encoding.features
-            self._encoder.keep(image, self._encoding.features)
+        if self._encoding is None or self._encoding[0] != index:  # preempted, a prompt begins again
+            self._encoding = index, self._encoder.encoding(image, self._tokens[image.start : image.end])
+        encoding = self._encoding[1]
+        encoding.advance(milliseconds)
+        if encoding.features is not None:
+            self._features[index] = encoding.features
+            self._encoder.keep(image, encoding.features)
             self._encoding = None
 
     def arguments(self, start: int, stop: int) -> dict[str, Any]:
@@ -90,8 +91,7 @@ class ImagePrompt:
 
     def _inputs(self, start: int, stop: int, shown: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
         """Return the embeddings of tokens, with those of the images' parts among them."""
-        tokens = [self._tokens[at] if at < len(self._tokens) else 0 for at in range(start, stop)]
-        plain = self._encoder.embed_tokens(tokens)
+        plain = self._encoder.embed_tokens(self._tokens[start:stop])  # none is behind the prompt: see `ready`
         embeddings, layers, at = list[mx.array](), list[mx.array](), start
         seen, deep = np.zeros(stop - start, dtype=bool), list[list[mx.array]]()
         for begin, end, index in shown:

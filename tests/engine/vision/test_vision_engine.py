@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
+import mlx.core as mx
 import pytest
 
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.sequences.prompt_features import PromptFeatures
+from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.schemas.events import Failed
-from greenroom.tests.support.text_engines import finished
+from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.tests.support.text_engines import GREEDY, finished
 from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
 from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_engines import Parts, VisionDriver, expected, picture
+from greenroom.tests.support.vision_engines import Parts, VisionDriver, expected, library, picture, prepared
 
 ONE: Parts = ["def read(self, ", picture(1), " size=-1): return"]
 TWO: Parts = ["Look ", picture(2), " and then ", picture(3), " what is it, and why?"]
@@ -69,3 +75,32 @@ def test_a_second_turn_computes_only_what_is_new(tiny_vision_model: TinyVisionMo
     assert usage.images > 0
     assert finished(driver.events[other]).usage.cached < 20
     assert driver.tokens[1] == expected(folder, second, 20)
+
+
+def test_a_prompt_that_begins_again_computes_the_image_that_it_needs(
+    tiny_vision_model: TinyVisionModel,
+) -> None:
+    folder = tiny_vision_model("qwen2_vl")
+    driver = VisionDriver(folder)
+    tokens, images = prepared(folder, TWO)
+    prompt = driver.encoder.open(
+        PreparedPrompt(tokens, max_tokens=1, parameters=GREEDY, stop_token_ids=frozenset(), images=images)
+    )
+    assert prompt is not None
+    _compute(prompt, images[0].start)
+    prompt.arguments(images[0].end, images[1].start)  # the first image's features are not held any longer
+    prompt.compute(images[1].start, milliseconds=0)
+    assert prompt.ready(images[1].start) == 0
+    driver.encoder.evict_to(0)
+    _compute(prompt, images[0].start)
+    kept = driver.encoder.cached(images[0])
+    alone = ImageEncoding(library(folder)[0], images[0], tokens[images[0].start : images[0].end])
+    alone.advance(math.inf)
+    assert kept is not None
+    assert alone.features is not None
+    assert mx.array_equal(kept.embeddings, alone.features.embeddings)
+
+
+def _compute(prompt: PromptFeatures, start: int) -> None:
+    while not prompt.ready(start):
+        prompt.compute(start, milliseconds=math.inf)
