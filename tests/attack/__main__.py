@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,12 +87,13 @@ def main(
 
 def _sweep(target: Target, text_model: str, kinds: tuple[str, ...], limits: Limits) -> list[Fault]:
     """Return what is wrong with the answers to each hostile file and address."""
+    from greenroom.tests.attack.campaign import confirmed
     from greenroom.tests.attack.observation import observe
     from greenroom.tests.attack.sweep import sweep
 
     found: list[Fault] = []
     for attack in sweep(text_model, kinds):
-        for fault in observe(target, attack, limits):
+        for fault in confirmed(partial(observe, target, attack, limits)):
             found.append(fault)
             click.echo(f"found {fault.kind} ({fault.detail}) in {attack!r:.300}")
     return found

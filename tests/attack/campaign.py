@@ -116,6 +116,18 @@ class Campaign:
         return any(of and of <= ingredients for of in known)
 
 
+def confirmed(observe: Callable[[], list[Fault]]) -> list[Fault]:
+    """Return what is seen now and comes again, one fault of each kind."""
+    kinds = {fault.kind: fault for fault in observe()}
+    return coming_again(list(kinds.values()), observe) if kinds else []
+
+
+def coming_again(faults: list[Fault], observe: Callable[[], list[Fault]]) -> list[Fault]:
+    """Return those of the faults whose kinds come again in most repetitions."""
+    again = [{fault.kind for fault in observe()} for _ in range(REPETITIONS)]
+    return [fault for fault in faults if sum(fault.kind in seen for seen in again) >= NEEDED]
+
+
 @attrs.define
 class _Search:
     """What Hypothesis calls with one attack after the other, first to find harm and then to shrink it."""
@@ -154,10 +166,9 @@ class _Search:
             kinds = {kind: fault for kind, fault in kinds.items() if kind == self.fault.kind}
         if not kinds:
             return None
-        again = [{fault.kind for fault in self.campaign.observe(attack)} for _ in range(REPETITIONS)]
-        for kind, fault in kinds.items():
-            if sum(kind in seen for seen in again) >= NEEDED:
-                return fault
+        again = coming_again(list(kinds.values()), lambda: self.campaign.observe(attack))
+        if again:
+            return again[0]
         first = next(iter(kinds.values()))
         self.campaign.report(f"once only: {first.kind} ({first.detail}) of {attack!r:.300}")
         return None

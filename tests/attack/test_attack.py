@@ -141,6 +141,7 @@ def test_answers_that_are_faults() -> None:
         Exchange("f", None),
         Exchange("refused", 400, b"{}", refused=True),
         Exchange("accepted", 200, b"{}", refused=True),
+        Exchange("refused late", 200, b'data: {"error":{"code":"invalid_value"}}', refused=True),
         Exchange("left", None, refused=True),
         Exchange("g", 505, json.dumps({"error": {"code": "http_version_not_supported"}}).encode()),
     ]
