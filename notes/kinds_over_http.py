@@ -1,6 +1,6 @@
 """Embeddings, reranking, speech and transcription over HTTP, beside mlx-vlm's server on the same models.
 
-    python notes/kinds_over_http.py FOLDER [PAIRS [KIND ...]]
+    PYTHONPATH=.src python notes/kinds_over_http.py FOLDER [PAIRS [KIND ...]]
 
 FOLDER holds the models `embeds`, `ranks`, `speaks` and `hears`; tiny ones are made where some are missing.
 Each server is a process of its own. Both are sent the same requests in turns, the order reversed in every
