@@ -48,7 +48,9 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
 
             return open_speech_adapter(folder, record, name)
         case "transcription":
-            from greenroom.engine.transcription.transcription_adapter import make_transcription_adapter
+            from greenroom.engine.transcription.preparing.transcription_adapter import (
+                make_transcription_adapter,
+            )
 
             return make_transcription_adapter(name, folder, record)
 
@@ -100,7 +102,7 @@ def _opening(kind: ModelType) -> Callable[..., Engine[Any]]:
 
             return open_speech_engine
         case "transcription":
-            from greenroom.engine.open_transcription_engine import open_transcription_engine
+            from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
 
             return open_transcription_engine
 

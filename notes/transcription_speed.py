@@ -22,8 +22,8 @@ import numpy as np
 
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.loading.libraries import import_model_code, import_text_libraries
-from greenroom.engine.open_transcription_engine import open_transcription_engine
-from greenroom.engine.transcription.transcription_adapter import make_transcription_adapter
+from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
+from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
 from greenroom.schemas.events import Failed, Finished
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput

@@ -9,9 +9,9 @@ import attrs
 
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.engine.audio.windows import WindowBuffer
-from greenroom.engine.transcription.pace import Pace
-from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
-from greenroom.engine.transcription.recognizer import HeardWindow, Recognizer
+from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.recognizers.recognizer import HeardWindow, Recognizer
+from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.schemas.events import Finished, InferenceEvent, PromptProgress, Timing, Usage
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import Recording
@@ -35,7 +35,7 @@ class RunningTranscription:
         prepared: PreparedTranscription,
         recognizer: Recognizer,
         reader: RecordingReader,
-        pace: Pace,
+        clock: SliceClock,
     ) -> None:
         self.id = request.id
         self.client = request.client
@@ -47,7 +47,7 @@ class RunningTranscription:
         self._rate = recognizer.rate
         self._buffer = WindowBuffer(recognizer.rate, recognizer.window_seconds)
         self._reader = reader
-        self._pace = pace
+        self._clock = clock
         self._language = prepared.language
         self._generated = 0
         self._submitted = self._went_on = time.perf_counter()
@@ -77,7 +77,7 @@ class RunningTranscription:
         """
         if self._began is None:
             self._began = time.perf_counter()
-        self._pace.begin()
+        self._clock.begin()
         events = next(self._slices)
         self._went_on = time.perf_counter()
         return events
@@ -96,7 +96,7 @@ class RunningTranscription:
             window = self._buffer.next_window()
             if window is not None:
                 self.in_window = True
-                hearing = self._listener.hear(window, self._pace)
+                hearing = self._listener.hear(window, self._clock)
                 heard = yield from _slices_of(hearing)
                 self._buffer.advance(min(max(heard.samples, 1), len(window.samples)))
                 self.in_window = False
@@ -111,12 +111,12 @@ class RunningTranscription:
         """Read until a window can be cut; return whether there is one left."""
         buffer = self._buffer
         while not buffer.is_ready:
-            block = self._reader.read(self._pace.patience)
+            block = self._reader.read(self._clock.patience)
             if block is None:
                 buffer.end()
             elif len(block):
                 buffer.add(block)
-            if block is not None and (not len(block) or self._pace.is_over):
+            if block is not None and (not len(block) or self._clock.is_over):
                 yield [self._progress()]
         return buffer.heard > buffer.position
 

@@ -8,9 +8,9 @@ import structlog
 
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.engine.memory.account import Share
-from greenroom.engine.transcription.pace import Pace
-from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
-from greenroom.engine.transcription.recognizer import Recognizer
+from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.recognizers.recognizer import Recognizer
+from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.engine.transcription.running_transcription import RunningTranscription
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
@@ -40,7 +40,7 @@ class TranscriptionEngine:
         self._share = share
         self._running: dict[str, RunningTranscription] = {}
         self._cancelled: list[RunningTranscription] = []
-        self._pace = Pace()
+        self._clock = SliceClock()
         self._turn = 0
         self._last_turns: dict[str, int] = {}
 
@@ -58,7 +58,7 @@ class TranscriptionEngine:
         assert self._recognizer is not None, "submitted after close"
         reader = RecordingReader(prepared.file, self._recognizer.rate, prepared.param)
         self._running[request.id] = RunningTranscription(
-            request, prepared, self._recognizer, reader, self._pace
+            request, prepared, self._recognizer, reader, self._clock
         )
 
     def cancel(self, request_id: str) -> None:
@@ -135,7 +135,7 @@ class TranscriptionEngine:
     def _advance(self, running: RunningTranscription) -> list[InferenceEvent]:
         self._turn += 1
         self._last_turns[running.client] = running.last_turn = self._turn
-        self._pace.is_alone = len(self._running) == 1
+        self._clock.is_alone = len(self._running) == 1
         try:
             if not running.holds_memory:
                 raise ProblemError(_no_memory(running))

@@ -12,8 +12,8 @@ import attrs
 
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.open_transcription_engine import open_transcription_engine
-from greenroom.engine.transcription.transcription_adapter import (
+from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
+from greenroom.engine.transcription.preparing.transcription_adapter import (
     TranscriptionAdapter,
     make_transcription_adapter,
 )

@@ -8,9 +8,9 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.audio.windows import Window
-from greenroom.engine.transcription.pace import Pace
-from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
-from greenroom.engine.transcription.recognizer import HeardWindow
+from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.recognizers.recognizer import HeardWindow
+from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.engine.transcription.whisper.segments import SplitWindow, TimedTokens, split_window
 from greenroom.engine.transcription.whisper.vocabulary import make_vocabulary
 from greenroom.engine.transcription.whisper.window_decoding import (
@@ -73,24 +73,24 @@ class WhisperListener:
         self._context = decoder.vocabulary.encode(prepared.prompt) if prepared.prompt.strip() else []
         self._last_text = ""
 
-    def hear(self, window: Window, pace: Pace) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
         """Write down a window, yielding whenever others may compute."""
         decoder = self._decoder
         mel, frames = decoder.spectrogram(window.samples)
         if not frames:
             return HeardWindow((), len(window.samples), 0, self._language)
-        features = yield from decoder.encode(mel, pace)
+        features = yield from decoder.encode(mel, clock)
         if self._language is None:
             self._language = decoder.detect_language(features) if decoder.vocabulary.is_multilingual else "en"
             yield
-        decoded, generated = yield from self._decode(features, pace)
+        decoded, generated = yield from self._decode(features, clock)
         if decoded.no_speech_prob > _MOST_NO_SPEECH and decoded.avg_logprob <= _LEAST_LOGPROB:
             return HeardWindow((), len(window.samples), generated, self._language)
         split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
         words: list[tuple[Word, ...]] = [() for _ in split.segments]
         if self._prepared.word_timestamps:
             words = yield from find_words(
-                decoder, features, self._beginning(), self._language, split.segments, frames, pace
+                decoder, features, self._beginning(), self._language, split.segments, frames, clock
             )
         segments = self._segments(window, decoded, split, words)
         self._remember(segments, decoded)
@@ -100,13 +100,15 @@ class WhisperListener:
     def _beginning(self) -> tuple[int, ...]:
         return self._decoder.vocabulary.beginning(self._language or "en", self._prepared.task)
 
-    def _decode(self, features: mx.array, pace: Pace) -> Generator[None, None, tuple[DecodedWindow, int]]:
+    def _decode(
+        self, features: mx.array, clock: SliceClock
+    ) -> Generator[None, None, tuple[DecodedWindow, int]]:
         """Decode, again at a higher temperature where that failed; return the last attempt, all tokens."""
         given = self._prepared.temperature
         generated = 0
         for temperature in TEMPERATURES if given is None else (given,):
             decoded = yield from self._decoder.decode(
-                features, self._context, self._beginning(), temperature, pace
+                features, self._context, self._beginning(), temperature, clock
             )
             generated += decoded.generated
             if not _has_failed(decoded):

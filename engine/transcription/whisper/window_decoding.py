@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from greenroom.engine.audio.samples import Samples
-from greenroom.engine.transcription.pace import Pace
+from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.engine.transcription.whisper.token_rules import TokenRules
 from greenroom.engine.transcription.whisper.vocabulary import WhisperVocabulary
 
@@ -67,7 +67,7 @@ class WindowDecoder:
         mel = log_mel_spectrogram(mx.array(samples), n_mels=self.model.dims.n_mels, padding=_MARGIN)
         return pad_or_trim(mel[:frames], WINDOW_FRAMES, axis=-2).astype(self.model.dtype), frames
 
-    def encode(self, mel: mx.array, pace: Pace) -> Generator[None, None, mx.array]:
+    def encode(self, mel: mx.array, clock: SliceClock) -> Generator[None, None, mx.array]:
         """Compute a window's features, `[1, positions, width]`, a layer at a time."""
         encoder = self.model.encoder
         x = nn.gelu(encoder.conv2(nn.gelu(encoder.conv1(mel[None]))))
@@ -75,7 +75,7 @@ class WindowDecoder:
         for block in encoder.blocks:
             x, _, _ = block(x)
             mx.eval(x)
-            if pace.is_over:
+            if clock.is_over:
                 yield
         features: mx.array = encoder.ln_post(x)
         return features
@@ -93,7 +93,7 @@ class WindowDecoder:
         before: Sequence[int],
         beginning: Sequence[int],
         temperature: float,
-        pace: Pace,
+        clock: SliceClock,
     ) -> Generator[None, None, DecodedWindow]:
         """Write down what is said in a window.
 
@@ -125,7 +125,7 @@ class WindowDecoder:
             tokens.append(token)
             sampled, total = following, summed
             computed += 1
-            if pace.is_over:
+            if clock.is_over:
                 yield
         else:
             if (token := _integer(sampled)) != vocabulary.end:

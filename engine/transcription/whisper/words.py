@@ -10,7 +10,7 @@ import attrs
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.transcription.pace import Pace
+from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.engine.transcription.whisper.alignment import normalize, token_times
 from greenroom.engine.transcription.whisper.segments import TimedTokens
 from greenroom.engine.transcription.whisper.window_decoding import WindowDecoder
@@ -41,7 +41,7 @@ def find_words(
     language: str,
     segments: Sequence[TimedTokens],
     frames: int,
-    pace: Pace,
+    clock: SliceClock,
 ) -> Generator[None, None, list[tuple[Word, ...]]]:
     """Find each segment's words, with times from the window's beginning.
 
@@ -52,7 +52,7 @@ def find_words(
     end = decoder.vocabulary.end
     texts = [[token for token in segment.tokens if token < end] for segment in segments]
     tokens = [token for text in texts for token in text]
-    words = yield from _align(decoder, features, beginning, language, tokens, frames, pace)
+    words = yield from _align(decoder, features, beginning, language, tokens, frames, clock)
     _shorten_at_sentence_ends(words)
     _attach_punctuation(words)
     found, remaining = [], iter(words)
@@ -75,7 +75,7 @@ def _align(
     language: str,
     tokens: list[int],
     frames: int,
-    pace: Pace,
+    clock: SliceClock,
 ) -> Generator[None, None, list[_TimedWord]]:
     if not tokens:
         return []
@@ -91,7 +91,7 @@ def _align(
     mean = np.zeros(weights.shape[1:], np.float32)
     for head in weights:
         mean += normalize(np.array(head)) / len(heads)
-        if pace.is_over:
+        if clock.is_over:
             yield
     # Where a token is predicted, the one before it attends; the end's own attention tells nothing.
     starts = token_times(mean[first:-1]) * _POSITION_SECONDS

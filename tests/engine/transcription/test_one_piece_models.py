@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.engine.catalog.detection import detect
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.transcription.transcription_adapter import make_transcription_adapter
+from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
 from greenroom.schemas.events import Finished
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.recordings import noise, silence, write_recording

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.transcription import pace
+from greenroom.engine.transcription.recognizers import slice_clock
 from greenroom.engine.transcription.running_transcription import RunningTranscription
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.problems import ProblemError
@@ -45,7 +45,7 @@ def test_a_short_recording_is_not_held_up_by_a_long_one(
 def test_recordings_take_turns_within_a_window(
     english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(slice_clock, "SLICE_SECONDS", 0.0)
     requests = [english.submit(short, client=client) for client in ("one", "two", "three")]
     order: list[str] = []
     advance = RunningTranscription.advance

@@ -8,8 +8,8 @@ from typing import Protocol
 import attrs
 
 from greenroom.engine.audio.windows import Window
-from greenroom.engine.transcription.pace import Pace
-from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.schemas.result_events import Segment
 
 
@@ -33,7 +33,7 @@ class HeardWindow:
 class Listener(Protocol):
     """Hears one recording, window by window; remembers what was said."""
 
-    def hear(self, window: Window, pace: Pace) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
         """Write down a window, yielding whenever others may compute."""
 
 

@@ -9,7 +9,7 @@ SLICE_SECONDS = 0.05
 _PATIENCE = 0.02
 
 
-class Pace:
+class SliceClock:
     """The slice of time that a request computes in.
 
     Attributes:

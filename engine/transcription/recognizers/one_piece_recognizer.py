@@ -11,28 +11,10 @@ import mlx.core as mx
 
 from greenroom.engine.audio.windows import Window
 from greenroom.engine.loading.offline import offline
-from greenroom.engine.transcription.pace import Pace
-from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
-from greenroom.engine.transcription.recognizer import HeardWindow
+from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.recognizers.recognizer import HeardWindow
+from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.schemas.result_events import Segment
-
-ARCHITECTURES = frozenset(
-    {
-        "canary",
-        "cohere_asr",
-        "fireredasr2",
-        "glmasr",
-        "granite_speech",
-        "mms",
-        "moonshine",
-        "nemotron_asr",
-        "parakeet",
-        "qwen3_asr",
-        "sensevoice",
-    }
-)
-"""Those that take samples and give text, and read nothing but their own folder. The rest want something else
-(a text to align, a question, a conversation) or fetch what they lack."""
 
 _WORKING_BYTES = 512 * 1024 * 1024
 """Of a window; what it is depends on the architecture."""
@@ -78,7 +60,7 @@ class OnePieceListener:
         self._language = language
         self._rate = rate
 
-    def hear(self, window: Window, pace: Pace) -> Generator[None, None, HeardWindow]:
+    def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
         """Write down a window."""
         yield
         with offline():

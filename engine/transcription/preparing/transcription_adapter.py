@@ -10,8 +10,8 @@ from typing import Any
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.engine.audio.samples import AudioFacts
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.transcription.one_piece_recognizer import ARCHITECTURES
-from greenroom.engine.transcription.prepared_transcription import PreparedTranscription
+from greenroom.engine.transcription.preparing.architectures import ONE_PIECE_ARCHITECTURES
+from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.model_protocol import PromptContents
@@ -100,8 +100,8 @@ def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecor
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         languages = _whisper_languages(config)
         return TranscriptionAdapter(model, record, languages, translates=len({*languages.values()}) > 1)
-    if record.architecture not in ARCHITECTURES:
-        served = ", ".join(sorted({"whisper", *ARCHITECTURES}))
+    if record.architecture not in ONE_PIECE_ARCHITECTURES:
+        served = ", ".join(sorted({"whisper", *ONE_PIECE_ARCHITECTURES}))
         detail = f"'{model}' is a '{record.architecture}' model, which is not served; these are: {served}."
         raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
     return TranscriptionAdapter(model, record, None, translates=False)

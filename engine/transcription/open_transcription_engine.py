@@ -16,8 +16,8 @@ from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weigh
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.weights import charge_weights
-from greenroom.engine.transcription.one_piece_recognizer import OnePieceRecognizer
-from greenroom.engine.transcription.recognizer import Recognizer
+from greenroom.engine.transcription.recognizers.one_piece_recognizer import OnePieceRecognizer
+from greenroom.engine.transcription.recognizers.recognizer import Recognizer
 from greenroom.engine.transcription.transcription_engine import TranscriptionEngine
 from greenroom.engine.transcription.whisper.whisper_recognizer import WhisperRecognizer
 from greenroom.schemas.capabilities import CapabilityRecord
