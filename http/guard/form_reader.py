@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import attrs
 import trio
 from quart import Request
-from werkzeug.exceptions import RequestTimeout
+from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
 from werkzeug.sansio.multipart import NEED_DATA, Data, Epilogue, Field, File, MultipartDecoder, Preamble
 
 from greenroom.http.guard.upload_folder import SpooledFile, UploadFolder
@@ -134,6 +134,11 @@ class _Reading:
                 await self._take(event)
         except (ValueError, UnicodeDecodeError, AssertionError) as error:
             raise _malformed("it is cut off or no multipart/form-data") from error
+        except RequestEntityTooLarge as error:
+            detail = (
+                f"A form has at most {MAX_PARTS} parts, whose heads have at most {MAX_HEAD_BYTES >> 10} kB."
+            )
+            raise ProblemError(Problem(413, "form_too_large", detail)) from error
 
     async def finish(self) -> Form:
         """Return the form, now that all of it has come."""

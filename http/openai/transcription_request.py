@@ -155,7 +155,7 @@ def _check_chunking(fields: dict[str, list[str]]) -> None:
     if wanted not in (None, "", "auto"):
         try:
             document = json.loads(str(wanted)[:4096])
-        except ValueError:
+        except (ValueError, RecursionError):  # thousands of brackets
             document = None
         kind = document.get("type") if isinstance(document, dict) else "?"
     if kind not in (None, "server_vad"):

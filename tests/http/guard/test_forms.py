@@ -96,9 +96,8 @@ async def test_what_a_client_calls_its_file_is_part_of_no_path(name: str) -> Non
         assert path.name.startswith(f"{os.getpid()}-")
 
 
-@pytest.mark.parametrize("kind", BROKEN_FORMS)
-async def test_what_is_no_form_is_refused(kind: str) -> None:
-    receiver = Receiver()
+async def post_whole(receiver: Receiver, kind: str) -> RawResponse:
+    """Return the answer to a broken form, which may come before all of it is sent."""
     content_type, body = BROKEN_FORMS[kind]
     async with running(receiver.app, Settings()) as server, connected(server) as client:
         head = f"host: x\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n"
@@ -107,8 +106,21 @@ async def test_what_is_no_form_is_refused(kind: str) -> None:
             nursery.start_soon(_send_what_is_taken, client, body)
             answer = await client.receive_response()
             nursery.cancel_scope.cancel("answered")
+            return answer
+
+
+@pytest.mark.parametrize("kind", BROKEN_FORMS)
+async def test_what_is_no_form_is_refused(kind: str) -> None:
+    receiver = Receiver()
+    answer = await post_whole(receiver, kind)
     assert answer.status in (400, 413, 415)
     await wait_until_dropped(receiver)
+
+
+@pytest.mark.parametrize("kind", ["headers without end", "100 parts"])
+async def test_a_form_that_is_too_large_is_called_so(kind: str) -> None:
+    answer = await post_whole(Receiver(), kind)
+    assert (answer.status, answer.body) == (413, b"form_too_large")
 
 
 async def _send_what_is_taken(client: RawClient, data: bytes) -> None:

@@ -143,6 +143,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"stream": "true", "response_format": "srt"}, "response_format"),
     ({"chunking_strategy": "never"}, "chunking_strategy"),
     ({"chunking_strategy": '{"type": "other"}'}, "chunking_strategy"),
+    ({"chunking_strategy": "[" * 4000}, "chunking_strategy"),
     ({"model": ""}, "model"),
     ({"language": ["en", "de"]}, "language"),
 )

@@ -99,6 +99,11 @@ BROKEN_FORMS: Mapping[str, tuple[str, bytes]] = {
         f"multipart/form-data; boundary={_BOUNDARY}",
         f"--{_BOUNDARY}\r\n".encode() + b"x: y\r\n" * 100_000,
     ),
+    "100 parts": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'.encode() * 100
+        + f"--{_BOUNDARY}--\r\n".encode(),
+    ),
     "100,000 parts": (
         f"multipart/form-data; boundary={_BOUNDARY}",
         f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'.encode() * 100_000
