@@ -14,6 +14,7 @@ class PacedBody(TrioBody):
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
         super().__init__(None, None)
+        self._held = 0
         self._taken = trio.Event()
 
     async def __anext__(self) -> bytes:
@@ -23,12 +24,18 @@ class PacedBody(TrioBody):
             StopAsyncIteration: The body is complete.
         """
         part = await super().__anext__()
+        # Counted here, since what a body keeps its parts in differs between versions of Quart.
+        self._held -= len(part)
         self._taken.set()
         return part
 
+    def expect(self, size: int) -> None:
+        """Count a part that is about to be handed on to whoever reads the body."""
+        self._held += size
+
     async def wait_for_room(self) -> None:
         """Wait until little enough is held that more may be read."""
-        while len(self._data) > HELD_BYTES:
+        while self._held > HELD_BYTES:
             self._taken = trio.Event()
             await self._taken.wait()
 

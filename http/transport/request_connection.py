@@ -48,11 +48,14 @@ class RequestConnection(TrioASGIHTTPConnection):
 
         async def receive_in_turn() -> ASGIReceiveEvent:
             nonlocal received
-            if isinstance(request.body, PacedBody):
-                await request.body.wait_for_room()
+            paced = request.body if isinstance(request.body, PacedBody) else None
+            if paced is not None:
+                await paced.wait_for_room()
             event = await receive()
             if event["type"] == "http.request":
                 received += len(event["body"])
+                if paced is not None:
+                    paced.expect(len(event["body"]))
                 if received >= TURN_BYTES:
                     received = 0
                     await _wait_for_turn()
