@@ -7,7 +7,6 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.catalog.sentence_files import read_sentence_files
 from greenroom.engine.embeddings.embedding_model import EmbeddingModel
@@ -17,11 +16,11 @@ from greenroom.engine.encoders.load_encoder import load_encoder_lazily, padding_
 from greenroom.engine.encoders.pass_cost import pass_cost
 from greenroom.engine.encoders.rows import Row
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weights, weight_bytes
+from greenroom.engine.loading.load_errors import named_load_errors
+from greenroom.engine.loading.read_weights import read_weights, weight_bytes
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.weights import charge_weights
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 
@@ -47,13 +46,11 @@ def open_embedding_engine(
     use_device(settings)
     share = account.open_share()
     try:
-        return EncoderEngine(_load(folder, settings, progress, abandoned, account, share), share)
-    except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
+        with named_load_errors(folder):
+            return EncoderEngine(_load(folder, settings, progress, abandoned, account, share), share)
+    except BaseException:
         share.close()
         raise
-    except BaseException as error:  # anything may come out of foreign code
-        share.close()
-        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
 
 
 def _load(

@@ -9,21 +9,15 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching.decide import decide_batching
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.loading.read_weights import (
-    LoadAbandonedError,
-    cast_weights,
-    read_weights,
-    weight_bytes,
-)
+from greenroom.engine.loading.load_errors import named_load_errors
+from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
-from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 
@@ -67,7 +61,7 @@ def load_model(
     """
     use_device(settings)
     began = time.perf_counter()
-    try:
+    with named_load_errors(folder):
         model = load_lazily(folder, settings)
         reserve_memory(weight_bytes(model))
         read_weights(model, report_progress, is_abandoned)
@@ -79,10 +73,6 @@ def load_model(
         if unproved is not None:
             on_unproved(unproved)
         return quantize_kv(model, settings.kv_bits)
-    except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
-        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
 
 
 def _warm_up(model: Any) -> None:

@@ -10,24 +10,18 @@ import mlx.core as mx
 import numpy as np
 
 from greenroom.engine.catalog.encoder_kinds import label_count
-from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.catalog.model_files import read_json_object
 from greenroom.engine.encoders.pass_cost import pass_cost
 from greenroom.engine.encoders.rows import Row, RowModel
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.loading.read_weights import (
-    LoadAbandonedError,
-    cast_weights,
-    read_weights,
-    weight_bytes,
-)
+from greenroom.engine.loading.load_errors import named_load_errors
+from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.rerank.cross_encoder import CrossEncoder
 from greenroom.engine.rerank.reranker_kinds import CLASSIFIERS, reranker_form
 from greenroom.engine.rerank.yes_no_decoder import YesNoDecoder
 from greenroom.engine.rerank.yes_no_form import answer_tokens
 from greenroom.engine.tokenizer.reading_in_pieces import read_backend
-from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 
@@ -51,7 +45,7 @@ def load_reranker(
         LoadAbandonedError: `is_abandoned` returned True.
     """
     use_device(settings)
-    try:
+    with named_load_errors(folder):
         check_weight_files(folder)
         config = read_json_object(folder / "config.json")
         cross = reranker_form(config) == "cross_encoder"
@@ -65,10 +59,6 @@ def load_reranker(
         model = _wrap(network, folder, config, cross)
         model.compute([Row(np.zeros(1, np.int32), second=1 if cross else None)])
         return model
-    except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
-        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
 
 
 def _classifier(folder: Path, config: dict[str, Any]) -> Any:

@@ -12,8 +12,9 @@ import mlx.core as mx
 from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
-from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weights, weight_bytes
+from greenroom.engine.loading.read_weights import read_weights, weight_bytes
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.weights import charge_weights
 from greenroom.engine.speech.preparing.abilities import SpeechAbilities, find_abilities
@@ -69,17 +70,15 @@ def open_speech_engine(
     share = account.open_share()
     charge = partial(charge_weights, account, share, folder.name)
     try:
-        with offline():
+        with named_load_errors(folder), offline():
             abilities = find_abilities(folder, record.architecture)
             model = _load(folder, abilities, progress, abandoned, charge)
             speaker = open_speaker(model, folder, abilities)
         transient = min(max(share.weights, _LEAST_TRANSIENT), _MOST_TRANSIENT)
         return SpeechEngine(speaker, folder, share, transient)
-    except BaseException as error:  # anything may come out of foreign code, `exit()` too
+    except BaseException:
         share.close()
-        if isinstance(error, ProblemError | LoadAbandonedError | KeyboardInterrupt):
-            raise
-        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
+        raise
 
 
 def _load(

@@ -8,11 +8,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
-from greenroom.engine.loading.read_weights import LoadAbandonedError, read_weights, weight_bytes
+from greenroom.engine.loading.read_weights import read_weights, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.weights import charge_weights
@@ -21,7 +21,6 @@ from greenroom.engine.transcription.recognizers.recognizer import Recognizer
 from greenroom.engine.transcription.transcription_engine import TranscriptionEngine
 from greenroom.engine.transcription.whisper.whisper_recognizer import WhisperRecognizer
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 
 
@@ -48,16 +47,14 @@ def open_transcription_engine(
     share = account.open_share()
     try:
         use_device(settings)
-        model = _load_lazily(folder, record.architecture)
-        charge_weights(account, share, folder.name, weight_bytes(model))
-        read_weights(model, progress, is_abandoned)
-        return TranscriptionEngine(_recognizer(model, record.architecture), share)
-    except (ProblemError, LoadAbandonedError, KeyboardInterrupt):
+        with named_load_errors(folder):
+            model = _load_lazily(folder, record.architecture)
+            charge_weights(account, share, folder.name, weight_bytes(model))
+            read_weights(model, progress, is_abandoned)
+            return TranscriptionEngine(_recognizer(model, record.architecture), share)
+    except BaseException:
         share.close()
         raise
-    except BaseException as error:  # anything may come out of foreign code
-        share.close()
-        raise ProblemError(load_failed(folder.name, failure_reason(error, folder))) from error
 
 
 def _load_lazily(folder: Path, architecture: str) -> Any:
