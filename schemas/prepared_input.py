@@ -28,6 +28,25 @@ class PreparedInput(Protocol):
         """How many of the oldest messages were left out of the prompt."""
 
 
+class SingleAnswerInput:
+    """What a request tells that has one answer, no messages, and no tokens that are counted beforehand."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """None that are known."""
+        return 0
+
+    @property
+    def choices(self) -> int:
+        """The request is answered once, as a whole."""
+        return 1
+
+    @property
+    def dropped_messages(self) -> int:
+        """Nothing is left out."""
+        return 0
+
+
 @attrs.frozen
 class EchoedPrompt:
     """A prompt whose client wants it back.

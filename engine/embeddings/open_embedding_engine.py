@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import mlx.core as mx
-
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.catalog.sentence_files import read_sentence_files
 from greenroom.engine.embeddings.embedding_model import EmbeddingModel
@@ -66,24 +64,11 @@ def _load(
     behind = sum(file.stat().st_size for file in folder.glob("*/model.safetensors"))
     charge_weights(account, share, folder.name, weight_bytes(encoder) + behind)
     read_weights(encoder, progress, abandoned)
-    itemsize = _itemsize(encoder)
     model = EmbeddingModel(
-        hidden_states(encoder, config), padding_token(folder, encoder), files, pass_cost(config, itemsize)
+        hidden_states(encoder, config), padding_token(folder, encoder), files, pass_cost(config, encoder)
     )
     _try(model, files.width)
     return model
-
-
-def _itemsize(encoder: object) -> int:
-    """Return the bytes of each number that a pass computes with."""
-    from mlx.utils import tree_flatten
-
-    floating = [
-        value.dtype.size
-        for _, value in tree_flatten(encoder.parameters())  # type: ignore[attr-defined]
-        if mx.issubdtype(value.dtype, mx.floating)
-    ]
-    return max(floating, default=4)
 
 
 def _try(model: EmbeddingModel, width: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 _HIDDEN_ARRAYS = 13
 _WIDE_ARRAYS = 5
@@ -35,11 +36,11 @@ class PassCost:
         return rows * width * (self.of_token + width * self.of_pair)
 
 
-def pass_cost(config: Mapping[str, Any], itemsize: int) -> PassCost:
+def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:
     """Return what passes of a model cost on this thread's device, by its config.json.
 
     Args:
-        itemsize: Bytes of each number that it computes with.
+        model: Tells by its weights how many bytes the numbers of a pass have.
     """
     nested = config.get("text_config")
     sizes = {**config, **(nested if isinstance(nested, dict) else {})}
@@ -50,7 +51,14 @@ def pass_cost(config: Mapping[str, Any], itemsize: int) -> PassCost:
     fused = on_gpu and _size(sizes, "head_dim", hidden // heads) in _FUSED_HEADS
     scores = 0 if fused else _SCORE_ARRAYS * heads
     tokens = _HIDDEN_ARRAYS * hidden + _WIDE_ARRAYS * wide
+    itemsize = _itemsize(model)
     return PassCost(tokens * itemsize, (scores + _MASK_ARRAYS) * itemsize)
+
+
+def _itemsize(model: Any) -> int:
+    """Return the bytes of each number that a pass computes with."""
+    types = [value.dtype for _, value in tree_flatten(model.parameters())]
+    return max((dtype.size for dtype in types if mx.issubdtype(dtype, mx.floating)), default=4)
 
 
 def _size(sizes: Mapping[str, Any], field: str, default: int) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from greenroom.schemas.events import InferenceEvent
+from greenroom.schemas.prepared_input import SingleAnswerInput
 
 Tokens = NDArray[np.int32]
 """Token ids, `[length]`; any thread may hold them."""
@@ -33,7 +34,7 @@ class Row:
 
 
 @attrs.frozen(eq=False)
-class PreparedRows:
+class PreparedRows(SingleAnswerInput):
     """A request whose texts are rows: each is computed for itself, and has one event of its index.
 
     Args:
@@ -47,16 +48,6 @@ class PreparedRows:
     def prompt_tokens(self) -> int:
         """Tokens of all rows together."""
         return sum(len(row.tokens) for row in self.rows)
-
-    @property
-    def choices(self) -> int:
-        """One: the request ends as a whole."""
-        return 1
-
-    @property
-    def dropped_messages(self) -> int:
-        """None are left out."""
-        return 0
 
 
 class RowModel(Protocol):

@@ -87,18 +87,10 @@ def _decoder(folder: Path, settings: Settings) -> Any:
 
 
 def _wrap(network: Any, folder: Path, config: dict[str, Any], cross: bool) -> RowModel:
-    batch_bytes = pass_cost(config, _itemsize(network)).batch_bytes
+    batch_bytes = pass_cost(config, network).batch_bytes
     if cross:
         return CrossEncoder(network, config, label_count(config), batch_bytes)
     vocabulary = read_backend(str(folder / "tokenizer.json"))
     known = {word: vocabulary.token_to_id(word) for word in ("yes", "no")}
     found = {word: ident for word, ident in known.items() if ident is not None}
     return YesNoDecoder(network, answer_tokens(folder, found), batch_bytes)
-
-
-def _itemsize(network: Any) -> int:
-    """Return the bytes of each number that a pass computes with."""
-    from mlx.utils import tree_flatten
-
-    types = [value.dtype for _, value in tree_flatten(network.parameters())]
-    return max((dtype.size for dtype in types if mx.issubdtype(dtype, mx.floating)), default=4)

@@ -8,6 +8,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from greenroom.schemas.prepared_input import SingleAnswerInput
+
 Samples = npt.NDArray[np.float32]
 """One channel, -1 to 1, `[samples]`."""
 
@@ -34,7 +36,7 @@ class Reference:
 
 
 @attrs.frozen
-class PreparedSpeech:
+class PreparedSpeech(SingleAnswerInput):
     """What is spoken, and how.
 
     Args:
@@ -53,18 +55,3 @@ class PreparedSpeech:
     instructions: str = ""
     language: str | None = None
     reference: Reference | None = None
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Not known before the model reads the text."""
-        return 0
-
-    @property
-    def choices(self) -> int:
-        """A text is spoken once."""
-        return 1
-
-    @property
-    def dropped_messages(self) -> int:
-        """Nothing is left out."""
-        return 0

@@ -8,11 +8,12 @@ from typing import Literal
 import attrs
 
 from greenroom.engine.audio.samples import AudioFacts
+from greenroom.schemas.prepared_input import SingleAnswerInput
 
 
 @attrs.frozen
-class PreparedTranscription:
-    """What an engine needs to transcribe; fulfils `PreparedInput`.
+class PreparedTranscription(SingleAnswerInput):
+    """What an engine needs to transcribe.
 
     Args:
         language: Spoken, as the model calls it; None has it detected.
@@ -28,18 +29,3 @@ class PreparedTranscription:
     word_timestamps: bool = False
     temperature: float | None = None
     param: str = "file"
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Return 0: what counts are seconds."""
-        return 0
-
-    @property
-    def choices(self) -> int:
-        """Return 1."""
-        return 1
-
-    @property
-    def dropped_messages(self) -> int:
-        """Return 0: there are no messages."""
-        return 0
