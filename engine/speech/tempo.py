@@ -14,6 +14,8 @@ from greenroom.engine.speech.preparing.prepared_speech import Samples
 
 _SLOWEST = 0.5
 """That one filter makes it; slower takes two."""
+_BEHIND_SECONDS = 0.5
+"""Of silence behind the end, which the filter drops instead of speech."""
 
 
 class TempoFilter:
@@ -26,7 +28,8 @@ class TempoFilter:
 
     def __init__(self, rate: int, tempo: float) -> None:
         self._rate = rate
-        self._position = 0
+        self._tempo = tempo
+        self._position = self._heard = 0
         self._graph = Graph()
         source = self._graph.add_abuffer(sample_rate=rate, format="flt", layout="mono")
         stages = [tempo] if tempo >= _SLOWEST else [_SLOWEST, tempo / _SLOWEST]
@@ -45,14 +48,18 @@ class TempoFilter:
         return self._pull()
 
     def finish(self) -> Samples:
-        """Return the rest."""
+        """Return the rest; all together is exactly as long as it should be."""
+        left = round(self._position / self._tempo) - self._heard
         if not self._position:
             return np.zeros(0, np.float32)
+        behind = self.push(np.zeros(round(self._rate * self._tempo * _BEHIND_SECONDS), np.float32))
         self._graph.push(None)
-        return self._pull()
+        return np.concatenate([behind, self._pull()])[: max(0, left)]
 
     def _pull(self) -> Samples:
-        return np.concatenate([np.zeros(0, np.float32), *self._frames()])
+        pulled = np.concatenate([np.zeros(0, np.float32), *self._frames()])
+        self._heard += len(pulled)
+        return pulled
 
     def _frames(self) -> Iterator[Samples]:
         while True:
