@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TypeVar, cast
 
 import cattrs
@@ -13,6 +14,7 @@ from greenroom.http.answering.request_parameters import NeutralValues, refuse_un
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.form_reader import Form, FormReader
 from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.guard.upload_folder import SpooledFile
 from greenroom.http.media.fetcher import Fetcher
 from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import JsonObject
@@ -95,6 +97,20 @@ async def read_form() -> Form:
     """
     forms: FormReader = current_app.extensions[FORMS]
     return await forms.read(request, request_resources())
+
+
+async def spool(data: bytes) -> Path:
+    """Return a file that holds data until the request ends, among those that clients upload.
+
+    Raises:
+        ProblemError: 503 if other requests leave no room, 507 if the disk does not.
+    """
+    forms: FormReader = current_app.extensions[FORMS]
+    file = SpooledFile(forms.folder, request_resources())
+    file.expect(len(data))
+    await file.write(data)
+    await file.flush()
+    return file.path
 
 
 async def read_request(

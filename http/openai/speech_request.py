@@ -6,8 +6,8 @@ import base64
 import binascii
 import math
 import re
-import tempfile
-from contextlib import ExitStack
+
+import attrs
 
 from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.http.audio.audio_formats import AUDIO_FORMATS, AudioFormat
@@ -24,14 +24,11 @@ STREAM_FORMATS = ("audio", "sse")
 _DATA_URL = re.compile(r"data:[\w.+/;=-]{0,100};base64,")
 
 
-def parse_speech_request(
-    wire: SpeechRequest, request_id: str, client: str, resources: ExitStack
-) -> InferenceRequest:
-    """Return the request in neutral words.
+def parse_speech_request(wire: SpeechRequest, request_id: str, client: str) -> InferenceRequest:
+    """Return the request in neutral words, but for its reference audio.
 
     Args:
         client: See `InferenceRequest`.
-        resources: Closed when the request has ended; reference audio lies in a file until then.
 
     Raises:
         ProblemError: 400 that names the offending field.
@@ -47,10 +44,33 @@ def parse_speech_request(
         speed=speed,
         instructions=wire.instructions or "",
         language=wire.language if wire.language is not None else wire.lang_code,
-        reference=None if wire.ref_audio is None else _spool(wire.ref_audio, resources),
         reference_text=wire.ref_text,
     )
     return InferenceRequest(request_id, parse_model_key(wire.model), speech, client=client)
+
+
+def decode_reference(wire: SpeechRequest) -> bytes | None:
+    """Return the recording whose voice is to be imitated, as a file holds it.
+
+    Raises:
+        ProblemError: 400: it is no base64, or too large.
+    """
+    if wire.ref_audio is None:
+        return None
+    start = _DATA_URL.match(wire.ref_audio[:200])
+    encoded = wire.ref_audio[start.end() :] if start is not None else wire.ref_audio
+    if len(encoded) > MAX_REFERENCE_BYTES * 4 // 3 + 4:
+        raise invalid(f"`ref_audio` has more than {MAX_REFERENCE_BYTES >> 20} MB.", "ref_audio")
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid("`ref_audio` must be audio in base64, or a `data:` URL of it.", "ref_audio") from None
+
+
+def with_reference(asked: InferenceRequest, path: str) -> InferenceRequest:
+    """Return a request for speech in the voice of the recording in a file."""
+    assert isinstance(asked.input, SpeechInput)
+    return attrs.evolve(asked, input=attrs.evolve(asked.input, reference=path))
 
 
 def parse_audio_format(wire: SpeechRequest) -> AudioFormat:
@@ -77,19 +97,3 @@ def _choice(value: str | None, field: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise invalid(f"`{field}` must be one of {', '.join(map(repr, choices))}.", field)
     return value
-
-
-def _spool(encoded: str, resources: ExitStack) -> str:
-    """Return the path of a file that holds what is encoded, until the request ends."""
-    start = _DATA_URL.match(encoded[:200])
-    encoded = encoded[start.end() :] if start is not None else encoded
-    if len(encoded) > MAX_REFERENCE_BYTES * 4 // 3 + 4:
-        raise invalid(f"`ref_audio` has more than {MAX_REFERENCE_BYTES >> 20} MB.", "ref_audio")
-    try:
-        data = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        raise invalid("`ref_audio` must be audio in base64, or a `data:` URL of it.", "ref_audio") from None
-    file = resources.enter_context(tempfile.NamedTemporaryFile(prefix="greenroom-", suffix=".audio"))  # noqa: SIM115
-    file.write(data)
-    file.flush()
-    return file.name

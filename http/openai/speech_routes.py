@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -16,11 +15,17 @@ from greenroom.http.answering.current_request import (
     read_request,
     request_client,
     request_id,
-    request_resources,
+    spool,
 )
 from greenroom.http.answering.event_stream import ThreadedEventStream
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.openai.speech_request import parse_audio_format, parse_speech_request, wants_events
+from greenroom.http.openai.speech_request import (
+    decode_reference,
+    parse_audio_format,
+    parse_speech_request,
+    wants_events,
+    with_reference,
+)
 from greenroom.http.openai.speech_stream import SpeechFormatter
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.model_description import ModelDescription
@@ -41,10 +46,10 @@ def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
 
     @routes.post("/v1/audio/speech")
     async def speech() -> Response:
-        parse = partial(
-            _parse, request_id=request_id(), client=request_client(), resources=request_resources()
-        )
-        _, (asked, formatter, events) = await read_request(SpeechRequest, OPENAI, {}, parse)
+        parse = partial(_parse, request_id=request_id(), client=request_client())
+        _, (asked, reference, formatter, events) = await read_request(SpeechRequest, OPENAI, {}, parse)
+        if reference is not None:
+            asked = with_reference(asked, str(await spool(reference)))
         return await answer_request(
             pool,
             [asked],
@@ -74,11 +79,11 @@ def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
 
 
 def _parse(
-    wire: SpeechRequest, _: JsonObject, request_id: str, client: str, resources: ExitStack
-) -> tuple[InferenceRequest, SpeechFormatter, bool]:
+    wire: SpeechRequest, _: JsonObject, request_id: str, client: str
+) -> tuple[InferenceRequest, bytes | None, SpeechFormatter, bool]:
     events = wants_events(wire)
     formatter = SpeechFormatter(parse_audio_format(wire), events=events)
-    return parse_speech_request(wire, request_id, client, resources), formatter, events
+    return parse_speech_request(wire, request_id, client), decode_reference(wire), formatter, events
 
 
 async def _speaking(pool: Ref[PoolMessage], name: str | None) -> list[ModelDescription]:

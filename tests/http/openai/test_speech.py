@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 import structlog
 
 from greenroom.actors.engines import Engines
+from greenroom.http.guard import upload_folder
+from greenroom.http.guard.upload_folder import UploadFolder
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actor_systems import eventually
 from greenroom.tests.support.audio_files import decode, wav_file
@@ -140,6 +143,23 @@ async def test_bad_fields_are_named(served: Served) -> None:
     for fields, param in BAD:
         answer = await fetch(served.server, "POST", PATH, {"model": "default", "input": "Hi", **fields})
         assert (answer.status, answer.json()["error"]["param"]) == (400, param), (fields, answer.body)
+
+
+async def test_reference_audio_lies_among_the_uploads_and_is_gone_with_its_request(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"model": "default", "input": "Hi", "ref_audio": base64.b64encode(wav_file(1)).decode()}
+    refused = await fetch(served.server, "POST", PATH, body)
+    assert (refused.status, refused.json()["error"]["param"]) == (400, "ref_audio")
+    uploads = UploadFolder(0).path()
+
+    async def is_gone() -> bool:
+        return not any(uploads.glob(f"{os.getpid()}-*"))
+
+    await eventually(is_gone)
+    monkeypatch.setattr(upload_folder, "FREE_BYTES", 1 << 62)
+    full = await fetch(served.server, "POST", PATH, body)
+    assert (full.status, full.json()["error"]["code"]) == (507, "insufficient_storage")
 
 
 async def test_a_model_of_another_kind_is_refused_and_a_voice_writes_nothing(served: Served) -> None:
