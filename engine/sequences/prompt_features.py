@@ -33,6 +33,9 @@ class PromptFeatures(Protocol):
     def ready(self, start: int) -> int:
         """Return how many tokens from that one on can be computed; 0 if `compute` comes first."""
 
+    def chunk(self, start: int, count: int) -> int:
+        """Return how many tokens from that one on are computed at once, if about so many shall be."""
+
     def compute(self, start: int, milliseconds: float) -> None:
         """Compute what the tokens from that one on need, for about so long: a piece at least.
 

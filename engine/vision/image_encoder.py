@@ -14,6 +14,7 @@ from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.image_prompt import ImagePrompt
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
+from greenroom.engine.vision.whole_images import sees_whole_images, token_kinds
 from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -32,6 +33,9 @@ class ImageEncoder:
 
     Args:
         model: Its tower computes them.
+
+    Attributes:
+        sees_whole_images: Prompts may cut no image.
     """
 
     def __init__(self, model: VisionLanguageModel) -> None:
@@ -41,6 +45,7 @@ class ImageEncoder:
         one = self.embed_tokens([0])
         self._vision_config = getattr(model.model.config, "vision_config", None)
         deep = getattr(self._vision_config, "deepstack_visual_indexes", None)
+        self.sees_whole_images = sees_whole_images(model.model)
         self._token_bytes = one.nbytes + one.embeddings.nbytes * len(deep or ())
 
     @property
@@ -106,6 +111,11 @@ class ImageEncoder:
         grids = {name: mx.array(np.concatenate([image.inputs[name] for image in images])) for name in names}
         positions, shift = self._model.grid_positions(tokens, grids)
         return np.array(positions)[:, 0], shift
+
+    def token_kinds(self, tokens: Sequence[int], images: list[PreparedImage]) -> np.ndarray[Any, Any]:
+        """Return which tokens of a prompt stand for parts of those images."""
+        image_token = getattr(self._model.model.config, "image_token_id", -1)
+        return token_kinds(np.array(tokens), images, image_token)
 
     def bytes_for(self, images: Sequence[PreparedImage]) -> int:
         """Return the bytes of all features of a prompt, and of the tower while it computes the largest."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
+from greenroom.engine.vision.whole_images import whole_pieces
 from greenroom.schemas.prepared_input import PreparedImage
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class ImagePrompt:
         self._positions, self.position_shift = encoder.positions(tokens, images)
         self.image_tokens = sum(image.tokens for image in images if not image.is_sound)
         self.nbytes = encoder.bytes_for(images)
+        self._whole = [image for image in images if not image.is_sound and encoder.sees_whole_images]
+        self._kinds = encoder.token_kinds(tokens, self._whole)
 
     def ready(self, start: int) -> int:
         """Return how many tokens from that one on can be computed; 0 if `compute` comes first."""
@@ -45,6 +48,10 @@ class ImagePrompt:
             if image.end > start and not self._has_features(index):
                 return max(0, image.start - start)
         return len(self._tokens) - start if start < len(self._tokens) else _NO_TOKEN
+
+    def chunk(self, start: int, count: int) -> int:
+        """Return how many tokens from that one on are computed at once, if about so many shall be."""
+        return whole_pieces(self._whole, start, count)
 
     def compute(self, start: int, milliseconds: float) -> None:
         """Compute features of the image at that token, for about so long."""
@@ -72,7 +79,11 @@ class ImagePrompt:
             for index, image in enumerate(self._images)
             if image.start < stop and image.end > start
         ]
-        return added | self._inputs(start, stop, shown) if shown else added
+        if not shown:
+            return added
+        if self._whole:
+            added["mm_token_type_ids"] = mx.array(self._kinds[None, start:stop])
+        return added | self._inputs(start, stop, shown)
 
     def _has_features(self, index: int) -> bool:
         if index not in self._features:

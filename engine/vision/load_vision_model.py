@@ -11,6 +11,7 @@ from greenroom.engine.loading.libraries import import_vision_libraries, importin
 from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
+from greenroom.engine.vision.whole_images import see_behind_cached
 from greenroom.schemas.settings import Settings
 
 
@@ -35,4 +36,5 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     mx.eval(mx.random.state)  # random weights that are never read stay alive through it
     if settings.dtype != "auto":
         cast_weights(model, getattr(mx, settings.dtype))
+    see_behind_cached(model)
     return VisionLanguageModel(model)

@@ -39,6 +39,9 @@ class EmbeddedPrompt:
         embedded = len(self.embeddings) - 1
         return embedded - start if start < embedded else 1 << 30
 
+    def chunk(self, start: int, count: int) -> int:
+        return count
+
     def compute(self, start: int, milliseconds: float) -> None:
         raise AssertionError("all is ready")
 

@@ -16,6 +16,7 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.text_engine import TextEngine
@@ -30,7 +31,8 @@ from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.text_engines import GREEDY, RecordingOutputProcessor
-from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
+from greenroom.tests.support.tiny_hearing_kinds import HEARING_KINDS
+from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS, VisionKind
 
 
 def picture(seed: int, size: int = 100) -> Image.Image:
@@ -60,19 +62,21 @@ def loaded(folder: Path) -> tuple[Any, Adapter]:
 @cache
 def library(folder: Path) -> tuple[Any, Any]:
     """Return mlx-vlm's own model and processor."""
+    import_vision_libraries()
     from mlx_vlm.utils import load
 
     model, processor = load(str(folder))
     return model, processor
 
 
-def kind_of(folder: Path) -> str:
-    return next(kind for kind in sorted(VISION_KINDS, key=len, reverse=True) if folder.name.startswith(kind))
+def _kind_of(folder: Path) -> VisionKind:
+    kinds = {**VISION_KINDS, **HEARING_KINDS}
+    return next(kinds[kind] for kind in sorted(kinds, key=len, reverse=True) if folder.name.startswith(kind))
 
 
 def text_of_parts(folder: Path, parts: Parts) -> str:
     """Return a prompt with the kind's mark for each image."""
-    mark = VISION_KINDS[kind_of(folder)].mark
+    mark = _kind_of(folder).mark
     return "".join(part if isinstance(part, str) else mark for part in parts)
 
 

@@ -51,6 +51,11 @@ class PrefillRequest:
             longest = min(longest, features.ready(self.computed))
         return longest if scores is None or scores.is_complete else min(longest, scores.chunk)
 
+    def chunk(self, tokens: int) -> int:
+        """Return how many tokens are computed next, if about so many shall be; 0 if features come first."""
+        count, features = min(self.until_checkpoint, tokens), self.sequence.features
+        return count if features is None else features.chunk(self.computed, count)
+
     @property
     def remaining(self) -> int:
         """Tokens still to compute; the last one of the prompt is the sequence's first decode step."""

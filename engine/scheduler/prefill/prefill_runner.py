@@ -80,7 +80,7 @@ class PrefillRunner:
         """
         first, together = requests[0], len(requests) > 1
         context = first.computed
-        width = max(each.remaining for each in requests) if together else min(first.until_checkpoint, tokens)
+        width = max(each.remaining for each in requests) if together else first.chunk(tokens)
         try:
             if first.remaining and not width:
                 waited_ms = _compute_features(first, milliseconds)
