@@ -28,7 +28,8 @@ async def listen(system: System, request: InferenceRequest) -> list[InferenceEve
 
 
 def seconds(events: list[InferenceEvent]) -> float:
-    return sum(len(event.samples) / 2 / event.rate for event in events if isinstance(event, AudioChunk))
+    chunks = [event for event in events if isinstance(event, AudioChunk)]
+    return sum(len(chunk.samples) // 2 for chunk in chunks) / chunks[0].rate
 
 
 async def test_two_at_once_and_one_that_hangs_up(tiny_pocket: Path) -> None:

@@ -1,4 +1,4 @@
-"""The guide's and the protocols' tables of routes, and those that the application has."""
+"""The guide's and the protocols' tables of routes, and those that the application has; its commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
 from greenroom.http.app import create_app
+from greenroom.http.command_line import COMMANDS
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.responses_protocol import ResponsesMessage
 from greenroom.schemas.settings import Settings
@@ -39,3 +40,7 @@ async def test_the_guide_lists_every_route() -> None:
     }
     assert documented("guide.md") == served
     assert documented("messages.md") <= served
+
+
+def test_the_guide_names_every_command() -> None:
+    assert set(re.findall(r"`(?:\S+/)?greenroom (\w+)`", (NOTES / "guide.md").read_text())) == COMMANDS.keys()
