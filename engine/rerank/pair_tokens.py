@@ -123,15 +123,22 @@ class PairReader:
 
     def _head(self, asked: ScoreInput, query: str) -> Tokens:
         most = self._context // _QUERY_SHARE
-        if len(query) + len(asked.instruction or "") <= most * _LONGEST_TOKEN:
-            head = self._form.head(query, asked.instruction)
-            if len(head) + len(self._form.tail) <= most:
-                return head
+        head = self._fitting_head(query, asked.instruction, most)
+        if head is not None:
+            return head
+        alone = asked.instruction is not None and self._fitting_head("", asked.instruction, most) is None
+        param = "instruction" if alone else asked.query_param
         detail = (
-            f"`{asked.query_param}` is too long: with what the model wants around it, it may have {most} "
-            f"tokens, half of the {self._context} that the model reads of a pair."
+            f"`{param}` is too long: with what the model wants around it, it may have {most} tokens, half of "
+            f"the {self._context} that the model reads of a pair."
         )
-        raise _too_long(detail, asked.query_param)
+        raise _too_long(detail, param)
+
+    def _fitting_head(self, query: str, instruction: str | None, most: int) -> Tokens | None:
+        if len(query) + len(instruction or "") > most * _LONGEST_TOKEN:
+            return None
+        head = self._form.head(query, instruction)
+        return head if len(head) + len(self._form.tail) <= most else None
 
     def _row(self, asked: ScoreInput, index: int, head: Tokens, document: Tokens) -> Row:
         tail = self._form.tail

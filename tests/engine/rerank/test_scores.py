@@ -141,6 +141,14 @@ def test_a_query_that_is_too_long_is_refused(reranker: MakeReranker, kind: str, 
     assert (problem.status, problem.code, problem.param) == (400, "context_length_exceeded", "text_1")
 
 
+@pytest.mark.parametrize("instruction", ["walk " * 400, "w" * 10_000_000])
+def test_an_instruction_that_is_too_long_is_named(reranker: MakeReranker, instruction: str) -> None:
+    with pytest.raises(ProblemError) as refused:
+        reranker("qwen3-rerank").adapter.prepare_input(score("walk", instruction=instruction))
+    problem = refused.value.problem
+    assert (problem.code, problem.param) == ("context_length_exceeded", "instruction")
+
+
 def test_all_pairs_together_have_a_limit(reranker: MakeReranker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("greenroom.engine.rerank.pair_tokens.MAX_TOKENS", 100)
     adapter = reranker("bert-rerank").adapter
