@@ -159,10 +159,15 @@ def test_a_file_that_is_gone_fails_its_request_alone(english: Transcriber, short
     assert isinstance(english.events[good][-1], Finished)
 
 
-def test_a_file_that_is_cut_while_it_is_read_ends_its_request_alone(english: Transcriber, long: Path) -> None:
+def test_a_file_that_is_cut_while_it_is_read_ends_its_request_alone(
+    english: Transcriber, short: Path, long: Path
+) -> None:
     spoiled = english.submit(long)
     long.write_bytes(b"")
+    good = english.submit(short)
     english.run()
     end = english.events[spoiled][-1]
-    assert isinstance(end, Failed)
-    assert (end.problem.status, end.problem.param) == (400, "file")
+    assert isinstance(end, Failed | Finished)  # what its thread had read by then is written down
+    if isinstance(end, Failed):
+        assert (end.problem.status, end.problem.param) == (400, "file")
+    assert isinstance(english.events[good][-1], Finished)

@@ -23,7 +23,15 @@ from greenroom.schemas.prepared_input import PreparedImage
 from greenroom.schemas.response_format import Constraint, RegexFormat
 from greenroom.tests.support.text_engines import GREEDY, finished, text_of
 from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_engines import Parts, VisionDriver, expected, loaded, picture, prepared
+from greenroom.tests.support.vision_engines import (
+    Parts,
+    VisionDriver,
+    expected,
+    library,
+    loaded,
+    picture,
+    prepared,
+)
 
 ONE: Parts = ["def read(self, ", picture(1), " size=-1): return"]
 TWO: Parts = ["Look ", picture(2), " and then ", picture(3), " what is it, and why?"]
@@ -65,18 +73,19 @@ def test_a_preempted_answer_about_images_goes_on_as_it_was(
     tiny_vision_model: TinyVisionModel, kind: str
 ) -> None:
     folder = tiny_vision_model(kind)
-    prompts = [_long(folder, parts) for parts in (ONE, TWO, TEXT, OTHER, TEXT, ONE)]
+    one, two, text, other = (_long(folder, parts) for parts in (ONE, TWO, TEXT, OTHER))
     megabytes = 1.8 if kind == "gemma3" else 3.5  # half of its layers have a window
     account = MemoryAccount(kv_limit=int(megabytes * (1 << 20)))
     driver = VisionDriver(folder, account=account)
     driver.engine.admission.max_reserved_tokens = 1
-    for prompt in prompts:
+    for prompt in (one, two, text, other, text, one):
         driver.submit(prompt, 60)
     driver.run()
     assert driver.engine.statistics().admission.preempted > 0
     assert account.kv_limit is not None
     assert account.statistics().peak <= account.kv_limit
-    assert driver.tokens == [expected(folder, prompt, 60) for prompt in prompts]
+    wanted = [expected(folder, prompt, 60) for prompt in (one, two, text, other)]
+    assert driver.tokens == [*wanted, wanted[2], wanted[0]]
 
 
 def test_a_stop_string_ends_an_answer_about_an_image(tiny_vision_model: TinyVisionModel) -> None:
@@ -224,8 +233,9 @@ def test_an_image_that_cannot_be_computed_fails_alone(
 
 def _long(folder: Path, parts: Parts) -> Parts:
     """Return a prompt whose answer outgrows 256 tokens, by which caches grow."""
-    filler = ""
-    while len(prepared(folder, [filler, *parts])[0]) < 232:
+    _, processor = library(folder)
+    length, filler = len(prepared(folder, parts)[0]), ""
+    while length + len(processor.tokenizer.encode(filler, add_special_tokens=False)) < 232:
         filler += "and so on, "
     return [filler, *parts]
 

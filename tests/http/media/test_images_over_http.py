@@ -150,7 +150,7 @@ async def test_a_stored_chat_keeps_its_images(settings: Settings) -> None:
 
 
 async def test_a_compacted_conversation_goes_on_without_its_images(settings: Settings) -> None:
-    settings = attrs.evolve(settings, images_ids="on", db=":memory:", temperature=None)
+    settings = attrs.evolve(settings, images_ids="on", db=":memory:", temperature=None, max_context=1024)
     items = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": URL}]
     said = [{"role": "user", "content": items}, {"role": "assistant", "content": "b"}]
     async with serving(settings) as served:
