@@ -41,7 +41,8 @@ def draw(data: bytes, max_pages: int, max_pixels: int) -> None:
     if not pages:
         raise ValueError("it has no pages")
     if pages > max_pages:
-        raise ValueError(f"it has {pages:,} pages, and a request may have {max_pages} of all its documents")
+        room = f"there is room for {max_pages}: all documents of a request share its pages (images_max_pages)"
+        raise ValueError(f"it has {pages:,} pages, but {room}")
     for number in range(pages):
         try:
             page = document[number]

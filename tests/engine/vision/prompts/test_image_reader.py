@@ -79,7 +79,9 @@ def test_pages_of_all_documents_are_limited_together(opened_kind: Callable[[str]
     adapter = seeing_adapter(opened_kind("qwen2_vl")[0], images_max_pages=4)
     assert len(adapter.prepare_input(asking([message(pdf(2), pdf(1))])).images) == 3
     assert refused(adapter, message(pdf(5))).param == "5 pages"
-    assert refused(adapter, message(pdf(3), pdf(2))).param == "3 pages"
+    problem = refused(adapter, message(pdf(3), pdf(2)))
+    assert problem.param == "3 pages"
+    assert "room for 2: all documents of a request share its pages" in problem.detail
     earlier = adapter.prepare_input(
         asking([message(pdf(3)), message("Ah.", role="assistant"), message(pdf(2))])
     )
