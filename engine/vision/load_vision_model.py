@@ -14,6 +14,9 @@ from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.engine.vision.whole_images import see_behind_cached
 from greenroom.schemas.settings import Settings
 
+_ATTENDS_BOTH_WAYS = frozenset({"paligemma"})
+"""Architectures whose whole prompt attends to itself, also to what comes later: slices would change it."""
+
 
 def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     """Return one of mlx-vlm's models.
@@ -25,6 +28,10 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
     config = read_json_object(folder / "config.json")
     if config.get("model_file") and not settings.trust_remote_code:
         raise ValueError("it brings Python code of its own (model_file); allow that with trust_remote_code")
+    if config.get("model_type") in _ATTENDS_BOTH_WAYS:
+        raise ValueError(
+            "its prompts attend to what comes later in them, which this version does not compute"
+        )
     import_vision_libraries()
     from mlx_vlm.utils import get_model_and_args, load_model
 

@@ -74,6 +74,12 @@ def test_code_that_comes_with_a_model_is_not_run(copy: Path) -> None:
     assert not (copy / "ran").exists()
 
 
+def test_models_whose_prompts_cannot_be_sliced_are_refused(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "model_type": "paligemma"}))
+    assert "attend to what comes later" in refusal(copy)
+
+
 def test_broken_weights_are_refused(copy: Path) -> None:
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
