@@ -34,6 +34,7 @@ class ImageEncoding:
     ) -> None:
         self.features: ImageFeatures | None = None
         self._clock = clock
+        self._last = 0.0
         inputs = {name: mx.array(value) for name, value in image.inputs.items()}
         ids = mx.array([list(tokens)])
         mask = mx.ones_like(ids)
@@ -42,12 +43,13 @@ class ImageEncoding:
     def advance(self, milliseconds: float) -> None:
         """Compute for about so long: a piece at least, and no more than are likely to fit."""
         end = began = self._clock()
-        longest = 0.0
+        longest = self._last
         while self.features is None:
             before = end
             self._compute_piece()
             end = self._clock()
-            longest = max(longest, end - before)
+            self._last = end - before
+            longest = max(longest, self._last)
             if (end - began + longest) * 1e3 > milliseconds:
                 return
 

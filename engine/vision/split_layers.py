@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -18,6 +19,9 @@ _PIECE_WORK = {"cpu": 1e7, "gpu": 1e11}
 _ELEMENT_WORK = 24
 """Operations that an exponential, and what else is done to each number between two layers, counts as."""
 
+_ROWWISE_WORK = 100
+"""Operations that an activation or a norm of a number counts as, for the same reason."""
+
 _TILE = {"cpu": 16, "gpu": 32}
 """Rows that a device computes together."""
 
@@ -25,7 +29,8 @@ _JOINED = 32
 """Parts that are joined at once."""
 
 _LINEAR = (nn.Linear, nn.QuantizedLinear)
-_SPLIT = (*_LINEAR, nn.Conv2d, nn.Conv3d)
+_ROWWISE = (nn.LayerNorm, nn.RMSNorm, nn.GELU, nn.SiLU)
+_SPLIT = (*_LINEAR, *_ROWWISE, nn.Conv2d, nn.Conv3d)
 
 _patching = threading.Lock()
 
@@ -36,19 +41,30 @@ class SplitLayers:
     What is computed is the same: a linear layer's rows, a convolution's images and an attention's queries
     know nothing of each other.
 
-    Attributes:
-        noted: What to evaluate, in that order; what is left then is a short piece too.
     """
 
     def __init__(self) -> None:
-        self.noted: list[mx.array] = []
         device = "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
         self._limit, self._tile = _PIECE_WORK[device], _TILE[device]
-        self._unnoted = 0.0
+        self._pieces: list[list[mx.array]] = []
+        self._open: list[mx.array] = []
+        self._open_work = 0.0
+
+    def pop_pieces(self) -> Iterator[list[mx.array]]:
+        """Yield what to evaluate together, one short piece after the other; each is kept here until then."""
+        pieces = [*self._pieces, self._open] if self._open else self._pieces
+        self._pieces, self._open, self._open_work = [], [], 0.0
+        pieces.reverse()
+        while pieces:
+            yield pieces.pop()  # kept from then on by what follows from it alone
 
     @contextmanager
-    def replacing(self, module: Any) -> Iterator[None]:
-        """Replace the layers of a module, and attention on this thread."""
+    def replacing(self, module: Any, skip: Container[str] = ()) -> Iterator[None]:
+        """Replace the layers of a module, and attention on this thread.
+
+        Args:
+            skip: Names of children whose layers stay.
+        """
         replaced: list[tuple[Any, Any, Any]] = []
         attend, thread = mx.fast.scaled_dot_product_attention, threading.get_ident()
 
@@ -61,7 +77,7 @@ class SplitLayers:
             mx.fast.scaled_dot_product_attention = attend_here
             mx.disable_compile()  # compiled functions lose what is evaluated before the rest of their graph
             try:
-                self._replace(module, replaced)
+                self._replace(module, replaced, skip)
                 yield
             finally:
                 mx.fast.scaled_dot_product_attention = attend
@@ -70,60 +86,82 @@ class SplitLayers:
                 for holder, key, layer in replaced:
                     holder[key] = layer
 
-    def _replace(self, holder: Any, replaced: list[tuple[Any, Any, Any]]) -> None:
+    def _replace(self, holder: Any, replaced: list[tuple[Any, Any, Any]], skip: Container[str] = ()) -> None:
         for key, child in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if key in skip:
+                continue
             if isinstance(child, _SPLIT):
                 replaced.append((holder, key, child))
             elif isinstance(child, dict | list):
                 self._replace(child, replaced)
         for at, key, child in replaced:
             if at is holder:
-                apply = self._apply_linear if isinstance(child, _LINEAR) else self._convolve
+                apply = self._convolve
+                if isinstance(child, (*_LINEAR, *_ROWWISE)):
+                    apply = self._apply_linear if isinstance(child, _LINEAR) else self._apply_rowwise
                 holder[key] = Stand(child, lambda x, layer=child, apply=apply: apply(layer, x))
 
     def _apply_linear(self, layer: Any, x: mx.array) -> mx.array:
         outputs = layer.weight.shape[0]
         rows = x.reshape(-1, x.shape[-1])
         work = outputs * (2.0 * x.shape[-1] + _ELEMENT_WORK)
-        parts = self._in_pieces(rows.shape[0], work, lambda begin, end: layer(rows[begin:end]))
+        parts = self._in_pieces(rows.shape[0], work, lambda begin, end: layer(rows[begin:end]), self._tile)
         return _concatenated(parts).reshape(*x.shape[:-1], outputs)
+
+    def _apply_rowwise(self, layer: Any, x: mx.array) -> mx.array:
+        rows = x.reshape(-1, x.shape[-1])
+        work = float(x.shape[-1] * _ROWWISE_WORK)
+        parts = self._in_pieces(rows.shape[0], work, lambda begin, end: layer(rows[begin:end]), 1)
+        return _concatenated(parts).reshape(x.shape)
 
     def _convolve(self, layer: Any, x: mx.array) -> mx.array:
         strides = layer.stride if isinstance(layer.stride, tuple | list) else [layer.stride]
         places = math.prod(x.shape[1:-1]) / math.prod(strides)
         work = 2.0 * layer.weight.size * max(places, 1.0)
-        return _concatenated(self._in_pieces(x.shape[0], work, lambda begin, end: layer(x[begin:end])))
+        tile = math.ceil(self._tile / max(places, 1.0))
+        return _concatenated(self._in_pieces(x.shape[0], work, lambda begin, end: layer(x[begin:end]), tile))
 
     def _attend(
         self, attend: Callable[..., mx.array], queries: mx.array, *others: Any, **named: Any
     ) -> mx.array:
         rows, heads, count, width = queries.shape
         mask, keys = named.get("mask"), others[0]
-        work = float(rows * heads * keys.shape[2] * (4 * width + _ELEMENT_WORK))
+        work = float(heads * keys.shape[2] * (4 * width + _ELEMENT_WORK))
         if isinstance(mask, str) or len(others) > 2:
-            return self._note(attend(queries, *others, **named), work * count)
+            return self._note(attend(queries, *others, **named), rows * work * count)
 
-        def part(begin: int, end: int) -> mx.array:
+        def part_of(row: slice, begin: int, end: int) -> mx.array:
             rest = dict(named)
-            if isinstance(mask, mx.array) and mask.ndim > 1 and mask.shape[-2] == count:
-                rest["mask"] = mask[..., begin:end, :]
-            return attend(queries[:, :, begin:end], *others, **rest)
+            if isinstance(mask, mx.array) and mask.ndim > 1:
+                own = mask[row] if mask.ndim == 4 and mask.shape[0] == rows else mask
+                rest["mask"] = own[..., begin:end, :] if mask.shape[-2] == count else own
+            return attend(queries[row, :, begin:end], *(each[row] for each in others), **rest)
 
-        return _concatenated(self._in_pieces(count, work, part), axis=2)
+        if rows * work * count <= self._limit:
+            return self._note(attend(queries, *others, **named), rows * work * count)
+        each_row = [
+            self._in_pieces(count, work, partial(part_of, slice(row, row + 1)), self._tile)
+            for row in range(rows)
+        ]
+        return _concatenated([_concatenated(parts, axis=2) for parts in each_row])
 
-    def _in_pieces(self, count: int, work: float, part: Callable[[int, int], mx.array]) -> list[mx.array]:
+    def _in_pieces(
+        self, count: int, work: float, part: Callable[[int, int], mx.array], tile: int
+    ) -> list[mx.array]:
         """Return parts of what `part` makes of so many rows, each of which takes so much work."""
         if count * work <= self._limit:
             return [self._note(part(0, count), count * work)]
-        step = -(-max(1, int(self._limit / work)) // self._tile) * self._tile
-        begins = range(0, count, step)
-        return [self._note(part(begin, begin + step), work * min(step, count - begin)) for begin in begins]
+        step = -(-max(1, int(self._limit / work)) // tile) * tile
+        spans = [(begin, min(begin + step, count)) for begin in range(0, count, step)]
+        return [self._note(part(begin, end), work * (end - begin)) for begin, end in spans]
 
     def _note(self, output: mx.array, work: float) -> mx.array:
-        self._unnoted += work
-        if self._unnoted >= self._limit:
-            self.noted.append(output)
-            self._unnoted = 0.0
+        """Add to the pieces: parts beside each other are all named, since none leads to another."""
+        if self._open and self._open_work + work > self._limit:
+            self._pieces.append(self._open)
+            self._open, self._open_work = [], 0.0
+        self._open.append(output)
+        self._open_work += work
         return output
 
 

@@ -29,8 +29,9 @@ class TowerPieces:
     """Computes what a model makes of an image: `advance` until `is_done`, then `result`.
 
     MLX computes nothing before it is asked to. So the tower is called once, which builds its whole graph,
-    and the parts of its layers are asked for one after the other. A tower that is none of those known by
-    name, or that does not bear its layers to be split, is computed in one piece: as `result`.
+    and the parts of its layers are asked for one after the other; likewise what projects its output into
+    the language model. A tower that is none of those known by name, or that does not bear its layers to be
+    split, is computed in one piece: as `result`.
 
     Args:
         model: One of mlx-vlm's. Its tower is replaced while a method of this class runs, and only then.
@@ -41,42 +42,44 @@ class TowerPieces:
         self._model = model
         self._embed = embed
         self._name = next((name for name in _TOWERS if callable(model.get(name))), "")
-        self._output: Any = None
-        self._pieces: Iterator[mx.array] | None = None
+        self._result: Any = None
+        self._pieces: Iterator[list[mx.array]] | None = None
         self.is_done = not self._name
 
     def advance(self) -> None:
         """Compute the next piece."""
         if self._pieces is None:
-            self._pieces = iter(self._begin())
+            self._pieces = self._build()
         try:
             for piece in self._pieces:
                 mx.eval(piece)
                 return
         except Exception as error:  # whatever comes of a graph that is not evaluated as its makers did
-            self._output = None
+            self._result = None
             log.info("image computed in one piece", reason=f"{type(error).__name__}: {error}")
         self.is_done = True
 
     def result(self) -> Any:
         """Return what `embed` returns, not evaluated where only the tower is."""
-        if self._output is None:
-            return self._embed()
-        with self._tower_replaced(lambda *_, **__: self._output):
-            return self._embed()
+        return self._embed() if self._result is None else self._result
 
-    def _begin(self) -> Iterator[mx.array]:
-        """Build the graph of the tower; return what is to be evaluated, one after the other."""
+    def _build(self) -> Iterator[list[mx.array]]:
+        """Build the graph of the tower and of what follows; yield what is to be evaluated, in order."""
         tower, split = self._model[self._name], SplitLayers()
         try:
             with self._tower_replaced(_raise_call):
                 self._embed()
-        except _TowerCalledError as call:
-            with split.replacing(tower):
-                self._output = tower(*call.positional, **call.named)
-        split.noted.reverse()
-        while split.noted:
-            yield split.noted.pop()  # kept from then on by what follows from it alone
+        except _TowerCalledError as error:
+            call = error
+        else:
+            return
+        with split.replacing(tower):
+            output = tower(*call.positional, **call.named)
+        yield from split.pop_pieces()
+        rest = split.replacing(self._model, skip=(self._name, "language_model"))
+        with rest, self._tower_replaced(lambda *_, **__: output):
+            self._result = self._embed()
+        yield from split.pop_pieces()
 
     @contextmanager
     def _tower_replaced(self, call: Callable[..., Any]) -> Iterator[None]:

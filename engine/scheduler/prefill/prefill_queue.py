@@ -150,7 +150,7 @@ class PrefillQueue:
         self._mixed_steps = mixed_steps
         if self._policy.skips_prefill(self._mixed_steps):
             return [], []
-        budget = self._policy.budget(decode_ms, len(self._requests), window=window)
+        budget = self._policy.budget(decode_ms, self._count_waiting(following), window=window)
         began = self._clock()  # launching can block, and then it is what takes the time
         reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle, window)
         if chunks:
@@ -207,6 +207,14 @@ class PrefillQueue:
         able = [request for request in self._requests if not self._prefix_reuse.should_wait(request)]
         waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
         return able[self._fair_queue.choose(waiting)] if able else None
+
+    def _count_waiting(self, following: PrefillRequest | None) -> int:
+        """Return how many prompts count as waiting, for which streams give way, when that one is next.
+
+        One with features takes as long as many, so that the streams beside it give way no more for others.
+        """
+        alone = following is not None and following.sequence.features is not None
+        return 1 if alone else len(self._requests)
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
         """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""

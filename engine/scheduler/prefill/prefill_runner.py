@@ -22,7 +22,7 @@ from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.sequences.failures import SequenceFailures, not_computed
 from greenroom.schemas.problems import ProblemError
 
-_FEATURE_SHARE = 0.5
+_FEATURE_SHARE = 0.75
 """Of a chunk's time that pieces of features get: nobody knows beforehand what one takes."""
 
 log = structlog.get_logger(__name__)

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx import nn
 
 from greenroom.engine.vision import split_layers
 from greenroom.engine.vision.tower_pieces import TowerPieces
@@ -60,3 +61,15 @@ def test_a_tower_that_does_not_bear_it_is_computed_whole(
     assert model.vision_tower is tower
     assert mx.fast.scaled_dot_product_attention is attention
     assert mx.array_equal(pieces.result().inputs_embeds, embed().inputs_embeds)
+
+
+def test_every_part_of_a_layer_is_in_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_layers, "_PIECE_WORK", {"cpu": 6000.0, "gpu": 6000.0})
+    monkeypatch.setattr(split_layers, "_TILE", {"cpu": 1, "gpu": 1})
+    module: dict[str, Any] = {"layer": nn.Linear(8, 8)}
+    split = split_layers.SplitLayers()
+    with split.replacing(module):
+        output = module["layer"](mx.ones((60, 8)))
+    pieces = list(split.pop_pieces())
+    assert len(pieces) > 2
+    assert sum(part.shape[0] for piece in pieces for part in piece) == output.shape[0]
