@@ -150,7 +150,7 @@ class PrefillQueue:
         self._mixed_steps = mixed_steps
         if self._policy.skips_prefill(self._mixed_steps):
             return [], []
-        budget = self._policy.budget(decode_ms, self._count_waiting(following), window=window)
+        budget = self._policy.budget(decode_ms, _count_waiting(following, self._requests), window=window)
         began = self._clock()  # launching can block, and then it is what takes the time
         reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle, window)
         if chunks:
@@ -208,14 +208,6 @@ class PrefillQueue:
         waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
         return able[self._fair_queue.choose(waiting)] if able else None
 
-    def _count_waiting(self, following: PrefillRequest | None) -> int:
-        """Return how many prompts count as waiting, for which streams give way, when that one is next.
-
-        One with features takes as long as many, so that the streams beside it give way no more for others.
-        """
-        alone = following is not None and following.sequence.features is not None
-        return 1 if alone else len(self._requests)
-
     def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
         """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""
         launched = self._runner.launch(chosen, tokens, budget)
@@ -234,3 +226,11 @@ class PrefillQueue:
         for request in requests:
             self._window.remove(request.sequence)
             self._prefix_reuse.remove(request)
+
+
+def _count_waiting(following: PrefillRequest | None, requests: list[PrefillRequest]) -> int:
+    """Return how many prompts count as waiting, for which streams give way, when that one is next.
+
+    One with features takes as long as many, so that the streams beside it give way no more for others.
+    """
+    return 1 if following is not None and following.sequence.features is not None else len(requests)
