@@ -95,7 +95,7 @@ class Engines:
         return ModelCard(name, entry.created, entry.owned_by, record, thinks)
 
     def _may_see(self, model: str) -> bool:
-        from greenroom.engine.catalog.operator_vision import may_see
+        from greenroom.engine.catalog.operator.vision import may_see
 
         return may_see(model, self._settings)
 
@@ -108,7 +108,7 @@ class Engines:
         Raises:
             ProblemError: There is no such model, or it cannot be fetched.
         """
-        from greenroom.engine.catalog.download import download
+        from greenroom.engine.catalog.hub.download import download
 
         entry = self.find(name)
         if isinstance(entry, Problem):
@@ -122,10 +122,10 @@ class Engines:
         Raises:
             ProblemError: The model cannot be used.
         """
-        from greenroom.engine.catalog.detection import detect
-        from greenroom.engine.catalog.operator_parsers import with_operators_parsers
-        from greenroom.engine.catalog.operator_vision import check_vision
-        from greenroom.engine.catalog.system_prompts import system_prompt_of
+        from greenroom.engine.catalog.kinds.detection import detect
+        from greenroom.engine.catalog.operator.parsers import with_operators_parsers
+        from greenroom.engine.catalog.operator.system_prompts import system_prompt_of
+        from greenroom.engine.catalog.operator.vision import check_vision
         from greenroom.engine.memory.device_memory import main_memory
 
         system_prompt = system_prompt_of(files.id, self._settings)

@@ -80,7 +80,7 @@ class EngineModels:
 
     def find_bad_system_prompt(self, settings: Settings) -> str | None:
         """Return what is wrong with a file that holds a system prompt, if one cannot be used."""
-        from greenroom.engine.catalog.system_prompts import find_bad_system_prompt
+        from greenroom.engine.catalog.operator.system_prompts import find_bad_system_prompt
 
         return find_bad_system_prompt(settings)
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from greenroom.actors.engine_protocol import ModelFolder
 from greenroom.actors.kinds import open_adapter, open_engine
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.encoders.rows import Row, pad
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.model_key import ModelKey

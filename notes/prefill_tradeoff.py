@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import PromptProgress

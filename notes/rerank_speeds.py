@@ -37,7 +37,7 @@ Rank = Callable[[list[str]], Scores]
 
 def ours(folder: Path) -> Rank:
     """Return what ranks documents with this server's engine."""
-    from greenroom.engine.catalog.detection import detect
+    from greenroom.engine.catalog.kinds.detection import detect
     from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
     from greenroom.engine.rerank.rerank_adapter import open_rerank_adapter
     from greenroom.schemas.model_key import ModelKey

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_model_code, import_text_libraries
 from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
 from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter

@@ -54,7 +54,7 @@ class Adapter:
     """Translates between requests and one loaded model, and keeps nothing between requests.
 
     What a template can do is found by trying it when the adapter is made; families only say what no
-    template shows (`greenroom.engine.catalog.families`).
+    template shows (`greenroom.engine.catalog.kinds.families`).
 
     Args:
         record: What is known of the model.

@@ -9,7 +9,7 @@ from greenroom.engine.adapters.detection.parser_choice import choose_parsers
 from greenroom.engine.adapters.stop_tokens import find_stop_token_ids
 from greenroom.engine.adapters.templates.template_probe import probe_template
 from greenroom.engine.adapters.thinking.switches import ThinkingMeans, ThinkingSwitches
-from greenroom.engine.catalog.families import FAMILIES, FamilyTraits
+from greenroom.engine.catalog.kinds.families import FAMILIES, FamilyTraits
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.generation import GenerationParameters, Overrides, check
 from greenroom.schemas.problems import ProblemError

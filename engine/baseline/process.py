@@ -36,7 +36,7 @@ class Baseline:
         from greenroom.engine.adapters.make_adapter import make_adapter
         from greenroom.engine.baseline.loops import load_model
         from greenroom.engine.catalog.catalog import Catalog
-        from greenroom.engine.catalog.detection import detect
+        from greenroom.engine.catalog.kinds.detection import detect
         from greenroom.engine.text_engine import TextEngine
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 

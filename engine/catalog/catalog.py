@@ -11,9 +11,14 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.engine.catalog.detection import detect
-from greenroom.engine.catalog.hub_cache import HUB_ID, find_cached_model, hub_cache_folder, list_cached_ids
-from greenroom.engine.catalog.name_patterns import name_pattern
+from greenroom.engine.catalog.hub.hub_cache import (
+    HUB_ID,
+    find_cached_model,
+    hub_cache_folder,
+    list_cached_ids,
+)
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.operator.name_patterns import name_pattern
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
 from greenroom.schemas.settings import Aliases
 

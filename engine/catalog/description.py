@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from greenroom.engine.catalog.catalog import CatalogEntry
-from greenroom.engine.catalog.detection import detect
-from greenroom.engine.catalog.fill_in_the_middle import find_fill_format
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from greenroom.engine.catalog.load_failures import failure_reason
-from greenroom.engine.catalog.sentence_files import SentenceFiles, read_sentence_files
+from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.files.sentence_files import SentenceFiles, read_sentence_files
 from greenroom.engine.embeddings.instructions import Instructions, instructions_of
 from greenroom.engine.embeddings.prepared_texts import PreparedTexts
 from greenroom.engine.encoders.rows import Row

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.catalog.sentence_files import SentenceFiles
+from greenroom.engine.catalog.files.sentence_files import SentenceFiles
 from greenroom.engine.embeddings.hidden_states import Encode
 from greenroom.engine.embeddings.layers import load_layer
 from greenroom.engine.embeddings.pooling import pool

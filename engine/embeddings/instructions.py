@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from greenroom.engine.catalog.sentence_files import SentenceFiles
+from greenroom.engine.catalog.files.sentence_files import SentenceFiles
 from greenroom.schemas.problems import invalid
 
 _QUERY = ("query", "search_query", "retrieval.query", "retrieval_query", "web_search_query", "s2p_query")

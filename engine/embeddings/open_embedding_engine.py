@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from greenroom.engine.catalog.model_files import read_optional
-from greenroom.engine.catalog.sentence_files import read_sentence_files
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.sentence_files import read_sentence_files
 from greenroom.engine.embeddings.embedding_model import EmbeddingModel
 from greenroom.engine.embeddings.hidden_states import hidden_states
 from greenroom.engine.encoders.encoder_engine import EncoderEngine

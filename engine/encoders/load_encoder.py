@@ -7,8 +7,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.encoder_kinds import SAME_CODE, embedding_modules
-from greenroom.engine.catalog.model_files import read_json_object, read_optional
+from greenroom.engine.catalog.files.json_files import read_json_object, read_optional
+from greenroom.engine.catalog.kinds.encoder_kinds import SAME_CODE, embedding_modules
 from greenroom.engine.loading.read_weights import cast_weights, load_arrays
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.settings import Settings

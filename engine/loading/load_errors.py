@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.loading.read_weights import LoadAbandonedError
 from greenroom.schemas.problems import ProblemError, load_failed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
 
 
 def check_weight_files(folder: Path) -> None:

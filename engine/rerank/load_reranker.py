@@ -9,8 +9,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.catalog.encoder_kinds import label_count
-from greenroom.engine.catalog.model_files import read_json_object
+from greenroom.engine.catalog.files.json_files import read_json_object
+from greenroom.engine.catalog.kinds.encoder_kinds import label_count
 from greenroom.engine.encoders.pass_cost import pass_cost
 from greenroom.engine.encoders.rows import Row, RowModel
 from greenroom.engine.loading.devices import use_device

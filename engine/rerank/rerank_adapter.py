@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.load_failures import failure_reason
-from greenroom.engine.catalog.model_files import read_json_object
+from greenroom.engine.catalog.files.json_files import read_json_object
+from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.encoders.rows import PreparedRows
 from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
 from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from greenroom.engine.catalog.encoder_kinds import SAME_CODE, is_classifier
+from greenroom.engine.catalog.kinds.encoder_kinds import SAME_CODE, is_classifier
 
 RerankerForm = Literal["cross_encoder", "yes_no"]
 

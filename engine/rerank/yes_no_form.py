@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.encoders.rows import Tokens
 from greenroom.engine.rerank.pair_tokens import PlainEncoder
 

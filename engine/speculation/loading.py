@@ -78,8 +78,8 @@ def _load_draft(
 def _folder(name: str, settings: Settings) -> Path:
     """Return the folder of the draft model, which is downloaded if need be."""
     from greenroom.engine.catalog.catalog import resolve_folder
-    from greenroom.engine.catalog.download import download
-    from greenroom.engine.catalog.hub_cache import find_cached_model, hub_cache_folder
+    from greenroom.engine.catalog.hub.download import download
+    from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
     return (
         resolve_folder(name)

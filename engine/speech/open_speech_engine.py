@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from greenroom.engine.catalog.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.memory.account import Share
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech

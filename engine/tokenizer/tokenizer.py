@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from greenroom.engine.catalog.load_failures import failure_reason
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
 from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces

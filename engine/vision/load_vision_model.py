@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.model_files import read_json_object
+from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.loading.libraries import import_vision_libraries, importing
 from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.engine.loading.weight_files import check_weight_files

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from greenroom.actors.engine_protocol import ModelFolder
 from greenroom.actors.kinds import open_adapter, open_engine
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.embeddings.embedding_adapter import EmbeddingAdapter
 from greenroom.engine.encoders.encoder_engine import EncoderEngine, Events
 from greenroom.engine.memory.account import MemoryAccount

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.speech.open_speech_engine import open_speech_adapter, open_speech_engine
 from greenroom.engine.speech.preparing.speech_adapter import SpeechAdapter

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantization import quantize_kv

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
 from greenroom.engine.transcription.preparing.transcription_adapter import (

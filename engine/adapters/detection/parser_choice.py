@@ -16,7 +16,7 @@ from greenroom.engine.adapters.conversation.tool_prompt import FALLBACK_FORMAT
 from greenroom.engine.adapters.detection.round_trip import TOOLS, find_thinking_parser, find_tool_parser
 from greenroom.engine.adapters.detection.shown_turns import ShownTurns
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, with_calls_as_text
-from greenroom.engine.catalog.families import FamilyTraits
+from greenroom.engine.catalog.kinds.families import FamilyTraits
 from greenroom.engine.parsers.detection.parser_detection import (
     described_tool_parser,
     detect_thinking_parser,

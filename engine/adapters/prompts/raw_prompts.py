@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenroom.engine.adapters.prompts.context_limits import check_text_length, collect_tokens
-from greenroom.engine.catalog.fill_in_the_middle import find_fill_format
+from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.prepared_input import EchoedPrompt

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.voices import list_voices
+from greenroom.engine.catalog.files.voices import list_voices
 from greenroom.engine.speech.preparing.architectures import import_architecture
 from greenroom.engine.speech.preparing.weight_names import weight_names
 

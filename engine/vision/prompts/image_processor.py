@@ -16,9 +16,9 @@ from PIL import Image
 from greenroom.engine.adapters.conversation.shown_images import Medium
 from greenroom.engine.adapters.prompts.image_writer import ImageTokens
 from greenroom.engine.audio.samples import Samples
-from greenroom.engine.catalog.load_failures import failure_reason
-from greenroom.engine.catalog.model_files import read_optional
-from greenroom.engine.catalog.vision_kinds import vision_module
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.engine.images.limits import SightLimit
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer

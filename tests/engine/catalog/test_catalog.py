@@ -1,36 +1,17 @@
-"""Which models can be asked for: names, the hub's cache, and downloads of what the operator named."""
+"""Which models can be asked for, and by which names."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from greenroom.engine.catalog.catalog import DEMO_ID, Catalog, CatalogEntry
-from greenroom.engine.catalog.download import download
-from greenroom.engine.catalog.hub_cache import find_cached_model, hub_cache_folder
-from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.tests.support.hub_server import COMMIT, hub_server
-
-
-def make_model(folder: Path, written: float = 1_700_000_000, **config: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
-    (folder / "tokenizer.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"")
-    os.utime(folder / "config.json", (written, written))
-    return folder
-
-
-def make_cached(cache: Path, hub_id: str, commit: str = COMMIT, **config: Any) -> Path:
-    root = cache / f"models--{hub_id.replace('/', '--')}"
-    (root / "refs").mkdir(parents=True, exist_ok=True)
-    (root / "refs" / "main").write_text(commit)
-    return make_model(root / "snapshots" / commit, **config)
+from greenroom.engine.catalog.hub.hub_cache import find_cached_model
+from greenroom.schemas.problems import Problem
+from greenroom.tests.support.model_folders import make_cached, make_model
 
 
 def found(catalog: Catalog, model: str) -> CatalogEntry:
@@ -180,36 +161,6 @@ def test_only_complete_models_of_the_cache_are_listed(tmp_path: Path) -> None:
     ]
 
 
-def test_the_main_snapshot_is_preferred_and_an_incomplete_one_passed_over(tmp_path: Path) -> None:
-    old, new = "a" * 40, "b" * 40
-    make_cached(tmp_path, "org/model", old)
-    make_cached(tmp_path, "org/model", new)
-    refs = tmp_path / "models--org--model" / "refs" / "main"
-    for commit in (old, new):
-        refs.write_text(commit)
-        folder = find_cached_model("org/model", tmp_path)
-        assert folder is not None
-        assert folder.name == commit
-    (tmp_path / "models--org--model" / "snapshots" / new / "config.json").unlink()
-    folder = find_cached_model("org/model", tmp_path)
-    assert folder is not None
-    assert folder.name == old
-    refs.write_text("../../../../secret")
-    assert find_cached_model("org/model", tmp_path) == folder
-
-
-def test_the_cache_is_found_where_the_hub_library_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    assert hub_cache_folder() == Path.home() / ".cache/huggingface/hub"
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert hub_cache_folder() == Path("/xdg/huggingface/hub")
-    monkeypatch.setenv("HF_HOME", "~/hf")
-    assert hub_cache_folder() == Path.home() / "hf/hub"
-    monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
-    assert hub_cache_folder() == Path("/elsewhere")
-
-
 def test_a_hub_is_scanned_again_only_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
@@ -220,91 +171,3 @@ def test_a_hub_is_scanned_again_only_after_a_while(tmp_path: Path, monkeypatch: 
     assert [entry.id for entry in catalog.entries()] == ["org/first"]
     clock[0] = 60.0
     assert [entry.id for entry in catalog.entries()] == ["org/first", "org/second"]
-
-
-FILES = {
-    "config.json": b'{"model_type": "llama"}',
-    "tokenizer.json": b"{}",
-    "model.safetensors": b"weights" * 1000,
-    "run_me.py": b"raise SystemExit",
-    "photo.png": b"png",
-}
-
-
-def test_a_named_model_is_downloaded_and_then_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = Catalog(("org/model",), cache=tmp_path)
-    assert found(catalog, "org/model") == CatalogEntry("org/model", None, 0, "org", "org/model")
-    with hub_server({"org/model": FILES}) as (address, asked):
-        monkeypatch.setenv("HF_ENDPOINT", address)
-        folder = download("org/model", cache=tmp_path)
-        assert {path.name for path in folder.iterdir()} == {
-            "config.json",
-            "tokenizer.json",
-            "model.safetensors",
-        }
-        assert (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
-        assert any("model.safetensors" in path for path in asked)
-        assert "run_me.py" in {path.name for path in download("org/model", True, tmp_path).iterdir()}
-    entry = found(catalog, "org/model")
-    assert entry.folder == folder
-    assert entry.created > 0
-
-
-SPEAKS = {
-    "config.json": b'{"istftnet": {}, "plbert": {}}',
-    "kokoro-v1_0.safetensors": b"weights",
-    "voices/bella.safetensors": b"voice",
-    "samples/hello.wav": b"sound",
-}
-EMBEDS = {
-    "config.json": b'{"model_type": "bert"}',
-    "modules.json": b"[]",
-    "1_Pooling/config.json": b"{}",
-    "2_Dense/model.safetensors": b"layer",
-    "tokenizer.json": b"{}",
-    "model.safetensors": b"weights",
-    "onnx/model.onnx": b"other",
-    "openvino/model.safetensors": b"other",
-}
-
-
-@pytest.mark.parametrize(
-    ("files", "unwanted"),
-    [(SPEAKS, {"samples/hello.wav"}), (EMBEDS, {"onnx/model.onnx", "openvino/model.safetensors"})],
-)
-def test_each_kind_gets_the_files_that_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], unwanted: set[str]
-) -> None:
-    with hub_server({"org/model": files}) as (address, _):
-        monkeypatch.setenv("HF_ENDPOINT", address)
-        folder = download("org/model", cache=tmp_path)
-    fetched = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert fetched == files.keys() - unwanted
-    assert found(Catalog(("org/model",), cache=tmp_path), "org/model").folder == folder
-
-
-def test_a_model_that_speaks_is_complete_once_all_of_its_files_have_come(tmp_path: Path) -> None:
-    folder = make_cached(tmp_path, "org/model", model_type="kokoro")
-    for name in ("tokenizer.json", "model.safetensors"):
-        (folder / name).unlink()
-    assert find_cached_model("org/model", tmp_path) is None
-    (folder / "kokoro-v1_0.safetensors").write_bytes(b"")
-    assert find_cached_model("org/model", tmp_path) == folder
-    blobs = tmp_path / "models--org--model" / "blobs"
-    blobs.mkdir()
-    (blobs / "abc.incomplete").write_bytes(b"")
-    assert find_cached_model("org/model", tmp_path) is None
-
-
-@pytest.mark.parametrize("hub_id", ["org/unknown", "org/model"])
-def test_a_download_that_fails_is_a_load_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str
-) -> None:
-    with hub_server({}) as (address, _):
-        monkeypatch.setenv("HF_ENDPOINT", address if hub_id == "org/unknown" else "http://127.0.0.1:9")
-        with pytest.raises(ProblemError) as caught:
-            download(hub_id, cache=tmp_path)
-    problem = caught.value.problem
-    assert (problem.status, problem.code) == (503, "load_failed")
-    assert hub_id in problem.detail
-    assert "\n" not in problem.detail

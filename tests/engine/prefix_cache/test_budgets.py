@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.model_key import ModelKey

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.encoders.encoder_engine import EncoderEngine
 from greenroom.engine.loading.libraries import import_encoder_libraries
 from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.http.settings.sources import read_settings

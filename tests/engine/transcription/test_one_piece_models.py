@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
 from greenroom.schemas.events import Finished

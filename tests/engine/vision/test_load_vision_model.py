@@ -11,7 +11,7 @@ from typing import Any, Literal
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.catalog.detection import detect
+from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.read_weights import LoadAbandonedError, weight_bytes
 from greenroom.engine.memory.account import MemoryAccount

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.system_prompts import MAX_BYTES, find_bad_system_prompt, system_prompt_of
+from greenroom.engine.catalog.operator.system_prompts import (
+    MAX_BYTES,
+    find_bad_system_prompt,
+    system_prompt_of,
+)
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.engine.catalog.operator_parsers import with_operators_parsers
+from greenroom.engine.catalog.operator.parsers import with_operators_parsers
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.settings import Settings
 

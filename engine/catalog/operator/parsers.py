@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.catalog.name_patterns import first_match
+from greenroom.engine.catalog.operator.name_patterns import first_match
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.settings import Settings
 

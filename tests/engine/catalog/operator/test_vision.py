@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.detection import detect
-from greenroom.engine.catalog.operator_vision import check_vision, may_see
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.operator.vision import check_vision, may_see
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.tiny_vision_models import TinyVisionModel

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.detection import detect
-from greenroom.engine.catalog.libraries import library_constant, library_folder
-from greenroom.engine.catalog.vision_weights import holds_vision_weights
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder
 from greenroom.schemas.capabilities import VectorTraits
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.embedders import open_embedder
+from greenroom.tests.support.weight_headers import write_weights
 
 SEES_ONLY_WITH_MLX_VLM = {
     "paligemma",
@@ -52,12 +52,6 @@ def kinds_of(folder: Path, library: str, models: str = "models") -> dict[str, st
     assert root is not None
     names = {path.stem for path in (root / models).iterdir() if not path.name.startswith("_")}
     return {name: kind_of(folder, model_type=name) for name in names}
-
-
-def write_weights(file: Path, *names: str) -> None:
-    tensors = {name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for name in names}
-    header = json.dumps(tensors).encode()
-    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
 
 
 def test_every_model_of_mlx_lm_writes(folder: Path) -> None:
@@ -213,27 +207,6 @@ def test_a_folder_that_holds_a_tower_sees_although_its_text_half_could_be_served
     assert kind_of(folder, model_type="llama") == "text", "nothing here could see with it"
     assert kind_of(folder, model_type="paligemma") == "vision"
     assert detect(folder, sees=False).model_type == "vision", "there is no text half to serve"
-
-
-def test_vision_weights_are_found_in_an_index_or_headers_and_broken_files_hold_none(folder: Path) -> None:
-    assert not holds_vision_weights(folder)
-    write_weights(folder / "model-00002.safetensors", "model.visual.blocks.0.attn.qkv.weight")
-    assert holds_vision_weights(folder)
-    index = folder / "model.safetensors.index.json"
-    index.write_text('{"weight_map": {"model.layers.0.self_attn.q_proj.weight": "x"}}')
-    assert not holds_vision_weights(folder)
-    index.write_text('{"weight_map": {"vpm.encoder.weight": "x"}}')
-    assert holds_vision_weights(folder)
-    index.write_text("{")
-    for junk in (
-        b"",
-        b"\xff" * 8,
-        b"\x05" + bytes(7) + b"{",
-        (2**40).to_bytes(8, "little"),
-        b"\x02" + bytes(7) + b"[]",
-    ):
-        (folder / "model-00002.safetensors").write_bytes(junk)
-        assert not holds_vision_weights(folder)
 
 
 def test_a_vision_models_senses_are_recorded(folder: Path) -> None:

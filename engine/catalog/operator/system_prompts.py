@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from greenroom.engine.catalog.name_patterns import first_match
+from greenroom.engine.catalog.operator.name_patterns import first_match
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.libraries import library_constant, library_folder, models_of, text_module
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder, models_of, text_module
 from greenroom.schemas.capabilities import ModelType
 
 _SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json")

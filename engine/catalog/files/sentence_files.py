@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
 
 _MODES = {
     "pooling_mode_cls_token": "cls",

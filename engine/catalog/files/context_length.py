@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
 
 DEFAULT_CONTEXT_LENGTH = 8192
 """Tokens, for a model whose files say nothing (most recurrent ones, which have no bound)."""

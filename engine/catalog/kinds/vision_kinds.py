@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from greenroom.engine.catalog.encoder_kinds import embedding_modules
-from greenroom.engine.catalog.libraries import exports_of, library_constant, library_folder, models_of
+from greenroom.engine.catalog.kinds.encoder_kinds import embedding_modules
+from greenroom.engine.catalog.kinds.libraries import exports_of, library_constant, library_folder, models_of
 
 _WRITE_NO_TEXT = frozenset(
     {

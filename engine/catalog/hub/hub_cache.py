@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from greenroom.engine.catalog.audio_kinds import audio_kind, name_by_fields
-from greenroom.engine.catalog.libraries import text_module
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.kinds.audio_kinds import audio_kind, name_by_fields
+from greenroom.engine.catalog.kinds.libraries import text_module
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 """`owner/name`, as the hub spells it; nothing that matches can leave the cache folder."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.model_files import read_optional
-from greenroom.engine.catalog.sentence_files import read_sentence_files
-from greenroom.engine.catalog.vision_kinds import takes_audio, takes_many_images, takes_video
-from greenroom.engine.catalog.voices import list_voices
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.sentence_files import read_sentence_files
+from greenroom.engine.catalog.files.voices import list_voices
+from greenroom.engine.catalog.kinds.vision_kinds import takes_audio, takes_many_images, takes_video
 from greenroom.schemas.capabilities import CapabilityRecord, Modality, VectorTraits
 
 _LONGEST_TEXT = 10_000_000

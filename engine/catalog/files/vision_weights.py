@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_optional
 
 _SEES = re.compile(
     r"(?:^|\.)(?:vision|visual|vit|vpm|img|image_encoder|image_tower|siglip|patch_embed|sam_model)",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.detection import detect
-from greenroom.engine.catalog.families import family_of
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds.families import family_of
 from greenroom.schemas.capabilities import Family
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -84,57 +84,6 @@ def test_every_architecture_of_mlx_lm_is_text(tmp_path: Path) -> None:
     assert len(text) > 100
     assert {"cache", "base", "rope_utils", "__init__", "switch_layers"}.isdisjoint(text)
     assert {"llama", "qwen3", "solar_open", "lfm2-vl", "nemotron-nas"} <= text
-
-
-CONTEXTS: list[tuple[dict[str, Any], int]] = [
-    ({"max_position_embeddings": 40960}, 40960),
-    ({"text_config": {"max_position_embeddings": 5000}}, 5000),
-    ({"text_config": {"max_position_embeddings": 5000}, "max_position_embeddings": 100}, 5000),
-    ({"n_positions": 1024}, 1024),
-    ({"max_position_embeddings": 32768, "sliding_window": 4096}, 32768),
-    (
-        {
-            "max_position_embeddings": 40960,
-            "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
-        },
-        131072,
-    ),
-    (
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192},
-        },
-        131072,
-    ),
-    (
-        {
-            "max_position_embeddings": 4096,
-            "rope_parameters": {
-                "full_attention": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 4096}
-            },
-        },
-        8192,
-    ),
-    ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 4.0}}, 4096),
-    ({"max_position_embeddings": True, "n_ctx": 77}, 77),
-    ({"max_position_embeddings": -5}, 8192),
-    ({"max_position_embeddings": 10**30}, 8192),
-    ({"max_position_embeddings": "long", "rope_scaling": "yarn", "text_config": 7}, 8192),
-    ({}, 8192),
-]
-
-
-@pytest.mark.parametrize(("config", "context"), CONTEXTS)
-def test_the_context_is_what_the_files_say(tmp_path: Path, config: dict[str, Any], context: int) -> None:
-    assert detect(model(tmp_path, model_type="mamba", **config)).context == context
-
-
-def test_the_context_may_stand_elsewhere(tmp_path: Path) -> None:
-    assert detect(model(tmp_path, model_type="gemma3_text")).context == 32768, "mlx-lm's own default"
-    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 12345}')
-    assert detect(model(tmp_path, model_type="gemma3_text")).context == 12345
-    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
-    assert detect(model(tmp_path, model_type="gemma3_text")).context == 32768
 
 
 @pytest.mark.parametrize(
@@ -230,7 +179,7 @@ def test_detecting_imports_no_model_library(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from greenroom.engine.catalog.catalog import Catalog\n"
-        "from greenroom.engine.catalog.detection import detect\n"
+        "from greenroom.engine.catalog.kinds.detection import detect\n"
         f"detect(Path({str(model(tmp_path, model_type='qwen3'))!r})); Catalog().entries()\n"
         "heavy = {'mlx', 'mlx_lm', 'mlx_vlm', 'mlx_audio', 'transformers', 'numpy', 'huggingface_hub'}\n"
         "sys.exit(', '.join(heavy & {name.partition('.')[0] for name in sys.modules}) or 0)"

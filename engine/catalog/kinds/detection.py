@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.audio_kinds import audio_kind, name_by_fields, why_audio_is_not_served
-from greenroom.engine.catalog.context_length import declared_context_length
-from greenroom.engine.catalog.encoder_kinds import encoder_kind, why_encoder_is_not_served
-from greenroom.engine.catalog.families import family_of
-from greenroom.engine.catalog.kind_traits import with_kind_traits
-from greenroom.engine.catalog.libraries import MODULE_NAME, text_module
-from greenroom.engine.catalog.model_files import read_json_object
-from greenroom.engine.catalog.vision_kinds import vision_module
-from greenroom.engine.catalog.vision_weights import holds_vision_weights
+from greenroom.engine.catalog.files.context_length import declared_context_length
+from greenroom.engine.catalog.files.json_files import read_json_object
+from greenroom.engine.catalog.files.vision_weights import holds_vision_weights
+from greenroom.engine.catalog.kinds.audio_kinds import audio_kind, name_by_fields, why_audio_is_not_served
+from greenroom.engine.catalog.kinds.encoder_kinds import encoder_kind, why_encoder_is_not_served
+from greenroom.engine.catalog.kinds.families import family_of
+from greenroom.engine.catalog.kinds.kind_traits import with_kind_traits
+from greenroom.engine.catalog.kinds.libraries import MODULE_NAME, text_module
+from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.schemas.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.problems import ProblemError, load_failed
 
