@@ -7,14 +7,14 @@ from quart import Blueprint
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.openai_errors import error_members
 from greenroom.http.answering.wire_protocol import WireProtocol
-from greenroom.http.openai.chat_routes import chat_routes
-from greenroom.http.openai.completion_routes import completion_routes
-from greenroom.http.openai.embedding_routes import embedding_routes
+from greenroom.http.openai.chat.chat_routes import chat_routes
+from greenroom.http.openai.chat.stored_completion_routes import stored_completion_routes
+from greenroom.http.openai.completions.completion_routes import completion_routes
+from greenroom.http.openai.embeddings.embedding_routes import embedding_routes
 from greenroom.http.openai.model_formatter import OpenAIModelFormatter
-from greenroom.http.openai.speech_routes import speech_routes
-from greenroom.http.openai.stored_completion_routes import stored_completion_routes
+from greenroom.http.openai.speech.speech_routes import speech_routes
 from greenroom.http.openai.token_routes import token_routes
-from greenroom.http.openai.transcription_routes import transcription_routes
+from greenroom.http.openai.transcription.transcription_routes import transcription_routes
 
 
 def _routes(refs: ActorRefs, status_timeout: float) -> tuple[Blueprint, ...]:

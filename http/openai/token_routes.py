@@ -12,8 +12,8 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.current_request import read_request, request_client, request_id, with_files
 from greenroom.http.answering.http_responses import json_response, large_json_response
 from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key, refuse_unsupported
-from greenroom.http.openai.chat_request import parse_chat_request
-from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
+from greenroom.http.openai.chat.chat_request import parse_chat_request
+from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.openai.chat import ChatRequest

@@ -137,7 +137,7 @@ class StreamOptions:
 class ChatRequest:
     """The body of the request, but for its generation parameters and response formats.
 
-    Those have tables of their own (`greenroom.http.openai.parameters` and `response_format`).
+    Those have tables of their own (`greenroom.http.openai.text.parameters` and `response_format`).
     """
 
     model: str

@@ -14,7 +14,7 @@ from greenroom.http.guard.request_body import FURTHER_BYTES
 from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.media.fetcher import MAX_ADDRESSES
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
-from greenroom.http.openai.completion_request import MAX_SCORED_TOKENS
+from greenroom.http.openai.completions.completion_request import MAX_SCORED_TOKENS
 from greenroom.schemas.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
 from greenroom.schemas.openai.completions import MAX_PROMPTS
 

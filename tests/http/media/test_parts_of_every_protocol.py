@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.http.anthropic.messages_request import parse_messages_request
 from greenroom.http.ollama.request import parse_chat, parse_generate
-from greenroom.http.openai.chat_request import parse_chat_request
+from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.responses.response_request import parse_response_request
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import PromptRequest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.openai.chat_request import parse_chat_request
+from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.terminal.answer_sources import open_server
 from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage

@@ -11,12 +11,12 @@ import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.answering.text_input import text_of
-from greenroom.http.openai.chat_stream import ChatStream
-from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
-from greenroom.http.openai.legacy_functions import FunctionStream, function_call, speaks_of_functions
-from greenroom.http.openai.logprobs import chat_logprobs
-from greenroom.http.openai.timings import timings
-from greenroom.http.openai.usage import usage_body
+from greenroom.http.openai.chat.chat_stream import ChatStream
+from greenroom.http.openai.chat.legacy_functions import FunctionStream, function_call, speaks_of_functions
+from greenroom.http.openai.text.chunk_stream import finish_reason, includes_usage, system_fingerprint
+from greenroom.http.openai.text.logprobs import chat_logprobs
+from greenroom.http.openai.text.timings import timings
+from greenroom.http.openai.text.usage import usage_body
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.openai.answers import ChatChoice, ChatCompletion, ChatMessage
 from greenroom.schemas.openai.chat import ChatRequest

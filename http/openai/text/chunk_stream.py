@@ -10,8 +10,8 @@ import attrs
 from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.answering.json_encoding import json_ascii, json_string
 from greenroom.http.answering.openai_errors import error_object
-from greenroom.http.openai.timings import timings
-from greenroom.http.openai.usage import usage_body
+from greenroom.http.openai.text.timings import timings
+from greenroom.http.openai.text.usage import usage_body
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.openai.chat import StreamOptions
 from greenroom.schemas.problems import Problem

@@ -19,14 +19,14 @@ from greenroom.http.answering.current_request import (
 )
 from greenroom.http.answering.event_stream import ThreadedEventStream
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.openai.speech_request import (
+from greenroom.http.openai.speech.speech_request import (
     decode_reference,
     parse_audio_format,
     parse_speech_request,
     wants_events,
     with_reference,
 )
-from greenroom.http.openai.speech_stream import SpeechFormatter
+from greenroom.http.openai.speech.speech_stream import SpeechFormatter
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.openai.converter import OPENAI

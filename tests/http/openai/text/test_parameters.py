@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from greenroom.http.answering.request_parameters import refuse_unsupported
-from greenroom.http.openai.parameters import (
+from greenroom.http.openai.text.parameters import (
     CHAT_PARAMETERS,
     COMPLETION_PARAMETERS,
     UNSUPPORTED_IN_CHAT,

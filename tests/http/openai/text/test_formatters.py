@@ -12,11 +12,11 @@ import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice
-from greenroom.http.openai.chat_formatter import ChatFormatter
-from greenroom.http.openai.chat_stream import ChatStream
-from greenroom.http.openai.completion_formatter import CompletionFormatter
-from greenroom.http.openai.completion_stream import CompletionStream
-from greenroom.http.openai.timings import timings
+from greenroom.http.openai.chat.chat_formatter import ChatFormatter
+from greenroom.http.openai.chat.chat_stream import ChatStream
+from greenroom.http.openai.completions.completion_formatter import CompletionFormatter
+from greenroom.http.openai.completions.completion_stream import CompletionStream
+from greenroom.http.openai.text.timings import timings
 from greenroom.schemas.events import (
     Admitted,
     Failed,

@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard.json_counter import MAX_CONTAINERS
-from greenroom.http.openai.chat_request import parse_chat_request
+from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.schemas.messages import (
     MAX_CALLS,
     MAX_MESSAGES,

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.json_encoding import json_string
-from greenroom.http.openai.chat_stream import ChatStream
+from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.schemas.events import InferenceEvent, ToolCallDelta
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.openai.chat import ChatRequest, FunctionParam, MessageParam, ToolCallParam, ToolParam

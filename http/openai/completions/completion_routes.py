@@ -14,9 +14,9 @@ from greenroom.http.answering.current_request import (
     request_client,
     request_id,
 )
-from greenroom.http.openai.completion_formatter import CompletionFormatter
-from greenroom.http.openai.completion_request import parse_choices, parse_completion_requests
-from greenroom.http.openai.parameters import UNSUPPORTED_IN_COMPLETIONS
+from greenroom.http.openai.completions.completion_formatter import CompletionFormatter
+from greenroom.http.openai.completions.completion_request import parse_choices, parse_completion_requests
+from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_COMPLETIONS
 from greenroom.schemas.openai.completions import CompletionRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.pool_protocol import PoolMessage

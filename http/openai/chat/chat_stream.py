@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from greenroom.http.answering.json_encoding import json_string
 from greenroom.http.answering.text_input import TextInputReader
-from greenroom.http.openai.chunk_stream import ChunkStream
-from greenroom.http.openai.logprobs import chat_logprobs
+from greenroom.http.openai.text.chunk_stream import ChunkStream
+from greenroom.http.openai.text.logprobs import chat_logprobs
 from greenroom.schemas.events import (
     InferenceEvent,
     PromptProgress,

@@ -14,7 +14,7 @@ from greenroom.http.answering.current_request import read_request, request_owner
 from greenroom.http.answering.http_responses import json_response, list_response
 from greenroom.http.answering.list_query import parse_list_query
 from greenroom.http.answering.metadata import parse_metadata
-from greenroom.http.openai.stored_completion import completion_document, completion_messages
+from greenroom.http.openai.chat.stored_completion import completion_document, completion_messages
 from greenroom.schemas.completion_store_protocol import (
     CompletionPage,
     DeleteCompletion,

@@ -10,12 +10,15 @@ from greenroom.http.answering.collected_results import collect_results
 from greenroom.http.answering.current_request import read_form, request_client, request_id
 from greenroom.http.answering.http_responses import large_json_response
 from greenroom.http.audio.transcript import Task, collected_transcript, plain_text
-from greenroom.http.openai.transcription_formatter import (
+from greenroom.http.openai.transcription.transcription_formatter import (
     TranscriptionFormatter,
     content_type,
     json_document,
 )
-from greenroom.http.openai.transcription_request import parse_transcription_form, transcription_request
+from greenroom.http.openai.transcription.transcription_request import (
+    parse_transcription_form,
+    transcription_request,
+)
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import missing

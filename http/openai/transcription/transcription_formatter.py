@@ -11,7 +11,7 @@ from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.answering.json_encoding import json_ascii
 from greenroom.http.answering.openai_errors import error_object
 from greenroom.http.audio.transcript import Transcript
-from greenroom.http.openai.language_names import language_name
+from greenroom.http.openai.transcription.language_names import language_name
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import Problem

@@ -15,11 +15,11 @@ from greenroom.http.answering.request_parameters import (
     refuse_unsupported,
 )
 from greenroom.http.media.media_reader import MediaReader
-from greenroom.http.openai.legacy_functions import with_tools
-from greenroom.http.openai.message_content import content_parts
-from greenroom.http.openai.parameters import CHAT_PARAMETERS
-from greenroom.http.openai.response_format import parse_response_format
-from greenroom.http.openai.tool_choice import parse_tool_choice
+from greenroom.http.openai.chat.legacy_functions import with_tools
+from greenroom.http.openai.chat.message_content import content_parts
+from greenroom.http.openai.chat.tool_choice import parse_tool_choice
+from greenroom.http.openai.text.parameters import CHAT_PARAMETERS
+from greenroom.http.openai.text.response_format import parse_response_format
 from greenroom.schemas.messages import JsonObject, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages import Role as NeutralRole
 from greenroom.schemas.openai.chat import ChatRequest, MessageParam, ToolCallParam, ToolParam

@@ -11,7 +11,7 @@ import pytest
 from greenroom.schemas.messages import Message, TextInput, TextPart, ToolCall, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
-from greenroom.tests.http.openai.test_chat_request import conversation
+from greenroom.tests.http.openai.chat.test_chat_request import conversation
 from greenroom.tests.support.http_servers import serving
 from greenroom.tests.support.openai_clients import ask_together
 

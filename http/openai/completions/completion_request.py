@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
-from greenroom.http.openai.parameters import COMPLETION_PARAMETERS
-from greenroom.http.openai.response_format import parse_response_format
+from greenroom.http.openai.text.parameters import COMPLETION_PARAMETERS
+from greenroom.http.openai.text.response_format import parse_response_format
 from greenroom.schemas.generation import check
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.completions import CompletionRequest

@@ -14,7 +14,7 @@ from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.answering.json_encoding import json_bytes
 from greenroom.http.answering.list_query import ListQuery
 from greenroom.http.answering.metadata import parse_metadata
-from greenroom.http.openai.chat_formatter import ChatFormatter
+from greenroom.http.openai.chat.chat_formatter import ChatFormatter
 from greenroom.schemas.completion_store_protocol import SaveCompletion
 from greenroom.schemas.events import Failed
 from greenroom.schemas.messages import JsonObject

@@ -19,11 +19,11 @@ from greenroom.http.answering.current_request import (
 )
 from greenroom.http.answering.custom_tools import custom_names_of
 from greenroom.http.answering.recorded_answer import Recording
-from greenroom.http.openai.chat_formatter import ChatFormatter
-from greenroom.http.openai.chat_request import parse_chat_request
-from greenroom.http.openai.chunk_stream import DONE
-from greenroom.http.openai.parameters import UNSUPPORTED_IN_CHAT
-from greenroom.http.openai.stored_completion import CompletionRecorder, KeptRequest, parse_kept_request
+from greenroom.http.openai.chat.chat_formatter import ChatFormatter
+from greenroom.http.openai.chat.chat_request import parse_chat_request
+from greenroom.http.openai.chat.stored_completion import CompletionRecorder, KeptRequest, parse_kept_request
+from greenroom.http.openai.text.chunk_stream import DONE
+from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI

@@ -12,12 +12,12 @@ from typing import Any
 import attrs
 
 from greenroom.http.answering.collected_answer import CollectedChoice
-from greenroom.http.openai.chunk_stream import finish_reason, includes_usage, system_fingerprint
-from greenroom.http.openai.completion_request import wants_logprobs
-from greenroom.http.openai.completion_stream import CompletionStream
-from greenroom.http.openai.logprobs import CompletionLogprobs
-from greenroom.http.openai.timings import timings
-from greenroom.http.openai.usage import usage_body
+from greenroom.http.openai.completions.completion_request import wants_logprobs
+from greenroom.http.openai.completions.completion_stream import CompletionStream
+from greenroom.http.openai.text.chunk_stream import finish_reason, includes_usage, system_fingerprint
+from greenroom.http.openai.text.logprobs import CompletionLogprobs
+from greenroom.http.openai.text.timings import timings
+from greenroom.http.openai.text.usage import usage_body
 from greenroom.schemas.openai.answers import Completion, CompletionChoice
 from greenroom.schemas.openai.completions import CompletionRequest
 

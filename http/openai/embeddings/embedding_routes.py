@@ -11,8 +11,8 @@ from greenroom.http.answering.collected_results import collect_results
 from greenroom.http.answering.current_request import read_request, request_client, request_id
 from greenroom.http.answering.http_responses import large_json_response
 from greenroom.http.answering.vectors import in_order, numbers_of
-from greenroom.http.openai.embedding_formatter import embedding_list
-from greenroom.http.openai.embedding_request import parse_embedding_request
+from greenroom.http.openai.embeddings.embedding_formatter import embedding_list
+from greenroom.http.openai.embeddings.embedding_request import parse_embedding_request
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.embeddings import EmbeddingsRequest
 from greenroom.schemas.pool_protocol import PoolMessage
