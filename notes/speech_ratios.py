@@ -1,13 +1,13 @@
 """Speech beside mlx-audio's bare loop, both sides in turns: medians of pairs, with spread.
 
-    python notes/speech_ratios.py MODEL_FOLDER [PAIRS]
+    PYTHONPATH=.src python notes/speech_ratios.py [MODEL_FOLDER] [PAIRS]
 
 engine:     real-time factor of the engine over that of the library's `generate` in one piece, and streamed,
             by processor time (other programs' turns do not count) and by the clock
 server:     the same of `POST /v1/audio/speech` over the streamed loop: by the processor time of the whole
-            server as pcm, which like the loop encodes nothing, and by the clock as mp3
+            server as pcm, which like the loop encodes nothing, and by the clock in every form
 two:        speech of two requests at once over that of one after the other, by the clock
-first byte: of that mp3, as a share of the time to the last; and of a second stream that begins with it
+first byte: of an mp3, as a share of the time to the last; and of a second stream that begins with it
 
 The model must be one of `pocket_tts`. Without a folder, a tiny one is made.
 """
@@ -27,6 +27,7 @@ import numpy as np
 import psutil
 import trio
 
+from greenroom.http.audio.audio_formats import AUDIO_FORMATS
 from greenroom.http.bench.local_processes import open_local_server
 from greenroom.tests.support.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
 from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
@@ -87,7 +88,8 @@ async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> 
     async with open_local_server(str(folder)) as server, httpx.AsyncClient(base_url=server.address) as client:
         await listen(client)
         process = psutil.Process(server.pid)
-        costs, ratios, shares, both, second = [], [], [], [], []
+        costs, shares, both, second = [], [], [], []
+        clocks: dict[str, list[float]] = {form: [] for form in AUDIO_FORMATS}
         for _ in range(pairs):
             used = processor_time(process)
             await listen(client, form="pcm")
@@ -95,9 +97,11 @@ async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> 
             first, last = await listen(client)
             began, bare_began = time.perf_counter(), time.process_time()
             await trio.to_thread.run_sync(bare, True)
-            ratios.append((time.perf_counter() - began) / last)
+            bare_seconds = time.perf_counter() - began
             costs.append((time.process_time() - bare_began) / used)
             shares.append(first / last)
+            for form, ratios in clocks.items():
+                ratios.append(bare_seconds / (await listen(client, form=form))[1])
             alone = last + (await listen(client))[1]
             began = time.perf_counter()
             firsts: list[float] = []
@@ -108,7 +112,8 @@ async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> 
             both.append(alone / took)
             second.append(max(firsts) / took)
     report("server over bare loop, streamed, processor", costs)
-    report("server over bare loop, streamed, clock", ratios)
+    for form, ratios in clocks.items():
+        report(f"server over bare loop, streamed, {form}, clock", ratios)
     report("first byte, share of the whole", shares)
     report("two streams at once over one after the other", both)
     report("first byte of the second of them, share of both", second)

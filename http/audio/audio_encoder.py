@@ -87,7 +87,9 @@ class _Packets:
         self._sink = _Sink()
         options = {"flush_packets": "1", **wanted.options}
         self._container: Any = av.open(self._sink, "w", format=wanted.container, container_options=options)
-        stream: Any = self._container.add_stream(wanted.codec, rate=rate, layout="mono")
+        stream: Any = self._container.add_stream(
+            wanted.codec, rate=rate, layout="mono", options=dict(wanted.codec_options)
+        )
         if wanted.bit_rate is not None:
             stream.bit_rate = wanted.bit_rate
         self._stream = stream
