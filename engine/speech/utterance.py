@@ -16,7 +16,7 @@ from greenroom.schemas.events import Finished, FinishReason, PromptProgress, Tim
 from greenroom.schemas.result_events import AudioChunk
 
 STEP_SECONDS = 0.05
-"""After which a step hands over what there is; between two steps requests come and leave."""
+"""After which a step hands over what there is; between two steps requests come and leave. First sounds do not wait."""
 
 
 class Utterance:
@@ -74,7 +74,8 @@ class Utterance:
             else:
                 self._count(spoken)
                 heard.append(self._joiner.push(spoken.samples))
-            if time.monotonic() - began >= STEP_SECONDS:
+            first_sound = self.is_silent and len(heard[-1]) > 0
+            if first_sound or time.monotonic() - began >= STEP_SECONDS:
                 break
         return self._audio_chunk(np.concatenate(heard))
 

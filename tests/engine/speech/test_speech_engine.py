@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.speech.joins import FADE_SECONDS
 from greenroom.engine.speech.speech_engine import SpeechEngine
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.result_events import AudioChunk
@@ -53,6 +54,16 @@ def test_a_piece_sounds_as_the_library_speaks_it(engine: SpeechEngine, tiny_pock
         usage = finish_of(events, "req_1").usage
         assert (usage.generated, usage.spoken) == (87, len(heard) / SAMPLE_RATE)
         assert usage.prompt > 0
+
+
+def test_the_first_frame_is_handed_over_before_the_next_is_waited_for(
+    engine: SpeechEngine, tiny_pocket: Path
+) -> None:
+    submit(engine, tiny_pocket, "req_1", "The sea is calm tonight.")
+    sounds = (event for _, event in run(engine) if isinstance(event, AudioChunk))
+    first, *later = [len(sound.samples) // 2 for sound in sounds]
+    assert first == FRAME_SAMPLES - round(FADE_SECONDS * SAMPLE_RATE)
+    assert first + sum(later) == 87 * FRAME_SAMPLES
 
 
 def test_voices_differ_and_a_voice_is_read_once(engine: SpeechEngine, tiny_pocket: Path) -> None:
