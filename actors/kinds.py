@@ -11,6 +11,7 @@ from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.memory.account import MemoryAccount
+    from greenroom.engine.memory.model_load import ModelLoad
     from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 
@@ -73,13 +74,15 @@ def open_engine(
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
         LoadAbandonedError: `abandoned` returned True.
     """
-    kind = model.record.model_type
-    _import_libraries(kind)
-    return _opening(kind)(model.folder, model.record, settings, progress, abandoned, account)
+    _import_libraries(model.record.model_type)
+    from greenroom.engine.memory.model_load import ModelLoad
+
+    load = ModelLoad(model.folder, model.record, settings, progress, abandoned, account)
+    return _opening(model.record.model_type)(load)
 
 
-def _opening(kind: ModelType) -> Callable[..., Engine[Any]]:
-    """Return what opens the engines of a kind; all take the same."""
+def _opening(kind: ModelType) -> Callable[[ModelLoad], Engine[Any]]:
+    """Return what opens the engines of a kind."""
     match kind:
         case "text":
             from greenroom.engine.open_text_engine import open_text_engine

@@ -1,6 +1,6 @@
 """Texts a second of the embedding engine beside the library's bare forward pass, and what both hold.
 
-    python notes/embedding_speeds.py MODEL_FOLDER [FIGURE]... [--texts N] [--words N] [--pairs N]
+    PYTHONPATH=.src python notes/embedding_speeds.py FOLDER [FIGURE]... [--texts N] [--words N] [--pairs N]
 
 bare:      the engine over the library's bare forward pass over the same tokens, sorted by length, at the
            batch size that is fastest for it
@@ -16,7 +16,6 @@ processor computes is measured in its time, which other programs do not take fro
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -34,26 +33,11 @@ from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.random_texts import random_texts
 
 BATCH_SIZES = (8, 16, 32, 64, 128, 256, 512)
 REQUEST_TEXTS = 64
 CONCURRENT = 50
-WORDS = [
-    "the",
-    "value",
-    "of",
-    "class",
-    "self",
-    "import",
-    "return",
-    "and",
-    "array",
-    "test",
-    "hello",
-    "strange",
-    "quick",
-    "index",
-]
 
 
 class Measured:
@@ -215,8 +199,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=60)
     parser.add_argument("--pairs", type=int, default=5)
     asked = parser.parse_args()
-    source = random.Random(0)
-    texts = [" ".join(source.choices(WORDS, k=source.randint(1, asked.words))) for _ in range(asked.texts)]
+    texts = list(random_texts(asked.texts, asked.words))
     measured = Measured(asked.folder, texts)
     print(f"{len(texts)} texts of {sum(len(row.tokens) for row in measured.rows)} tokens")
     for figure in asked.figures:

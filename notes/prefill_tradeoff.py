@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import PromptProgress
@@ -47,7 +48,7 @@ def main(folder: Path, picture: Path, repeats: int) -> None:
 
 def opened(folder: Path, stall: float, speculation: Speculation = "off") -> TextEngine:
     settings = Settings(max_stall=stall, prefix_cache_bytes=0, speculation=speculation)
-    return open_text_engine(folder, detect(folder), settings, lambda _: None, lambda: False)
+    return open_text_engine(ModelLoad(folder, detect(folder), settings))
 
 
 GREEDY = GenerationParameters(temperature=0.0)

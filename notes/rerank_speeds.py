@@ -1,6 +1,6 @@
 """Documents ranked a second, beside mlx-vlm's own loop over the same model.
 
-    python notes/rerank_speeds.py FOLDER [PAIRS [DOCUMENTS]]
+    PYTHONPATH=.src python notes/rerank_speeds.py FOLDER [PAIRS [DOCUMENTS]]
 
 FOLDER is where the models are made: a cross-encoder and a decoder, small enough for a CPU. Both rank the same
 documents of random length in turns, the order reversed in every second pair; a ratio is ours over theirs,
@@ -38,6 +38,7 @@ Rank = Callable[[list[str]], Scores]
 def ours(folder: Path) -> Rank:
     """Return what ranks documents with this server's engine."""
     from greenroom.engine.catalog.kinds.detection import detect
+    from greenroom.engine.memory.model_load import ModelLoad
     from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
     from greenroom.engine.rerank.rerank_adapter import open_rerank_adapter
     from greenroom.schemas.model_key import ModelKey
@@ -47,7 +48,7 @@ def ours(folder: Path) -> Rank:
 
     settings, record = Settings(), detect(folder)
     adapter = open_rerank_adapter(folder, record, settings, folder.name)
-    engine = open_rerank_engine(folder, record, settings, lambda _: None, lambda: False)
+    engine = open_rerank_engine(ModelLoad(folder, record, settings))
 
     def rank(documents: list[str]) -> Scores:
         asked = ScoreInput(tuple((QUERY, document) for document in documents))

@@ -22,6 +22,7 @@ import numpy as np
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.libraries import import_model_code, import_text_libraries
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
 from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
 from greenroom.schemas.events import Failed, Finished
@@ -53,7 +54,7 @@ class Transcriber:
         import_text_libraries()
         record = detect(folder)
         self._adapter = make_transcription_adapter("model", folder, record)
-        self._engine = open_transcription_engine(folder, record, Settings(), lambda _: None, lambda: False)
+        self._engine = open_transcription_engine(ModelLoad(folder, record, Settings()))
 
     def transcribe(self, file: Path, **asked: Any) -> Finished:
         """Return how one recording ended; the longest step is `longest_step`."""

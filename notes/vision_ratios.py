@@ -2,23 +2,19 @@
 
 Each ratio is the median of rounds in which both sides take turns, over a tiny model with random weights:
 
-    python notes/vision_ratios.py [KIND …] [--rounds N]
+    PYTHONPATH=.src python notes/vision_ratios.py [KIND …] [--rounds N]
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT.parent))
-
-from greenroom.engine.loading.libraries import import_vision_libraries  # noqa: E402
+from greenroom.engine.loading.libraries import import_vision_libraries
 
 import_vision_libraries()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.sentence_files import read_sentence_files
@@ -16,54 +15,28 @@ from greenroom.engine.encoders.rows import Row
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
-from greenroom.engine.memory.account import MemoryAccount, Share
-from greenroom.engine.memory.weights import charge_weights
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
+from greenroom.engine.memory.model_load import ModelLoad
 
 
-def open_embedding_engine(
-    folder: Path,
-    _record: CapabilityRecord,
-    settings: Settings,
-    progress: Callable[[float], None],
-    abandoned: Callable[[], bool],
-    account: MemoryAccount,
-) -> EncoderEngine:
+def open_embedding_engine(load: ModelLoad) -> EncoderEngine:
     """Load a model's weights, on the thread to which everything then belongs.
-
-    Args:
-        progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        abandoned: Called between chunks of the weights; returns whether to stop.
-        account: Of memory, shared by all models of the process.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: `abandoned` returned True.
+        LoadAbandonedError: It was abandoned.
     """
-    use_device(settings)
-    share = account.open_share()
-    try:
-        with named_load_errors(folder):
-            return EncoderEngine(_load(folder, settings, progress, abandoned, account, share), share)
-    except BaseException:
-        share.close()
-        raise
+    use_device(load.settings)
+    with load.open_share() as (share, charge), named_load_errors(load.folder):
+        return EncoderEngine(_load_model(load, charge), share)
 
 
-def _load(
-    folder: Path,
-    settings: Settings,
-    progress: Callable[[float], None],
-    abandoned: Callable[[], bool],
-    account: MemoryAccount,
-    share: Share,
-) -> EmbeddingModel:
+def _load_model(load: ModelLoad, charge: Callable[[int], None]) -> EmbeddingModel:
+    folder = load.folder
     files, config = read_sentence_files(folder), read_optional(folder / "config.json")
-    encoder = load_encoder_lazily(folder, settings)
+    encoder = load_encoder_lazily(folder, load.settings)
     behind = sum(file.stat().st_size for file in folder.glob("*/model.safetensors"))
-    charge_weights(account, share, folder.name, weight_bytes(encoder) + behind)
-    read_weights(encoder, progress, abandoned)
+    charge(weight_bytes(encoder) + behind)
+    read_weights(encoder, load.progress, load.is_abandoned)
     model = EmbeddingModel(
         hidden_states(encoder, config), padding_token(folder, encoder), files, pass_cost(config, encoder)
     )

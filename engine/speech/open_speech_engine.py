@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.weights import charge_weights
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.speech.preparing.abilities import SpeechAbilities, find_abilities
 from greenroom.engine.speech.preparing.speech_adapter import SpeechAdapter
 from greenroom.engine.speech.preparing.weight_names import check_speech_weights
@@ -24,7 +22,6 @@ from greenroom.engine.speech.speakers.open_speaker import open_speaker
 from greenroom.engine.speech.speech_engine import SpeechEngine
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed
-from greenroom.schemas.settings import Settings
 
 _LEAST_TRANSIENT = 32 << 20
 _MOST_TRANSIENT = 1 << 30
@@ -47,52 +44,29 @@ def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> S
         raise ProblemError(load_failed(model, failure_reason(error, folder))) from error
 
 
-def open_speech_engine(
-    folder: Path,
-    record: CapabilityRecord,
-    settings: Settings,
-    progress: Callable[[float], None],
-    abandoned: Callable[[], bool],
-    account: MemoryAccount,
-) -> SpeechEngine:
+def open_speech_engine(load: ModelLoad) -> SpeechEngine:
     """Load a model's weights, and what speaks with them, all confined to this thread.
-
-    Args:
-        progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        abandoned: Called between chunks of the weights; returns whether to stop.
-        account: Of memory, shared by all models of the process.
 
     Raises:
         ProblemError: 501, 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: `abandoned` returned True.
+        LoadAbandonedError: It was abandoned.
     """
-    use_device(settings)
-    share = account.open_share()
-    charge = partial(charge_weights, account, share, folder.name)
-    try:
-        with named_load_errors(folder), offline():
-            abilities = find_abilities(folder, record.architecture)
-            model = _load(folder, abilities, progress, abandoned, charge)
-            speaker = open_speaker(model, folder, abilities)
+    use_device(load.settings)
+    with load.open_share() as (share, charge):
+        with named_load_errors(load.folder), offline():
+            abilities = find_abilities(load.folder, load.record.architecture)
+            model = _load_model(load, abilities, charge)
+            speaker = open_speaker(model, load.folder, abilities)
         transient = min(max(share.weights, _LEAST_TRANSIENT), _MOST_TRANSIENT)
-        return SpeechEngine(speaker, folder, share, transient)
-    except BaseException:
-        share.close()
-        raise
+        return SpeechEngine(speaker, load.folder, share, transient)
 
 
-def _load(
-    folder: Path,
-    abilities: SpeechAbilities,
-    progress: Callable[[float], None],
-    abandoned: Callable[[], bool],
-    charge: Callable[[int], None],
-) -> Any:
+def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[int], None]) -> Any:
     """Return the library's model. It is told the architecture: by itself it would guess from the path."""
-    check_speech_weights(folder)
+    check_speech_weights(load.folder)
     load_lazily = import_model_code("mlx_audio.tts.utils").load_model
-    model = load_lazily(folder, lazy=True, model_type=abilities.architecture, model_name_parts=[])
+    model = load_lazily(load.folder, lazy=True, model_type=abilities.architecture, model_name_parts=[])
     mx.eval(mx.random.state)  # random weights would stay alive through the thread's random key
     charge(weight_bytes(model))
-    read_weights(model, progress, abandoned)
+    read_weights(model, load.progress, load.is_abandoned)
     return model

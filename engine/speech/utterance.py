@@ -16,7 +16,7 @@ from greenroom.schemas.events import Finished, FinishReason, PromptProgress, Tim
 from greenroom.schemas.result_events import AudioChunk
 
 STEP_SECONDS = 0.05
-"""After which a step hands over what there is; between two steps requests come and leave. First sounds do not wait."""
+"""After which a step hands over what there is; the first sound does not wait for it."""
 
 
 class Utterance:

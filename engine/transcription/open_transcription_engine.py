@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,47 +13,28 @@ from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.weights import charge_weights
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.transcription.recognizers.one_piece_recognizer import OnePieceRecognizer
 from greenroom.engine.transcription.recognizers.recognizer import Recognizer
 from greenroom.engine.transcription.transcription_engine import TranscriptionEngine
 from greenroom.engine.transcription.whisper.whisper_recognizer import WhisperRecognizer
-from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.settings import Settings
 
 
-def open_transcription_engine(
-    folder: Path,
-    record: CapabilityRecord,
-    settings: Settings,
-    progress: Callable[[float], None],
-    is_abandoned: Callable[[], bool],
-    account: MemoryAccount | None = None,
-) -> TranscriptionEngine:
+def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
     """Load a model's weights and what hears with them, all confined to this thread.
-
-    Args:
-        progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        is_abandoned: Called between chunks of the weights; returns whether to stop.
-        account: Of memory, shared by all models of the process; None is one of its own.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: `is_abandoned` returned True.
+        LoadAbandonedError: It was abandoned.
     """
-    account = account or MemoryAccount(settings.memory_bytes, settings.kv_cache_bytes)
-    share = account.open_share()
-    try:
-        use_device(settings)
-        with named_load_errors(folder):
-            model = _load_lazily(folder, record.architecture)
-            charge_weights(account, share, folder.name, weight_bytes(model))
-            read_weights(model, progress, is_abandoned)
-            return TranscriptionEngine(_recognizer(model, record.architecture), share)
-    except BaseException:
-        share.close()
-        raise
+    with load.open_share() as (share, charge):
+        use_device(load.settings)
+        architecture = load.record.architecture
+        with named_load_errors(load.folder):
+            model = _load_lazily(load.folder, architecture)
+            charge(weight_bytes(model))
+            read_weights(model, load.progress, load.is_abandoned)
+            return TranscriptionEngine(_recognizer(model, architecture), share)
 
 
 def _load_lazily(folder: Path, architecture: str) -> Any:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.speech.open_speech_engine import open_speech_adapter, open_speech_engine
 from greenroom.engine.speech.preparing.speech_adapter import SpeechAdapter
 from greenroom.engine.speech.speech_engine import SpeechEngine
@@ -34,7 +35,7 @@ def open_adapter(folder: Path) -> SpeechAdapter:
 def open_engine(folder: Path, account: MemoryAccount | None = None) -> SpeechEngine:
     """Load a model on this thread."""
     return open_speech_engine(
-        folder, detect(folder), Settings(), lambda _: None, lambda: False, account or MemoryAccount()
+        ModelLoad(folder, detect(folder), Settings(), account=account or MemoryAccount())
     )
 
 

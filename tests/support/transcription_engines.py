@@ -12,6 +12,7 @@ import attrs
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
 from greenroom.engine.transcription.preparing.transcription_adapter import (
     TranscriptionAdapter,
@@ -99,7 +100,7 @@ def open_transcriber(folder: Path, account: MemoryAccount | None = None) -> Iter
     record = detect(folder)
     adapter = make_transcription_adapter("whisper", folder, record)
     engine = open_transcription_engine(
-        folder, record, Settings(), lambda fraction: None, lambda: False, account
+        ModelLoad(folder, record, Settings(), account=account or MemoryAccount())
     )
     try:
         yield Transcriber(adapter, engine)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.images.limits import MEGABYTE, ImageLimits
 from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
 from greenroom.schemas.problems import invalid
@@ -98,12 +99,6 @@ def _last_alone(messages: Sequence[Message]) -> Sequence[Message]:
         return (*system, *messages[asked:])
     before = [_without_images(message) for message in messages[:asked]]
     return (*before, *messages[asked:])
-
-
-def last_turn(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return what was said since the assistant last said something."""
-    behind = next((at for at in range(len(messages), 0, -1) if messages[at - 1].role == "assistant"), 0)
-    return messages[behind:]
 
 
 def _without_images(message: Message) -> Message:

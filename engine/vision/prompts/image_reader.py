@@ -12,16 +12,12 @@ import attrs
 from PIL import Image
 
 from greenroom.engine.adapters.conversation.shown_images import Medium, ShownImage
+from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.audio.samples import Samples
 from greenroom.engine.images.decode import decode_image
 from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.images.pdf_pages import SECONDS, draw_pages
-from greenroom.engine.vision.prompts.given_images import (
-    DOCUMENT_NOT_SHOWN,
-    check_sizes,
-    given_messages,
-    last_turn,
-)
+from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
 from greenroom.engine.vision.prompts.sounds import decode_sound

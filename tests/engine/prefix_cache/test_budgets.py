@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.model_key import ModelKey
@@ -25,7 +26,7 @@ BYTES_PER_TOKEN = 4 * 2 * 2 * 32 * 4
 
 
 def open_engine(folder: Path, **settings: Any) -> TextEngine:
-    return open_text_engine(folder, detect(folder), Settings(**settings), lambda _: None, lambda: False)
+    return open_text_engine(ModelLoad(folder, detect(folder), Settings(**settings)))
 
 
 def cached_tokens(engine: TextEngine, prompt: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ import pytest
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.encoders.encoder_engine import EncoderEngine
 from greenroom.engine.loading.libraries import import_encoder_libraries
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
 from greenroom.engine.rerank.rerank_adapter import RerankAdapter, open_rerank_adapter
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
@@ -44,7 +45,7 @@ class Reranker:
         self.folder = folder
         chosen, record = Settings(**settings), detect(folder)
         self.adapter: RerankAdapter = open_rerank_adapter(folder, record, chosen, "m")
-        self.engine: EncoderEngine = open_rerank_engine(folder, record, chosen, lambda _: None, lambda: False)
+        self.engine: EncoderEngine = open_rerank_engine(ModelLoad(folder, record, chosen))
 
     def run(self, *requests: InferenceRequest) -> list[tuple[str, InferenceEvent]]:
         """Return all events of requests that come at once."""

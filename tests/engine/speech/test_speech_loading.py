@@ -12,6 +12,7 @@ import pytest
 
 from greenroom.engine.loading.read_weights import LoadAbandonedError
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.speech.open_speech_engine import open_speech_adapter, open_speech_engine
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError
@@ -85,7 +86,7 @@ def test_a_load_can_be_abandoned(copied: Path) -> None:
     record = CapabilityRecord("speech", "default", "pocket_tts", 0)
     account = MemoryAccount()
     with pytest.raises(LoadAbandonedError):
-        open_speech_engine(copied, record, Settings(), lambda _: None, lambda: True, account)
+        open_speech_engine(ModelLoad(copied, record, Settings(), is_abandoned=lambda: True, account=account))
     assert account.statistics().weights == 0
 
 

@@ -15,6 +15,7 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.read_weights import LoadAbandonedError, weight_bytes
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.engine.vision.open_vision_engine import open_vision_engine
 from greenroom.schemas.problems import ProblemError
@@ -50,7 +51,7 @@ def test_weights_are_charged_before_they_are_read(tiny_vision_model: TinyVisionM
     reported: list[float] = []
     account = MemoryAccount(limit=100_000)
     with pytest.raises(ProblemError) as caught:
-        open_vision_engine(folder, detect(folder), Settings(), reported.append, lambda: False, account)
+        open_vision_engine(ModelLoad(folder, detect(folder), Settings(), reported.append, account=account))
     assert caught.value.problem.status == 507
     assert reported == []
     assert account.statistics().weights == 0
