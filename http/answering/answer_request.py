@@ -1,4 +1,4 @@
-"""The road that every protocol's requests for text share: ask the pool, answer whole or as a stream."""
+"""The road that every protocol's requests share: ask the pool, answer whole or as a stream."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ async def answer_request(
     stream: bool,
     status_timeout: float,
     recording: Recording | None = None,
-    body: type[EventStream] = EventStream,
 ) -> Response:
     """Generate, and return the answer: complete, or as a stream that has begun.
 
@@ -52,7 +51,6 @@ async def answer_request(
             choices numbers the choices of the answer.
         status_timeout: Seconds that the client of a stream waits for its status at most.
         recording: What becomes of the answer to a single prompt when it is complete.
-        body: Sends the stream of a single prompt that is not recorded.
 
     Raises:
         ProblemError: The request is refused, or failed before its status was sent; the answer could not be
@@ -64,12 +62,34 @@ async def answer_request(
     received = await _wait_for_status(generations, status_timeout if stream else math.inf)
     model = generations[0].key.model
     if stream:
-        return stream_response(_event_stream(generations, formatter.stream(model), received, recording, body))
+        return stream_response(_event_stream(generations, formatter.stream(model), received, recording))
     choices = await _collect(generations, received)
     if recording is not None and (problem := await recording.record(model, choices)) is not None:
         raise ProblemError(problem)
     tokens = sum(choice.shown_tokens for choice in choices)
     return await large_json_response(lambda: formatter.whole(model, choices), tokens)
+
+
+async def stream_request(
+    pool: Ref[PoolMessage],
+    request: InferenceRequest,
+    formatter: StreamFormatter,
+    *,
+    status_timeout: float,
+    body: type[EventStream] = EventStream,
+) -> Response:
+    """Generate, and return an answer that has begun and is never sent but as a stream.
+
+    Args:
+        status_timeout: Seconds that the client waits for its status at most.
+        body: Sends the stream.
+
+    Raises:
+        ProblemError: The request is refused, or failed before its status was sent.
+    """
+    generation = request_resources().enter_context(Generation(pool, await with_files(request)))
+    received = await wait_for_first_event(generation, status_timeout)
+    return stream_response(body(generation, formatter, received))
 
 
 async def _wait_for_status(generations: Sequence[Generation], status_timeout: float) -> list[InferenceEvent]:
@@ -84,13 +104,12 @@ def _event_stream(
     formatter: StreamFormatter,
     received: list[InferenceEvent],
     recording: Recording | None,
-    body: type[EventStream],
 ) -> EventStream:
     if len(generations) > 1:
         return ParallelEventStream(ParallelGenerations(generations), formatter)
     generation = generations[0]
     if recording is None:
-        return body(generation, formatter, received)
+        return EventStream(generation, formatter, received)
     collecting = CollectingFormatter(formatter, generation.request.choices)
     return RecordedEventStream(generation, collecting, received, generation.key.model, recording)
 

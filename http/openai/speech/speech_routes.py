@@ -9,7 +9,7 @@ from typing import Any
 from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.current_request import (
     read_request,
@@ -19,6 +19,7 @@ from greenroom.http.answering.current_request import (
 )
 from greenroom.http.answering.event_stream import ThreadedEventStream
 from greenroom.http.answering.http_responses import json_response
+from greenroom.http.audio.audio_formats import AudioFormat
 from greenroom.http.openai.speech.speech_request import (
     decode_reference,
     parse_audio_format,
@@ -26,7 +27,7 @@ from greenroom.http.openai.speech.speech_request import (
     wants_events,
     with_reference,
 )
-from greenroom.http.openai.speech.speech_stream import SpeechFormatter
+from greenroom.http.openai.speech.speech_stream import AudioBody, SpeechEvents
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.openai.converter import OPENAI
@@ -47,17 +48,12 @@ def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
     @routes.post("/v1/audio/speech")
     async def speech() -> Response:
         parse = partial(_parse, request_id=request_id(), client=request_client())
-        _, (asked, reference, formatter, events) = await read_request(SpeechRequest, OPENAI, {}, parse)
+        _, (asked, reference, wanted, events) = await read_request(SpeechRequest, OPENAI, {}, parse)
         if reference is not None:
             asked = with_reference(asked, str(await spool(reference)))
-        return await answer_request(
-            pool,
-            [asked],
-            formatter,
-            stream=True,
-            status_timeout=status_timeout if events else math.inf,
-            body=ThreadedEventStream,
-        )
+        formatter = SpeechEvents(wanted) if events else AudioBody(wanted)
+        timeout = status_timeout if events else math.inf
+        return await stream_request(pool, asked, formatter, status_timeout=timeout, body=ThreadedEventStream)
 
     @routes.get("/v1/audio/voices")
     async def voices() -> Response:
@@ -80,10 +76,9 @@ def speech_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
 
 def _parse(
     wire: SpeechRequest, _: JsonObject, request_id: str, client: str
-) -> tuple[InferenceRequest, bytes | None, SpeechFormatter, bool]:
-    events = wants_events(wire)
-    formatter = SpeechFormatter(parse_audio_format(wire), events=events)
-    return parse_speech_request(wire, request_id, client), decode_reference(wire), formatter, events
+) -> tuple[InferenceRequest, bytes | None, AudioFormat, bool]:
+    wanted, events = parse_audio_format(wire), wants_events(wire)
+    return parse_speech_request(wire, request_id, client), decode_reference(wire), wanted, events
 
 
 async def _speaking(pool: Ref[PoolMessage], name: str | None) -> list[ModelDescription]:

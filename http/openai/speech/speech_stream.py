@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 
 import structlog
 
-from greenroom.http.answering.collected_answer import CollectedChoice
 from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS, AnswerCutError
 from greenroom.http.answering.json_encoding import json_bytes
 from greenroom.http.answering.openai_errors import error_object
@@ -103,31 +101,6 @@ class SpeechEvents:
         """Return an event that tells what went wrong."""
         self.finished = True
         return _sse({"type": "error", "error": error_object(problem)})
-
-
-class SpeechFormatter:
-    """Formats the answer to one request for speech; it is always sent while it is generated.
-
-    Args:
-        wanted: The form of the audio.
-        events: Whether it is sent as events.
-    """
-
-    def __init__(self, wanted: AudioFormat, *, events: bool) -> None:
-        self._wanted = wanted
-        self._events = events
-
-    def stream(self, model: str) -> AudioBody | SpeechEvents:
-        """Return what formats the answer."""
-        return SpeechEvents(self._wanted) if self._events else AudioBody(self._wanted)
-
-    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> object:
-        """Refuse: no answer is sent otherwise.
-
-        Raises:
-            NotImplementedError: Always.
-        """
-        raise NotImplementedError
 
 
 def _delta(audio: bytes) -> bytes:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-
-import attrs
 
 from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.answering.json_encoding import json_ascii
@@ -91,23 +88,6 @@ class TranscriptEvents:
         """Return the end of an answer that cannot be completed."""
         self.finished = True
         return _sent({"type": "error", "error": error_object(problem)})
-
-
-@attrs.frozen
-class TranscriptionFormatter:
-    """Formats the answer to one request for a stream."""
-
-    def stream(self, model: str) -> TranscriptEvents:
-        """Return what formats the answer as events."""
-        return TranscriptEvents()
-
-    def whole(self, model: str, choices: Sequence[object]) -> object:
-        """Refuse: a complete transcript is collected otherwise.
-
-        Raises:
-            NotImplementedError: Always.
-        """
-        raise NotImplementedError
 
 
 def _sent(document: dict[str, Any]) -> bytes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.collected_results import collect_results
 from greenroom.http.answering.current_request import read_form, request_client, request_id
 from greenroom.http.answering.http_responses import large_json_response
 from greenroom.http.audio.transcript import Task, collected_transcript, plain_text
 from greenroom.http.openai.transcription.transcription_formatter import (
-    TranscriptionFormatter,
+    TranscriptEvents,
     content_type,
     json_document,
 )
@@ -38,9 +38,7 @@ def transcription_routes(pool: Ref[PoolMessage], status_timeout: float) -> Bluep
     async def transcriptions() -> Response:
         wire, asked = await _read("transcribe")
         if wire.stream:
-            return await answer_request(
-                pool, [asked], TranscriptionFormatter(), stream=True, status_timeout=status_timeout
-            )
+            return await stream_request(pool, asked, TranscriptEvents(), status_timeout=status_timeout)
         return await _answer(pool, wire, asked, "transcribe")
 
     @routes.post("/v1/audio/translations")
