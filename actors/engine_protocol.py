@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import attrs
 
@@ -40,6 +40,10 @@ class Engine(Protocol[PreparedT]):
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
+
+    @property
+    def admits_all(self) -> bool:
+        """Whether requests wait for their turn inside it, ordered by size, and take nothing there."""
 
     def submit(self, request: InferenceRequest, prepared: PreparedT) -> None:
         """Begin a request that this kind's adapter has prepared, at the next step."""
@@ -79,6 +83,18 @@ class PromptAdapter(Protocol):
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return its prompt as the model reads it.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+
+
+@runtime_checkable
+class SlicingAdapter(PromptAdapter, Protocol):
+    """An adapter whose requests may take so long to prepare that others go on in between."""
+
+    def prepare_slices(self, request: InferenceRequest) -> Generator[None, None, PreparedInput]:
+        """Prepare a request, yielding wherever it can be left for others, or for good; return what it is.
 
         Raises:
             ProblemError: The request cannot be answered.

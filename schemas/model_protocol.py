@@ -124,9 +124,14 @@ ModelCommand = Load | WaitForRoom | Unload | FailRequests | Stop
 
 @attrs.frozen
 class StateChanged:
-    """The model is WAITING, LOADING, READY or UNLOADING; what may come of a load has reports of its own."""
+    """The model is WAITING, LOADING, READY or UNLOADING; what may come of a load has reports of its own.
+
+    Args:
+        admits_all: It is READY, and nobody needs to wait for a slot in it.
+    """
 
     state: ModelState
+    admits_all: bool = False
 
 
 @attrs.frozen

@@ -185,8 +185,8 @@ class Model:
                     self._worker.start(opened)
             case LoadProgress():
                 self._report(report)
-            case Loaded() if state is ModelState.LOADING:
-                self._change(ModelState.READY)
+            case Loaded(admits_all) if state is ModelState.LOADING:
+                self._change(ModelState.READY, admits_all)
             case LoopEnded():
                 self._record_loop_end(report)
             case TokenizerOutcome():
@@ -219,10 +219,10 @@ class Model:
             self._report(Crashed(problem) if end.loaded else LoadFailed(problem))
         self._requests.fail_running(problem or model_crashed(self.key.model))
 
-    def _change(self, state: ModelState) -> None:
+    def _change(self, state: ModelState, admits_all: bool = False) -> None:
         """Move to a state that is no outcome, and report it."""
         self._move(state)
-        self._report(StateChanged(state))
+        self._report(StateChanged(state, admits_all))
 
     def _fail(self, problem: Problem) -> None:
         self._problem = problem

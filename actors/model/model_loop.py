@@ -54,7 +54,13 @@ Command = Submit | Cancel | ReleaseMemory | Close
 
 @attrs.frozen
 class Loaded:
-    """The model can generate."""
+    """The model can generate.
+
+    Args:
+        admits_all: See `Engine`.
+    """
+
+    admits_all: bool = False
 
 
 @attrs.frozen
@@ -124,7 +130,7 @@ class ModelLoop:
             return self._load_failed(error)
         try:
             engine.on_memory_wanted(lambda: self.put(ReleaseMemory()))
-            self._report(Loaded())
+            self._report(Loaded(engine.admits_all))
             self._step_until_closed(engine)
             return LoopEnded()
         except BaseException:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import attrs
 import structlog
 
 from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.engine_protocol import SlicingAdapter
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import AdapterResult, Preparation
-from greenroom.actors.model.prompt_queue import PromptQueue, is_long
+from greenroom.actors.model.prompt_queue import PromptQueue, QueuedPrompt, cost_of
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
 
 log = structlog.get_logger()
@@ -46,6 +48,18 @@ class TokenizerLoopEnded:
 TokenizerReport = Opened | PromptPrepared
 
 
+@attrs.define(eq=False)
+class _Begun:
+    """A preparation that waits for this thread.
+
+    Args:
+        slices: What is left of it, once it has begun; belongs to this thread.
+    """
+
+    preparation: Preparation
+    slices: Generator[None, None, PreparedInput] | None = None
+
+
 class TokenizerLoop:
     """Opens a model's files and prepares prompts until told to end.
 
@@ -65,19 +79,20 @@ class TokenizerLoop:
         self._key = key
         self._engines = engines
         self._report = report
-        self._preparations: PromptQueue[Preparation] = PromptQueue()
+        self._preparations: PromptQueue[_Begun] = PromptQueue()
 
     def put(self, preparation: Preparation) -> None:
         """Prepare a prompt in its turn, unless nobody waits for it by then."""
-        self._preparations.put(preparation, long=is_long(preparation.request))
+        request = preparation.request
+        self._preparations.put(_Begun(preparation), cost_of(request), request.client)
 
     def end(self) -> None:
         """End after the prompts that wait."""
         self._preparations.end()
 
     def pop_waiting(self) -> list[Preparation]:
-        """End after the prompt in hand, if ever, and return what has not been begun."""
-        waiting = self._preparations.clear()
+        """End after the prompt in hand, if ever, and return what waits; of what has begun nothing is kept."""
+        waiting = [begun.preparation for begun in self._preparations.clear()]
         self.end()
         return waiting
 
@@ -99,26 +114,40 @@ class TokenizerLoop:
             return TokenizerLoopEnded(load_crashed(self._key.model, error))
         self.opened = True
         self._report(Opened(opened))
-        while (preparation := self._next(pulse)) is not None:
-            self.in_hand = preparation
-            result = None if preparation.reply.closed else self._prepare(opened, preparation)
+        while (queued := self._next(pulse)) is not None:
+            begun = queued.prompt
+            self.in_hand = begun.preparation
+            result = None if begun.preparation.reply.closed else self._prepare(opened, begun)
             self.in_hand = None
-            self._report(PromptPrepared(preparation, result))
-            del preparation, result
+            if isinstance(result, _Begun):
+                self._preparations.put_back(queued)
+            else:
+                self._report(PromptPrepared(begun.preparation, result))
+            del queued, begun, result
         return TokenizerLoopEnded()
 
-    def _next(self, pulse: Pulse) -> Preparation | None:
+    def _next(self, pulse: Pulse) -> QueuedPrompt[_Begun] | None:
         pulse.rest()
-        preparation = self._preparations.take()
+        queued = self._preparations.take()
         pulse.beat()
-        return preparation
+        return queued
 
-    def _prepare(self, opened: OpenedModel, preparation: Preparation) -> AdapterResult | Problem:
-        adapter, request = opened.adapter, preparation.request
+    def _prepare(self, opened: OpenedModel, begun: _Begun) -> AdapterResult | Problem | _Begun:
+        """Prepare a request, or a slice of it: then there is more to do."""
+        adapter, preparation = opened.adapter, begun.preparation
+        request = preparation.request
         try:
             if preparation.inspected:
                 return adapter.inspect_prompt(request)
-            return adapter.prepare_input(request)
+            if not isinstance(adapter, SlicingAdapter):
+                return adapter.prepare_input(request)
+            begun.slices = begun.slices or adapter.prepare_slices(request)
+            try:
+                next(begun.slices)
+            except StopIteration as end:
+                prepared: PreparedInput = end.value
+                return prepared
+            return begun
         except ProblemError as error:
             return error.problem
         except Exception:

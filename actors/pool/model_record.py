@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any
 
 import attrs
@@ -16,7 +14,6 @@ from greenroom.actors.pool.lease import Lease
 from greenroom.actors.pool.restart_intensity import RestartIntensity
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
 from greenroom.actors.pool.waiting_time import WaitingTime
-from greenroom.schemas.events import QueueStatus
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import (
@@ -39,7 +36,8 @@ class ModelRecord:
     """One model: who holds it, who waits for it, and what it reported last. Times are `time.monotonic()`.
 
     Args:
-        slots: Answers that it generates at once.
+        slots: Answers that it generates at once; all that may wait too, once it is known to admit all.
+        max_queue: Requests that may wait beyond the slots.
         model: The actor that answers for it, while there is one.
         remnant: An actor that has crashed and whose worker still has memory: that keeps the room.
         room: What the pool has decided: the model's own account of that is its state.
@@ -55,6 +53,7 @@ class ModelRecord:
 
     key: ModelKey
     slots: int
+    max_queue: int
     tickets: TicketQueue = attrs.field(factory=TicketQueue)
     waiting_time: WaitingTime = attrs.field(init=False)
     log: Any = attrs.field(init=False, repr=False)
@@ -82,8 +81,10 @@ class ModelRecord:
     def record_report(self, report: ModelReport, now: float) -> None:
         """Keep what the model reports."""
         match report:
-            case StateChanged(state):
+            case StateChanged(state, admits_all):
                 self.record_state(state, now)
+                if admits_all:
+                    self.slots, self.max_queue = self.slots + self.max_queue, 0
             case LoadProgress(fraction):
                 self.progress = fraction
             case Unloaded():
@@ -199,20 +200,6 @@ class ModelRecord:
             slice_left=self.changed + time_slice - now,
             hung=self.hung,
         )
-
-    def queue_statuses(self, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
-        """Yield what each waiting request is told."""
-        wanted = accumulate(ticket.slots for ticket in self.tickets)
-        for position, (ticket, slots) in enumerate(zip(self.tickets, wanted, strict=True)):
-            yield ticket, self._queue_status(position, slots, now)
-
-    def _queue_status(self, position: int, slots: int, now: float) -> QueueStatus:
-        if self.ready and not self.paused:
-            return QueueStatus("queued", position, self.key.model, self.waiting_time.for_slots(slots))
-        if self.room is Room.GRANTED and not self.ready:
-            eta = self.waiting_time.for_load(now - self.changed, self.progress)
-            return QueueStatus("loading", position, self.key.model, eta)
-        return QueueStatus("waiting_for_model", position, self.key.model)
 
     def status(self, hung_threads: int) -> ModelStatus:
         """Return the record as operators see it.

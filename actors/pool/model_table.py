@@ -83,7 +83,7 @@ class ModelTable:
         ):
             refusal = self._no_room(key)
         slots = min(choices, self._slots)
-        if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > self._max_queue:
+        if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > record.max_queue:
             refusal = queue_full(record.key.model, len(record.tickets))
         if refusal is not None:
             reply.fail(refusal)
@@ -180,7 +180,7 @@ class ModelTable:
 
     def _record_of(self, key: ModelKey) -> ModelRecord:
         if key not in self._records:
-            self._records[key] = ModelRecord(key, self._slots)
+            self._records[key] = ModelRecord(key, self._slots, self._max_queue)
         return self._records[key]
 
     def _uses(self) -> list[ModelUse]:

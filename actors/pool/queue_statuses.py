@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
+from greenroom.actors.pool.eviction_policy import Room
 from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.tickets import Ticket
+from greenroom.schemas.events import QueueStatus
 
 
 def send_changes(records: Iterable[ModelRecord], now: float) -> None:
@@ -14,7 +18,7 @@ def send_changes(records: Iterable[ModelRecord], now: float) -> None:
         now: `time.monotonic()`.
     """
     for record in records:
-        for ticket, status in record.queue_statuses(now):
+        for ticket, status in _statuses(record, now):
             if status != ticket.status:
                 ticket.status = status
                 ticket.reply.send(status)
@@ -29,7 +33,24 @@ def greet_newcomers(records: Iterable[ModelRecord], now: float) -> None:
     for record in records:
         if all(ticket.status is not None for ticket in record.tickets):
             continue
-        for ticket, status in record.queue_statuses(now):
+        for ticket, status in _statuses(record, now):
             if ticket.status is None:
                 ticket.status = status
                 ticket.reply.send(status)
+
+
+def _statuses(record: ModelRecord, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
+    """Yield what each waiting request is told."""
+    wanted = accumulate(ticket.slots for ticket in record.tickets)
+    for position, (ticket, slots) in enumerate(zip(record.tickets, wanted, strict=True)):
+        yield ticket, _status(record, position, slots, now)
+
+
+def _status(record: ModelRecord, position: int, slots: int, now: float) -> QueueStatus:
+    model = record.key.model
+    if record.ready and not record.paused:
+        return QueueStatus("queued", position, model, record.waiting_time.for_slots(slots))
+    if record.room is Room.GRANTED and not record.ready:
+        eta = record.waiting_time.for_load(now - record.changed, record.progress)
+        return QueueStatus("loading", position, model, eta)
+    return QueueStatus("waiting_for_model", position, model)

@@ -9,6 +9,7 @@ from greenroom.engine.catalog.files.sentence_files import SentenceFiles, read_se
 from greenroom.engine.embeddings.instructions import Instructions, instructions_of
 from greenroom.engine.embeddings.prepared_texts import PreparedTexts
 from greenroom.engine.encoders.rows import Row
+from greenroom.engine.encoders.slices import Slices, run_slices
 from greenroom.engine.encoders.text_rows import TextRows
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
@@ -72,6 +73,14 @@ class EmbeddingAdapter:
         Raises:
             ProblemError: 400 that names the field.
         """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTexts]:
+        """Do so in slices.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
         asked = request.input
         if not isinstance(asked, EmbeddingInput):
             raise ProblemError(wrong_kind(self._model, self._kind, asked))
@@ -83,7 +92,13 @@ class EmbeddingAdapter:
         if numbers > MAX_NUMBERS:
             detail = f"`{asked.param}` asks for {numbers} numbers, but an answer has at most {MAX_NUMBERS}"
             raise invalid(f"{detail}: send fewer texts at once, or ask for fewer dimensions.", asked.param)
-        return PreparedTexts(tuple(self._prepared(asked)), asked.dimensions, param=asked.param)
+        rows: list[Row] = []
+        for row in self._prepared(asked):
+            if row is None:
+                yield
+            else:
+                rows.append(row)
+        return PreparedTexts(tuple(rows), asked.dimensions, param=asked.param)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return a text as the model reads it.
@@ -95,7 +110,8 @@ class EmbeddingAdapter:
             raise ProblemError(wrong_kind(self._model, self._kind, request.input))
         return self._rows.inspect(request.input)
 
-    def _prepared(self, asked: EmbeddingInput) -> Iterator[Row]:
+    def _prepared(self, asked: EmbeddingInput) -> Iterator[Row | None]:
+        """Yield a row for each text, and None where others may go on."""
         prompt = self._instructions.prompt(asked.input_type, asked.instruction)
         instructed = self._rows.tokens_before(prompt) if prompt else 0
         params = _params(asked)
@@ -108,7 +124,9 @@ class EmbeddingAdapter:
         )
         for text, param in zip(asked.texts, params, strict=True):
             if isinstance(text, str):
-                yield Row(self._rows.fit(next(tokenized), asked.truncate, param), instructed=instructed)
+                while (found := next(tokenized)) is None:
+                    yield None
+                yield Row(self._rows.fit(found, asked.truncate, param), instructed=instructed)
                 continue
             _refuse_instructions(asked, prompt, param)
             tokens = self._rows.checked(text, param)

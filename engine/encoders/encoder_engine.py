@@ -33,6 +33,11 @@ class EncoderEngine:
         self._ended: Events = []
 
     @property
+    def admits_all(self) -> bool:
+        """Yes: a request whose turn has not come is its tokens, which were there before."""
+        return True
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return bool(len(self._queue) or self._ended)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -40,18 +39,23 @@ class TextRows:
         self._raw_prompts = RawPrompts(tokenizer, longest)
         self._backend = getattr(tokenizer.wrapped._tokenizer, "_tokenizer", None)
 
-    def tokenize(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Yield the tokens of each text, with those around it."""
+    def tokenize(self, texts: Sequence[str]) -> Iterator[list[int] | None]:
+        """Yield the tokens of each text, with those around it, and None wherever much has been read."""
         at = 0
         while at < len(texts):
             end, size = at, 0
             while end < len(texts) and end - at < _GROUP and (size := size + len(texts[end])) <= PIECE:
                 end += 1
             if end == at or self._backend is None:
-                yield list(chain.from_iterable(self._encoder.pieces(texts[at], special=True)))
+                tokens: list[int] = []
+                for piece in self._encoder.pieces(texts[at], special=True):
+                    tokens += piece
+                    yield None
+                yield tokens
                 at += 1
                 continue
             yield from (found.ids for found in self._backend.encode_batch_fast(list(texts[at:end])))
+            yield None
             at = end
 
     def bounded(self, text: str, truncate: bool, param: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from greenroom.engine.encoders.rows import Row, Tokens
+from greenroom.engine.encoders.slices import Slices
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import ScoreInput
 
@@ -19,7 +20,7 @@ _QUERY_SHARE = 2
 """A query may take this part of what the model reads; the rest is the document's."""
 _LONGEST_TOKEN = 64
 """Characters that a token stands for at most, on average: what is behind that many for each is not read."""
-_TEXTS_AT_ONCE = 256
+_TEXTS_AT_ONCE = 64
 _CHARACTERS_AT_ONCE = 65_536
 """Of one call into the tokenizer."""
 
@@ -95,31 +96,33 @@ class PairReader:
         self._form = form
         self._context = context
 
-    def rows(self, asked: ScoreInput) -> tuple[Row, ...]:
-        """Return a row for each pair.
+    def rows(self, asked: ScoreInput) -> Slices[tuple[Row, ...]]:
+        """Return a row for each pair, in slices.
 
         Raises:
             ProblemError: 400 that names the field: a text, or all of them, are too long.
         """
         rows: list[Row] = []
         left = MAX_TOKENS
-        for head, tokens in self._documents(asked):
-            row = self._row(asked, len(rows), head, tokens)
-            left -= len(row.tokens)
-            if left < 0:
-                detail = f"`{asked.param}` and their queries have more than {MAX_TOKENS:,} tokens together."
-                raise _too_long(f"{detail} Send them in several requests.", asked.param)
-            rows.append(row)
+        for head, documents in self._documents(asked):
+            for tokens in documents:
+                row = self._row(asked, len(rows), head, tokens)
+                left -= len(row.tokens)
+                if left < 0:
+                    detail = f"`{asked.param}` and their queries have more than {MAX_TOKENS:,} tokens"
+                    raise _too_long(f"{detail} together. Send them in several requests.", asked.param)
+                rows.append(row)
+            yield
         return tuple(rows)
 
-    def _documents(self, asked: ScoreInput) -> Iterator[tuple[Tokens, Tokens]]:
-        """Yield what stands before each document, and its tokens."""
+    def _documents(self, asked: ScoreInput) -> Iterator[tuple[Tokens, list[Tokens]]]:
+        """Yield what stands before some documents, and their tokens."""
         for query, pairs in itertools.groupby(asked.pairs, key=lambda pair: pair[0]):
             head = self._head(asked, query)
             room = self._context - len(head) - len(self._form.tail)
             documents = (self._form.document(document) for _, document in pairs)
             for texts in _groups(documents, (room + 1) * _LONGEST_TOKEN):
-                yield from ((head, tokens) for tokens in self._encoder.encode(texts))
+                yield head, self._encoder.encode(texts)
 
     def _head(self, asked: ScoreInput, query: str) -> Tokens:
         most = self._context // _QUERY_SHARE

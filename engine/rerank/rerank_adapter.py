@@ -8,6 +8,7 @@ from typing import Any
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.encoders.rows import PreparedRows
+from greenroom.engine.encoders.slices import Slices, run_slices
 from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
 from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
 from greenroom.engine.rerank.reranker_kinds import reranker_form
@@ -37,10 +38,19 @@ class RerankAdapter:
         Raises:
             ProblemError: 400: a text is too long, or it is no request to a model that ranks.
         """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedRows]:
+        """Do so in slices.
+
+        Raises:
+            ProblemError: 400: a text is too long, or it is no request to a model that ranks.
+        """
         asked = request.input
         if not isinstance(asked, ScoreInput):
             raise ProblemError(wrong_kind(request.key.model, self.record.model_type, asked))
-        return PreparedRows(self._reader.rows(asked), param=asked.param)
+        rows = yield from self._reader.rows(asked)
+        return PreparedRows(rows, param=asked.param)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Refuse: such a model has no prompts of its client's.

@@ -45,6 +45,11 @@ class TranscriptionEngine:
         self._last_turns: dict[str, int] = {}
 
     @property
+    def admits_all(self) -> bool:
+        """No: each recording that is being heard is open."""
+        return False
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
         return bool(self._running or self._cancelled)

@@ -249,6 +249,10 @@ class FaultyEngine:
         return events
 
     @property
+    def admits_all(self) -> bool:
+        return self._engine.admits_all
+
+    @property
     def idle_delay(self) -> float | None:
         return self._engine.idle_delay
 

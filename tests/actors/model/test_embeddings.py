@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 import trio
 
 from greenroom.actors.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.result_events import Vector
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import Faults, FaultyEngines, answer, eventually, state, status
+from greenroom.tests.support.actor_systems import (
+    Faults,
+    FaultyEngines,
+    answer,
+    eventually,
+    state,
+    status,
+    until,
+)
 from greenroom.tests.support.embedders import open_embedder, vectors
 from greenroom.tests.support.random_texts import random_texts
 from greenroom.tests.support.tiny_encoders import TinyEncoder
@@ -110,3 +119,27 @@ async def test_a_system_that_ends_leaves_nothing_behind(settings: Settings) -> N
             large = embedding(system, MANY)
             await first_vector(large)
         large.close()
+
+
+async def test_small_requests_need_no_slot_beside_large_ones_and_the_queue_is_bounded(
+    settings: Settings,
+) -> None:
+    few = attrs.evolve(settings, max_batch=1, max_queue=3)
+    async with open_system(few) as system:
+        with (
+            embedding(system, MANY, "first") as first,
+            embedding(system, MANY, "second") as second,
+            embedding(system, MANY, "third") as third,
+        ):
+            for large in (first, second, third):
+                await until(large, Admitted)
+            await first_vector(first)
+            assert len(vectors(await events_of(embedding(system, ("hello",), "small")))) == 1
+            assert (await status(system.pool, "bert")).running == 3, "none of the large ones has ended"
+            with embedding(system, MANY, "fourth") as fourth:
+                await until(fourth, Admitted)
+                refused = (await events_of(embedding(system, ("hello",), "fifth")))[-1]
+            assert isinstance(refused, Failed)
+            assert refused.problem.code == "queue_full"
+            third.close()
+            assert len(vectors(await events_of(embedding(system, ("hello",), "again")))) == 1

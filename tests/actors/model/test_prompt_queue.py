@@ -3,70 +3,119 @@
 from __future__ import annotations
 
 from greenroom.actors.model.prompt_queue import (
+    MAX_COUNTED,
     MAX_GRAMMAR,
     MAX_PASSING,
     MAX_SCHEMA,
     MAX_SHORT,
     PromptQueue,
-    is_long,
+    cost_of,
 )
-from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.messages import ImagePart, Message, TextPart
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput, RequestInput
+from greenroom.schemas.requests import (
+    ChatInput,
+    EmbeddingInput,
+    InferenceRequest,
+    RawInput,
+    RequestInput,
+    ScoreInput,
+)
 from greenroom.schemas.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
+
+SHORT, LONG = MAX_SHORT, MAX_SHORT + 1
+
+
+def taken(queue: PromptQueue[str]) -> str:
+    queued = queue.take()
+    assert queued is not None
+    return queued.prompt
 
 
 def test_short_prompts_pass_long_ones() -> None:
     queue: PromptQueue[str] = PromptQueue()
     for name in ("long 1", "short 1", "long 2", "short 2"):
-        queue.put(name, long=name.startswith("long"))
+        queue.put(name, LONG if name.startswith("long") else SHORT)
     queue.end()
-    assert [queue.take() for _ in range(5)] == ["short 1", "short 2", "long 1", "long 2", None]
+    assert [taken(queue) for _ in range(4)] == ["short 1", "short 2", "long 1", "long 2"]
+    assert queue.take() is None
 
 
 def test_a_long_prompt_is_passed_by_so_many_and_no_more() -> None:
     queue: PromptQueue[str] = PromptQueue()
-    queue.put("long", long=True)
-    taken = []
-    while "long" not in taken:
-        queue.put("short", long=False)
-        queue.put("short", long=False)
-        taken.append(queue.take())
-    assert taken == ["short"] * MAX_PASSING + ["long"]
-    assert queue.take() == "short"
+    queue.put("long", LONG)
+    order = []
+    while "long" not in order:
+        queue.put("short", SHORT)
+        queue.put("short", SHORT)
+        order.append(taken(queue))
+    assert order == ["short"] * MAX_PASSING + ["long"]
+    assert taken(queue) == "short"
+
+
+def test_slices_of_a_long_prompt_and_short_ones_take_turns() -> None:
+    queue: PromptQueue[str] = PromptQueue()
+    queue.put("long", LONG)
+    sliced = queue.take()
+    assert sliced is not None
+    order = []
+    for _ in range(3):
+        queue.put("short", SHORT)
+        queue.put("short", SHORT)
+        queue.put_back(sliced)
+        order += [taken(queue), taken(queue)]
+    assert order == ["short", "long"] * 3
+
+
+def test_the_smallest_prompt_passes_others_and_the_oldest_is_not_left_waiting() -> None:
+    for scale in (1, LONG):
+        queue: PromptQueue[str] = PromptQueue()
+        for name, cost in (("old", 9), ("large", 8), ("larger", 9), ("small", 1)):
+            queue.put(name, cost * scale)
+        assert [taken(queue) for _ in range(4)] == ["old", "small", "large", "larger"]
+
+
+def test_clients_take_turns_by_what_their_prompts_cost() -> None:
+    queue: PromptQueue[str] = PromptQueue()
+    for at in range(4):
+        queue.put(f"crowd {at}", 1000, "10.0.0.1")
+    queue.put("other", 1000, "10.0.0.2")
+    assert [taken(queue) for _ in range(2)] == ["crowd 0", "other"]
 
 
 def test_what_waits_can_be_taken_back() -> None:
     queue: PromptQueue[str] = PromptQueue()
-    queue.put("long", long=True)
-    queue.put("short", long=False)
+    queue.put("long", LONG)
+    queue.put("short", SHORT)
     assert queue.clear() == ["short", "long"]
     queue.end()
     assert queue.take() is None
 
 
-def request(asked: RequestInput, response_format: ResponseFormat | None = None) -> InferenceRequest:
-    return InferenceRequest("r", ModelKey("m"), asked, response_format=response_format)
+def cost(asked: RequestInput, response_format: ResponseFormat | None = None) -> int:
+    return cost_of(InferenceRequest("r", ModelKey("m"), asked, response_format=response_format))
 
 
-def test_long_is_what_has_much_text_or_many_parts() -> None:
-    def chat(*texts: str) -> InferenceRequest:
-        return request(ChatInput(tuple(Message("user", (TextPart(text),)) for text in texts)))
+def test_much_text_and_many_parts_cost_much() -> None:
+    def chat(*texts: str) -> int:
+        return cost(ChatInput(tuple(Message("user", (TextPart(text),)) for text in texts)))
 
-    assert not is_long(chat("a" * 60_000))
-    assert is_long(chat("a" * MAX_SHORT))
-    assert is_long(chat(*["a"] * 1_000))
-    assert not is_long(chat(*["a"] * 100))
-    assert is_long(request(RawInput("a" * (MAX_SHORT + 1))))
-    assert not is_long(request(RawInput(tuple(range(100_000)))))
+    assert chat("a" * 60_000) <= MAX_SHORT < chat("a" * MAX_SHORT)
+    assert chat(*["a"] * 100) <= MAX_SHORT < chat(*["a"] * 1_000)
+    assert cost(RawInput("a" * LONG)) == LONG
+    assert cost(RawInput(tuple(range(100_000)))) == 0
+    assert cost(ChatInput((Message("user", (ImagePart(data=b"x"),)),))) > MAX_SHORT
+    assert cost(EmbeddingInput(("a",) * 100)) < cost(EmbeddingInput(("a",) * 200))
+    assert cost(ScoreInput((("a", "b"),) * 10_000)) > MAX_SHORT
+    assert MAX_COUNTED < cost(EmbeddingInput(("a" * 100,) * 100_000)) < MAX_COUNTED + MAX_SHORT
 
 
-def test_long_is_what_takes_long_to_compile() -> None:
+def test_what_takes_long_to_compile_costs_much() -> None:
     def names(count: int) -> JsonSchemaFormat:
         return JsonSchemaFormat({"properties": {f"p{i}": {"type": "string"} for i in range(count)}})
 
-    assert not is_long(request(RawInput("a"), names(400)))
-    assert is_long(request(RawInput("a"), names(600)))
-    assert is_long(request(RawInput("a"), JsonSchemaFormat({"enum": [[0] * MAX_SCHEMA]})))
-    assert not is_long(request(RawInput("a"), LarkFormat("a" * MAX_GRAMMAR)))
-    assert is_long(request(RawInput("a"), LarkFormat("a" * (MAX_GRAMMAR + 1))))
+    asked = RawInput("a")
+    assert cost(asked, names(400)) <= MAX_SHORT < cost(asked, names(600))
+    assert cost(asked, JsonSchemaFormat({"enum": [[0] * MAX_SCHEMA]})) > MAX_SHORT
+    assert cost(asked, LarkFormat("a" * MAX_GRAMMAR)) <= MAX_SHORT
+    assert cost(asked, LarkFormat("a" * (MAX_GRAMMAR + 1))) > MAX_SHORT

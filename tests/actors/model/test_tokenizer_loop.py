@@ -1,0 +1,123 @@
+"""Requests of many texts are prepared in slices, between which others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+
+from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.engine_protocol import SlicingAdapter
+from greenroom.actors.engines import Engines, ModelFiles, OpenedModel
+from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.model.tokenizer_loop import PromptPrepared, TokenizerLoop, TokenizerReport
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.model_protocol import PromptContents
+from greenroom.schemas.prepared_input import PreparedInput
+from greenroom.schemas.requests import EmbeddingInput, InferenceRequest, RequestInput, ScoreInput
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.random_texts import random_texts
+from greenroom.tests.support.tiny_encoders import TinyEncoder
+
+TEXTS = random_texts(700, longest=20)
+
+
+@attrs.define
+class Interrupted:
+    """A real adapter that lets something happen behind the first slice of the first request."""
+
+    adapter: SlicingAdapter
+    happens: Callable[[], object]
+    slices: int = 0
+
+    def prepare_slices(self, request: InferenceRequest) -> Generator[None, None, PreparedInput]:
+        slices = self.adapter.prepare_slices(request)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                prepared: PreparedInput = end.value
+                return prepared
+            self.slices += 1
+            if self.slices == 1:
+                self.happens()
+            yield
+
+    def prepare_input(self, request: InferenceRequest) -> PreparedInput:
+        return self.adapter.prepare_input(request)
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        return self.adapter.inspect_prompt(request)
+
+
+class InterruptedEngines(Engines):
+    """Engines whose adapters are interrupted."""
+
+    happens: Callable[[], object]
+    adapter: Interrupted
+
+    def open_model(self, files: ModelFiles) -> OpenedModel:
+        opened = super().open_model(files)
+        assert isinstance(opened.adapter, SlicingAdapter)
+        self.adapter = Interrupted(opened.adapter, self.happens)
+        return attrs.evolve(opened, adapter=self.adapter)
+
+
+class Road:
+    """A tokenizer's thread, run by the test itself; requests named `long` are put before it begins."""
+
+    def __init__(self, folder: Path, asked: RequestInput) -> None:
+        self.engines = InterruptedEngines(Settings(models=(str(folder),)))
+        self.reports: list[TokenizerReport] = []
+        self.loop = TokenizerLoop(ModelKey(folder.name), self.engines, self.reports.append)
+        self.long = self.put("long", asked)
+
+    def put(self, request_id: str, asked: RequestInput) -> ReplyStream[object]:
+        replies: ReplyStream[object] = ReplyStream()
+        request = InferenceRequest(request_id, ModelKey("m"), asked)
+        self.loop.put(Preparation(request, replies.sender))
+        return replies
+
+    def run(self, happens: Callable[[], object]) -> dict[str, object]:
+        """Return what became of each request, in the order in which they were done."""
+        self.engines.happens = happens
+        self.loop.end()
+        self.loop.run(Pulse())
+        done = [report for report in self.reports if isinstance(report, PromptPrepared)]
+        return {each.preparation.request.id: each.result for each in done}
+
+
+ASKED: dict[str, tuple[RequestInput, RequestInput]] = {
+    "bert": (EmbeddingInput(TEXTS), EmbeddingInput(("hello",))),
+    "bert-rerank": (
+        ScoreInput(tuple(("who", text) for text in TEXTS)),
+        ScoreInput((("who", "hello"),)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_a_small_request_is_prepared_between_the_slices_of_a_large_one(
+    tiny_encoder: TinyEncoder, kind: str
+) -> None:
+    large, small = ASKED[kind]
+    road = Road(tiny_encoder(kind), large)
+    found = road.run(lambda: road.put("short", small))
+    assert list(found) == ["short", "long"]
+    assert road.engines.adapter.slices > 5
+    whole = road.engines.adapter.prepare_input(InferenceRequest("r", ModelKey("m"), large))
+    rows = zip(found["long"].rows, whole.rows, strict=True)  # type: ignore[attr-defined]
+    assert all(np.array_equal(sliced.tokens, once.tokens) for sliced, once in rows)
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_what_nobody_waits_for_any_more_is_left_at_the_next_slice(
+    tiny_encoder: TinyEncoder, kind: str
+) -> None:
+    road = Road(tiny_encoder(kind), ASKED[kind][0])
+    assert road.run(road.long.close) == {"long": None}
+    assert road.engines.adapter.slices == 1
