@@ -16,9 +16,11 @@ _MARKERS = re.compile(r"<!--\s*(?:greenroom|mlxk):filenames\s*-->", re.IGNORECAS
 _HEADER = re.compile(r"\|\s*Image\s*\|\s*Filename\s*\|", re.IGNORECASE)
 _RULE = re.compile(r"\|[-:| ]*-[-:| ]*\|")
 _ROW = re.compile(r"\|\s*([1-9]\d{0,5})\s*\|\s*([^|\s][^|]{0,254}?)\s*\|")
-_OWN_NAME = re.compile(r"image_[0-9a-f]{8}(?:\.[A-Za-z0-9]{1,8})?")
+_OWN_NAME = re.compile(r"image_[0-9a-f]{8,64}(?:\.[A-Za-z0-9]{1,8})?")
 _LONGEST_LINE = 512
 """Characters of a line of a table; expressions would go back and forth in longer ones."""
+LARGEST_NUMBER = 999_999
+"""Of an image; a row with a larger one is text. No request has room for so many images."""
 _LINES_BEGIN = ("|", "<")
 _HINTS = ("filename", "Filename", "image_")
 
@@ -43,17 +45,18 @@ def split_tables(text: str) -> tuple[str, Sequence[NamedImage]]:
     """Return an answer as the model wrote it, and the rows of the tables that were appended to it.
 
     Tables without a marker count if their head is that of such a table; rows without a head, if their name is
-    one that is made of a hash.
+    one that is made of a hash. The rows of the last table come first: it is the one that was appended, and
+    those before it the model may have written itself.
     """
     if "|" not in text or not any(hint in text for hint in _HINTS):
         return text, ()
     kept: list[str] = []
-    rows: list[NamedImage] = []
-    inside = False
+    tables: list[list[NamedImage]] = []
+    inside = goes_on = False
     for line in text.split("\n"):
         stripped = line.strip() if len(line) <= _LONGEST_LINE else ""
         if stripped[:1] not in _LINES_BEGIN:
-            inside = False
+            inside = goes_on = False
             kept.append(line)
         elif _MARKERS.fullmatch(stripped) or _HEADER.fullmatch(stripped):
             if not inside and kept and not kept[-1].strip():
@@ -62,10 +65,14 @@ def split_tables(text: str) -> tuple[str, Sequence[NamedImage]]:
         elif inside and _RULE.fullmatch(stripped):
             continue
         elif (row := _ROW.fullmatch(stripped)) and (inside or _OWN_NAME.fullmatch(row[2])):
-            if not inside and not rows and kept and not kept[-1].strip():
+            if not inside and not tables and kept and not kept[-1].strip():
                 kept.pop()
-            rows.append(NamedImage(int(row[1]), row[2]))
+            if not goes_on:
+                tables.append([])
+            tables[-1].append(NamedImage(int(row[1]), row[2]))
+            goes_on = True
         else:
-            inside = False
+            inside = goes_on = False
             kept.append(line)
-    return ("\n".join(kept), tuple(rows)) if rows else (text, ())
+    rows = tuple(row for table in reversed(tables) for row in table)
+    return ("\n".join(kept), rows) if rows else (text, ())

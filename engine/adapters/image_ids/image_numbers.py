@@ -2,47 +2,64 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from greenroom.engine.adapters.image_ids.filename_table import NamedImage
+from greenroom.engine.adapters.image_ids.filename_table import LARGEST_NUMBER, NamedImage
 from greenroom.schemas.file_formats import image_format
 from greenroom.schemas.messages import ImagePart, Message
 
 _HASH_DIGITS = 8
-_OWN_NAME = re.compile(rf"image_([0-9a-f]{{{_HASH_DIGITS}}})(?:\..*)?")
+_OWN_NAME = re.compile(r"image_([0-9a-f]{8,64})(?:\..*)?")
 
 
 class ImageNumbers:
     """The numbers of one conversation's images: those that tables name, then the others as they first appear.
 
-    Equal content has one number, wherever it is sent again.
+    Equal content has one number, wherever it is sent again, and no other has it, whatever tables say.
 
     Args:
-        named: The rows of all tables in the history, in order; the first that names an image holds.
+        named: The rows of all tables in the history; the first that names an image or a number holds.
     """
 
     def __init__(self, messages: Iterable[Message], named: Iterable[NamedImage] = ()) -> None:
         self._names: dict[str, NamedImage] = {}
-        numbers: set[int] = set()
+        self._images: dict[bytes, NamedImage] = {}
+        taken: set[int] = set()
         for row in named:
-            if row.number not in numbers and _content(row.name) not in self._names:
-                numbers.add(row.number)
+            if row.number not in taken and _content(row.name) not in self._names:
+                taken.add(row.number)
                 self._names[_content(row.name)] = row
-        last = max(numbers, default=0)
+        free = _free_numbers(taken)
+        shown: set[str] = set()
         for image in images_of(messages):
+            if image.digest in self._images:
+                continue
             name = image_name(image)
-            if _content(name) not in self._names:
-                last += 1
-                self._names[_content(name)] = NamedImage(last, name)
+            if _content(name) in shown or image.digest.hex() in self._names:
+                name = image_name(image, digits=len(image.digest.hex()))  # another's hash begins alike
+            content = _content(name)
+            shown.add(content)
+            if content not in self._names:
+                self._names[content] = NamedImage(next(free), name)
+            self._images[image.digest] = self._names[content]
 
     def of(self, image: ImagePart) -> NamedImage:
         """Return the number of an image of the conversation, and its name."""
-        return self._names[_content(image_name(image))]
+        return self._images[image.digest]
 
-    def named(self, row: NamedImage) -> NamedImage:
-        """Return the image that a row of a table names, as the first one that did so has it."""
-        return self._names.get(_content(row.name), row)
+    def named(self, row: NamedImage) -> NamedImage | None:
+        """Return the image that a row of a table names; None if the row gives it another's number."""
+        return self._names.get(_content(row.name))
+
+
+def _free_numbers(taken: Collection[int]) -> Iterator[int]:
+    """Yield numbers for images that have none: those above all others, while tables can hold them."""
+    highest = max(taken, default=0)
+    yield from range(highest + 1, LARGEST_NUMBER + 1)
+    yield from (number for number in range(1, highest) if number not in taken)
+    yield from itertools.count(LARGEST_NUMBER + 1)
 
 
 def images_of(messages: Iterable[Message]) -> Iterable[ImagePart]:
@@ -50,9 +67,9 @@ def images_of(messages: Iterable[Message]) -> Iterable[ImagePart]:
     return (part for message in messages for part in message.content if isinstance(part, ImagePart))
 
 
-def image_name(image: ImagePart) -> str:
-    """Return the name that an image has by its content."""
-    return f"image_{image.digest.hex()[:_HASH_DIGITS]}.{image_format(image.data) or 'bin'}"
+def image_name(image: ImagePart, digits: int = _HASH_DIGITS) -> str:
+    """Return the name that an image has by its content: so many digits of its hash."""
+    return f"image_{image.digest.hex()[:digits]}.{image_format(image.data) or 'bin'}"
 
 
 def last_turn(messages: Sequence[Message]) -> Sequence[Message]:

@@ -83,8 +83,8 @@ class _Tables:
             seen.update(numbers.of(image).number for image in images_of((message,)))
             if message.role == "user":
                 question = index
-            dropped = [numbers.named(row) for row in self._by_message[index]]
-            dropped = [image for image in dropped if image.number not in seen]
+            named = map(numbers.named, self._by_message[index])
+            dropped = [image for image in named if image is not None and image.number not in seen]
             if dropped and question is not None:
                 words = "\n".join(dict.fromkeys(map(_placeholder, dropped)))
                 asked = completed[question]
