@@ -130,12 +130,17 @@ def expected(folder: Path, parts: Parts, count: int) -> list[int]:
 
 @attrs.define(eq=False)
 class VisionDriver:
-    """An engine, and the tokens and events that came out of it by request, in order of submission."""
+    """An engine, and the tokens and events that came out of it by request, in order of submission.
+
+    Args:
+        adapter: Prepares conversations and reads their answers; by default there are raw prompts alone.
+    """
 
     folder: Path
     kv_bits: int | None = None
     account: MemoryAccount | None = None
     options: dict[str, Any] = attrs.field(factory=dict)
+    adapter: Adapter | None = None
     events: dict[str, list[InferenceEvent]] = attrs.field(factory=dict)
     output_processor: RecordingOutputProcessor = attrs.field(init=False)
     engine: TextEngine = attrs.field(init=False)
@@ -143,7 +148,7 @@ class VisionDriver:
 
     def __attrs_post_init__(self) -> None:
         model, adapter = loaded(self.folder)
-        self.output_processor = RecordingOutputProcessor(adapter)
+        self.output_processor = RecordingOutputProcessor(self.adapter or adapter)
         self.encoder = ImageEncoder(model)
         self.engine = TextEngine(
             quantize_kv(model, self.kv_bits),
@@ -174,6 +179,12 @@ class VisionDriver:
         ready = PreparedPrompt(tokens, max_tokens=max_tokens, parameters=parameters, images=images, **options)
         self.engine.submit(request, ready)
         return request_id
+
+    def submit_chat(self, request: InferenceRequest) -> None:
+        """Submit a conversation, as the adapter prepares it."""
+        assert self.adapter is not None
+        self.events[request.id] = []
+        self.engine.submit(request, self.adapter.prepare_input(request))
 
     def step(self) -> None:
         for request_id, event in self.engine.step():

@@ -1,60 +1,119 @@
-"""Chats about images and about none, arriving at random, cancelled at random: each is as it is alone."""
+"""Chats about images and about none, arriving at random, cancelled at random: each is as it is alone.
+
+Some offer tools or demand a call, some demand JSON of a schema. A solo run is mlx-vlm's own, held to the
+grammar token by token where there is one.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
+import pydantic_core
 import pytest
 
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
-from greenroom.tests.support.text_engines import finished
+from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.schemas.events import InferenceEvent, ReasoningDelta, ToolCallDelta
+from greenroom.tests.support.grammar_walks import validate
+from greenroom.tests.support.text_engines import finished, text_of
 from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
 from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_engines import Parts, VisionDriver, expected, picture
+from greenroom.tests.support.vision_adapters import seeing_adapter
+from greenroom.tests.support.vision_chats import DEMANDS, RandomChats, VisionChat, answer_of_library
+from greenroom.tests.support.vision_engines import VisionDriver
 
-CHATS, CONCURRENT = 24, 8
+CHATS, CONCURRENT = 4 * len(DEMANDS), 8
+SEEDS = (1,)
 
 
-def _chat(choose: random.Random, number: int) -> Parts:
-    """Return a prompt: every other one with one or two of a few images, some beginnings in common."""
-    words = " ".join(choose.choices(["red", "tall", "why", "where", "below", "the", "of"], k=12))
-    if number % 2:
-        return [f"Tell me {words}"]
-    shown = [
-        picture(choose.randrange(5), choose.choice([60, 100, 300])) for _ in range(choose.choice([1, 2]))
-    ]
-    between = [" beside " if index else "Look at " for index in range(len(shown))]
-    parts: list[object] = [part for pair in zip(between, shown, strict=True) for part in pair]
-    return [*parts, f" {words}"]  # type: ignore[list-item]
+@cache
+def _solo(folder: Path, seed: int) -> tuple[VisionAdapter, Sequence[VisionChat], VisionDriver]:
+    """Return an adapter, chats, and a driver that has answered each alone, as mlx-vlm does."""
+    adapter = seeing_adapter(folder)
+    made = RandomChats(adapter, f"{folder.name} {seed}")
+    chats = [made.chat(number) for number in range(CHATS)]
+    driver = VisionDriver(folder, adapter=adapter)
+    for number, chat in enumerate(chats):
+        driver.submit_chat(chat.request)
+        driver.run()
+        assert driver.tokens[number] == answer_of_library(folder, adapter, chat), chat
+        _check_demand(chat, driver.events[chat.request.id])
+    return adapter, chats, driver
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kv_megabytes", [64, 8])
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", VISION_KINDS)
 def test_eight_chats_at_a_time_are_as_each_alone(
-    tiny_vision_model: TinyVisionModel, kind: str, kv_megabytes: int
+    tiny_vision_model: TinyVisionModel, kind: str, seed: int, kv_megabytes: int
 ) -> None:
     folder = tiny_vision_model(kind)
-    choose = random.Random(kind)
-    account = MemoryAccount(kv_limit=kv_megabytes << 20)
-    driver = VisionDriver(folder, account=account, options={"prefix_cache": PrefixCache(16 << 20)})
-    driver.engine.admission.max_reserved_tokens = 8
-    chats = [_chat(choose, number) for number in range(CHATS)]
-    lengths = [choose.randrange(5, 60) for _ in chats]
-    cancelled = set(choose.sample(range(CHATS), 4))
-    submitted = 0
-    while submitted < CHATS or driver.engine.has_work:
-        if submitted < CHATS and driver.engine.statistics().requests < CONCURRENT and choose.random() < 0.3:
-            driver.submit(chats[submitted], lengths[submitted])
-            submitted += 1
-        if choose.random() < 0.05 and cancelled & set(range(submitted)):
-            driver.engine.cancel(str(choose.choice(sorted(cancelled & set(range(submitted))))))
-        driver.step()
-        assert account.statistics().peak <= kv_megabytes << 20
+    adapter, chats, alone = _solo(folder, seed)
+    together = _run_together(folder, adapter, chats, kv_megabytes << 20, seed)
     for number, chat in enumerate(chats):
-        wanted = expected(folder, chat, lengths[number])
-        written = driver.tokens[number]
-        assert written == wanted[: len(written)]
-        if finished(driver.events[str(number)]).reason != "cancelled":
-            assert len(written) == lengths[number]
+        written, events = together.tokens[number], together.events[chat.request.id]
+        assert written == alone.tokens[number][: len(written)], chat
+        if finished(events).reason != "cancelled":
+            assert _read(events) == _read(alone.events[chat.request.id]), chat
+
+
+def _run_together(
+    folder: Path, adapter: VisionAdapter, chats: Sequence[VisionChat], kv_limit: int, seed: int
+) -> VisionDriver:
+    """Answer chats that arrive at random; some are cancelled."""
+    choose = random.Random(f"{kv_limit} {seed}")
+    account = MemoryAccount(kv_limit=kv_limit)
+    driver = VisionDriver(
+        folder, account=account, options={"prefix_cache": PrefixCache(16 << 20)}, adapter=adapter
+    )
+    driver.engine.admission.max_reserved_tokens = 8
+    cancelled = choose.sample(range(len(chats)), 4)
+    submitted = 0
+    while submitted < len(chats) or driver.engine.has_work:
+        has_room = driver.engine.statistics().requests < CONCURRENT
+        if submitted < len(chats) and has_room and choose.random() < 0.3:
+            driver.submit_chat(chats[submitted].request)
+            submitted += 1
+        if choose.random() < 0.05 and (arrived := [number for number in cancelled if number < submitted]):
+            driver.engine.cancel(chats[choose.choice(arrived)].request.id)
+        driver.step()
+        assert account.statistics().peak <= kv_limit
+    assert account.statistics().running == 0
+    return driver
+
+
+def _read(events: Sequence[InferenceEvent]) -> tuple[str, str, list[tuple[str, str]], str]:
+    """Return what was read of an answer: thought, text, calls, and why it ended."""
+    thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+    return thought, text_of(events), _calls(events), finished(events).reason
+
+
+def _calls(events: Sequence[InferenceEvent]) -> list[tuple[str, str]]:
+    calls: dict[int, tuple[str, str]] = {}
+    for event in events:
+        if isinstance(event, ToolCallDelta):
+            name, arguments = calls.get(event.call, ("", ""))
+            calls[event.call] = (name + (event.name or ""), arguments + event.arguments)
+    return list(calls.values())
+
+
+def _check_demand(chat: VisionChat, events: Sequence[InferenceEvent]) -> None:
+    """Check that an answer is what its chat demands, as far as it was written."""
+    thought, text, calls, reason = _read(events)
+    assert not thought
+    whole = reason != "length"
+    if chat.demand == "schema" or (chat.demand == "schema or call" and not calls):
+        if whole:
+            validate(chat.schema, text)
+        else:
+            pydantic_core.from_json(text or '""', allow_partial=True)
+    if chat.demand == "forced call" and whole:
+        assert calls
+    schemas = {tool.name: tool.parameters for tool in chat.input.tools}
+    for name, arguments in calls if whole else calls[:-1]:
+        validate(schemas[name], arguments)
