@@ -13,6 +13,8 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from greenroom.engine.vision.split_attention import SplitAttention
+
 _PIECE_WORK = {"cpu": 1e7, "gpu": 1e11}
 """Floating-point operations that a device does in some five to ten milliseconds."""
 
@@ -125,25 +127,25 @@ class SplitLayers:
         self, attend: Callable[..., mx.array], queries: mx.array, *others: Any, **named: Any
     ) -> mx.array:
         rows, heads, count, width = queries.shape
-        mask, keys = named.get("mask"), others[0]
-        work = float(heads * keys.shape[2] * (4 * width + _ELEMENT_WORK))
-        if isinstance(mask, str) or len(others) > 2:
-            return self._note(attend(queries, *others, **named), rows * work * count)
+        work = float(others[0].shape[2] * (4 * width + _ELEMENT_WORK))
+        whole = rows * heads * count * work
+        if whole <= self._limit or isinstance(named.get("mask"), str) or len(others) > 2:
+            return self._note(attend(queries, *others, **named), whole)
+        attention = SplitAttention(attend, queries, others[0], others[1], named)
+        for operand in attention.operands:
+            self._note(operand, float(operand.size))
+        some = attention.heads_at_once(work, self._limit, self._tile)
 
-        def part_of(row: slice, begin: int, end: int) -> mx.array:
-            rest = dict(named)
-            if isinstance(mask, mx.array) and mask.ndim > 1:
-                own = mask[row] if mask.ndim == 4 and mask.shape[0] == rows else mask
-                rest["mask"] = own[..., begin:end, :] if mask.shape[-2] == count else own
-            return attend(queries[row, :, begin:end], *(each[row] for each in others), **rest)
+        def heads_from(first: int, row: int) -> mx.array:
+            own = min(some, heads - first)
+            part = partial(attention.part, row, first, own)
+            return _concatenated(self._in_pieces(count, work * own, part, self._tile), axis=2)
 
-        if rows * work * count <= self._limit:
-            return self._note(attend(queries, *others, **named), rows * work * count)
         each_row = [
-            self._in_pieces(count, work, partial(part_of, slice(row, row + 1)), self._tile)
+            _concatenated([heads_from(first, row) for first in range(0, heads, some)], axis=1)
             for row in range(rows)
         ]
-        return _concatenated([_concatenated(parts, axis=2) for parts in each_row])
+        return _concatenated(each_row)
 
     def _in_pieces(
         self, count: int, work: float, part: Callable[[int, int], mx.array], tile: int
