@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.requests import (
     ChatInput,

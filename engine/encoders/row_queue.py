@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heapreplace
 import attrs
 
 from greenroom.engine.encoders.rows import PreparedRows, Row
-from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
 from greenroom.schemas.events import Timing
 from greenroom.schemas.requests import InferenceRequest
 

@@ -7,7 +7,7 @@ from itertools import chain
 
 import attrs
 
-from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.sequences.sequence import Sequence
 
 

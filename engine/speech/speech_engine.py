@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
 from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.memory.account import Share
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech
 from greenroom.engine.speech.speakers.speaker import Speaker
-from greenroom.engine.speech.turns import Turns
 from greenroom.engine.speech.utterance import NotFiniteError, Utterance
 from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.problems import Problem, ProblemError
@@ -30,6 +31,7 @@ class SpeechEngine:
     """A step computes a part of one piece of text; whoever has a piece complete passes the turn on.
 
     Models may keep their decoder's state on themselves, so a piece that is begun goes on before any other.
+    Clients have equal shares of the time.
 
     Args:
         folder: The model's, for errors.
@@ -42,7 +44,8 @@ class SpeechEngine:
         self._folder = folder
         self._share = share
         self._transient = transient
-        self._turns: Turns[Utterance] = Turns()
+        self._turns: FairTurns[Utterance] = FairTurns()
+        self._begun: Utterance | None = None
         self._events: Events = []
 
     @property
@@ -83,7 +86,7 @@ class SpeechEngine:
     def step(self) -> Events:
         """Speak on for the request whose turn it is; return the events."""
         if len(self._turns) and self._reserve():
-            self._speak(self._turns.current())
+            self._speak(self._begun or next(self._turns.in_turn()))
         if not len(self._turns):
             self._free()
         events, self._events = self._events, []
@@ -102,6 +105,7 @@ class SpeechEngine:
 
     def _speak(self, utterance: Utterance) -> None:
         problem: Problem | None = None
+        began = time.perf_counter()
         try:
             with offline():
                 chunk = utterance.advance()
@@ -115,23 +119,25 @@ class SpeechEngine:
             problem = self._not_finite()
         except Exception as error:  # the next piece begins anew, so nobody else is concerned
             problem = self._crashed(error, utterance)
+        self._turns.charge(utterance, time.perf_counter() - began)
+        self._begun = utterance if utterance.within_piece else None
         if problem is not None:
             end = utterance.finished("stop")
             self._end(utterance, Failed(problem, end.usage, end.timing))
         elif utterance.complete:
             self._end(utterance, utterance.finished("stop"))
-        elif not utterance.within_piece:
-            if not utterance.is_silent:  # before the first sound, errors are no part of a stream yet
-                self._events.append((utterance.request_id, utterance.progress))
-            self._turns.pass_on()
+        elif not utterance.within_piece and not utterance.is_silent:
+            # Before the first sound, errors are no part of a stream yet.
+            self._events.append((utterance.request_id, utterance.progress))
 
     def _end(self, utterance: Utterance, event: InferenceEvent) -> None:
-        self._turns.pass_on()
         self._remove(utterance)
         self._events.append((utterance.request_id, event))
 
     def _remove(self, utterance: Utterance) -> None:
         self._turns.remove(utterance)
+        if self._begun is utterance:
+            self._begun = None
         utterance.close()
 
     def _reserve(self) -> bool:

@@ -26,7 +26,6 @@ class RunningTranscription:
         in_window: A window is being computed.
         holds_memory: What that takes has been charged.
         working_bytes: What it takes.
-        last_turn: Number of the engine's step in which it went on last.
     """
 
     def __init__(
@@ -38,10 +37,8 @@ class RunningTranscription:
         clock: SliceClock,
     ) -> None:
         self.id = request.id
-        self.client = request.client
         self.working_bytes = recognizer.working_bytes(prepared)
         self.in_window = self.holds_memory = False
-        self.last_turn = 0
         self._prepared = prepared
         self._listener = recognizer.listen(prepared)
         self._rate = recognizer.rate

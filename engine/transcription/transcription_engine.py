@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from greenroom.engine.audio.reader import RecordingReader
+from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.memory.account import Share
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizers.recognizer import Recognizer
@@ -28,7 +29,7 @@ _EVICTION_SECONDS = 0.05
 class TranscriptionEngine:
     """Transcribes recordings; fulfils `Engine`.
 
-    Of all recordings, that one goes on whose client has waited longest, so that a long one holds up no short
+    Clients have equal shares of the slices, and so do the recordings of one: a long one holds up no short
     one, and many of one client not those of another.
 
     Args:
@@ -38,11 +39,9 @@ class TranscriptionEngine:
     def __init__(self, recognizer: Recognizer, share: Share) -> None:
         self._recognizer: Recognizer | None = recognizer
         self._share = share
-        self._running: dict[str, RunningTranscription] = {}
+        self._turns: FairTurns[RunningTranscription] = FairTurns()
         self._cancelled: list[RunningTranscription] = []
         self._clock = SliceClock()
-        self._turn = 0
-        self._last_turns: dict[str, int] = {}
 
     @property
     def admits_all(self) -> bool:
@@ -52,7 +51,7 @@ class TranscriptionEngine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._running or self._cancelled)
+        return bool(len(self._turns) or self._cancelled)
 
     def submit(self, request: InferenceRequest, prepared: PreparedTranscription) -> None:
         """Begin a recording at the next step.
@@ -62,14 +61,14 @@ class TranscriptionEngine:
         """
         assert self._recognizer is not None, "submitted after close"
         reader = RecordingReader(prepared.file, self._recognizer.rate, prepared.param)
-        self._running[request.id] = RunningTranscription(
-            request, prepared, self._recognizer, reader, self._clock
-        )
+        running = RunningTranscription(request, prepared, self._recognizer, reader, self._clock)
+        self._turns.add(request.client, running)
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step; unknown ids are ignored."""
-        running = self._running.pop(request_id, None)
+        running = next((each for each in self._turns if each.id == request_id), None)
         if running is not None:
+            self._turns.remove(running)
             running.close()
             self._cancelled.append(running)
             self._charge()
@@ -83,9 +82,6 @@ class TranscriptionEngine:
         chosen = self._choose()
         if chosen is not None:
             events += [(chosen.id, event) for event in self._advance(chosen)]
-        self._last_turns = {
-            client: turn for client, turn in self._last_turns.items() if self._has_requests(client)
-        }
         return events
 
     @property
@@ -104,19 +100,15 @@ class TranscriptionEngine:
 
     def close(self) -> None:
         """Drop the weights."""
-        for running in self._running.values():
+        for running in list(self._turns):
+            self._turns.remove(running)
             running.close()
-        self._running.clear()
         self._recognizer = None
         self._share.close()
 
     def _choose(self) -> RunningTranscription | None:
         """Return whose turn it is, of those that have the memory for a window or can get it."""
-
-        def waited(running: RunningTranscription) -> tuple[int, int]:
-            return (self._last_turns.get(running.client, 0), running.last_turn)
-
-        for running in sorted(self._running.values(), key=waited):
+        for running in self._turns.in_turn():
             if running.holds_memory or self._admit(running):
                 return running
         return None
@@ -126,7 +118,7 @@ class TranscriptionEngine:
         if self._charge(running.working_bytes):
             running.holds_memory = True
             return True
-        if any(other.holds_memory for other in self._running.values()):
+        if any(other.holds_memory for other in self._turns):
             return False
         waited = running.wait_for_memory()
         if not self._share.request_eviction(running.working_bytes, _EVICTION_SECONDS):
@@ -134,13 +126,12 @@ class TranscriptionEngine:
         return waited > _MEMORY_SECONDS
 
     def _charge(self, further: int = 0) -> bool:
-        held = sum(each.working_bytes for each in self._running.values() if each.holds_memory)
+        held = sum(each.working_bytes for each in self._turns if each.holds_memory)
         return self._share.charge_running(held + further)
 
     def _advance(self, running: RunningTranscription) -> list[InferenceEvent]:
-        self._turn += 1
-        self._last_turns[running.client] = running.last_turn = self._turn
-        self._clock.is_alone = len(self._running) == 1
+        self._turns.charge(running, 1)
+        self._clock.is_alone = len(self._turns) == 1
         try:
             if not running.holds_memory:
                 raise ProblemError(_no_memory(running))
@@ -151,15 +142,12 @@ class TranscriptionEngine:
             log.exception("transcription failed", actor="model", request_id=running.id)
             events = [Failed(internal_error())]
         if events and isinstance(events[-1], Finished | Failed):
-            del self._running[running.id]
+            self._turns.remove(running)
             running.close()
         if not running.in_window:
             running.holds_memory = False
             self._charge()
         return events
-
-    def _has_requests(self, client: str) -> bool:
-        return any(running.client == client for running in self._running.values())
 
 
 def _no_memory(running: RunningTranscription) -> Problem:

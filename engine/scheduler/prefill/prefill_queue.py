@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
@@ -14,7 +15,6 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.costs.cost_model import PrefillChunk, StepCosts
 from greenroom.engine.scheduler.prefill.batching_window import BatchingWindow
 from greenroom.engine.scheduler.prefill.cobatching import Cobatching
-from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefill.prefill_runner import LaunchedChunk, PrefillRunner

@@ -65,8 +65,8 @@ class TranscriptEvents:
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return a comment."""
-        return b": waiting\n\n"
+        """Return a delta without text, since some clients choke on comments."""
+        return _sent({"type": "transcript.text.delta", "delta": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return what the client is to know of an event."""

@@ -13,7 +13,6 @@ from greenroom.engine.batch.shape import Shape
 from greenroom.engine.scheduler.costs.cost_model import LinearCost, PrefillChunk, StepCosts
 from greenroom.engine.scheduler.costs.step_timer import StepTimer
 from greenroom.engine.scheduler.decoding.batch_policy import BatchLimits, BatchPolicy
-from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.tests.support.sequences import sequence
@@ -245,33 +244,6 @@ def test_sixteen_long_prompts_of_one_client_do_not_starve_another(folder: Path) 
     greedy = [("greedy", f"long{index}", 600) for index in range(16)]
     done = run_queue(folder, [*greedy, ("modest", "modest", 600)], "modest")
     assert len(done) <= 2
-
-
-def test_who_was_away_has_nothing_saved_up() -> None:
-    queue = FairQueue()
-    busy = WaitingPrompt("busy", "a", 1000)
-    for _ in range(50):
-        queue.choose([busy])
-        queue.charge(["busy"], 10)
-    both = [busy, WaitingPrompt("new", "b", 1000)]
-    turns = []
-    for _ in range(20):
-        turns.append(both[queue.choose(both)].client)
-        queue.charge([turns[-1]], 10)
-    assert 9 <= turns.count("new") <= 11
-
-
-def test_of_one_conversation_only_the_oldest_counts() -> None:
-    first, second, other = (
-        WaitingPrompt("c", "a", 100),
-        WaitingPrompt("c", "a", 10),
-        WaitingPrompt("c", "b", 50),
-    )
-    queue, chosen = FairQueue(), set()
-    for _ in range(6):
-        chosen.add(queue.choose([first, second, other]))
-        queue.charge(["c"], 1)
-    assert chosen == {0, 2}
 
 
 @pytest.mark.parametrize(

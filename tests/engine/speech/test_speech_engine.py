@@ -92,6 +92,13 @@ def test_requests_take_turns_piece_by_piece(engine: SpeechEngine, tiny_pocket: P
     assert pieces["long"] == pieces["also long"]
 
 
+def test_another_key_of_the_same_address_is_no_other_client(engine: SpeechEngine, tiny_pocket: Path) -> None:
+    for name, client in (("first", "a#key"), ("second", "a#made up"), ("other", "b")):
+        submit(engine, tiny_pocket, name, "Hi.", client=client)
+    order = [name for name, event in run(engine) if isinstance(event, AudioChunk)]
+    assert [name for name, _ in itertools.groupby(order)] == ["first", "other", "second"]
+
+
 def test_a_cancelled_request_ends_at_the_next_step(engine: SpeechEngine, tiny_pocket: Path) -> None:
     submit(engine, tiny_pocket, "gone", "A long text that nobody listens to any more, and it goes on and on.")
     submit(engine, tiny_pocket, "waiting", "Nobody waits for this.")

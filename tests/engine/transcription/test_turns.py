@@ -47,6 +47,23 @@ def test_recordings_take_turns_within_a_window(
 ) -> None:
     monkeypatch.setattr(slice_clock, "SLICE_SECONDS", 0.0)
     requests = [english.submit(short, client=client) for client in ("one", "two", "three")]
+    order = note_turns(english, monkeypatch)
+    rounds = min(order.count(request) for request in requests)
+    assert rounds > 8
+    assert order[: 3 * rounds] == requests * rounds
+
+
+def test_recordings_under_made_up_keys_share_the_turns_of_their_address(
+    english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slice_clock, "SLICE_SECONDS", 0.0)
+    first, second, modest = [english.submit(short, client=client) for client in ("one#a", "one#b", "two")]
+    order = note_turns(english, monkeypatch)
+    assert order[:8] == [first, modest, second, modest] * 2
+
+
+def note_turns(english: Transcriber, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run to the end; return whose slice each was."""
     order: list[str] = []
     advance = RunningTranscription.advance
 
@@ -56,9 +73,7 @@ def test_recordings_take_turns_within_a_window(
 
     monkeypatch.setattr(RunningTranscription, "advance", advance_and_note)
     english.run()
-    rounds = min(order.count(request) for request in requests)
-    assert rounds > 8
-    assert order[: 3 * rounds] == requests * rounds
+    return order
 
 
 def test_many_of_one_client_do_not_hold_up_another(english: Transcriber, short: Path, long: Path) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from greenroom.engine.scheduler.prefill.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
 
 NameSource = Callable[[], str]
 
@@ -84,3 +84,30 @@ def test_names_are_forgotten() -> None:
         queue.choose([WaitingPrompt("other", "other", 1)])
         queue.charge(["other"], 1)
     assert queue.known_names <= 8
+
+
+def test_who_was_away_has_nothing_saved_up() -> None:
+    queue = FairQueue()
+    busy = WaitingPrompt("busy", "a", 1000)
+    for _ in range(50):
+        queue.choose([busy])
+        queue.charge(["busy"], 10)
+    both = [busy, WaitingPrompt("new", "b", 1000)]
+    turns = []
+    for _ in range(20):
+        turns.append(both[queue.choose(both)].client)
+        queue.charge([turns[-1]], 10)
+    assert 9 <= turns.count("new") <= 11
+
+
+def test_of_one_conversation_only_the_oldest_counts() -> None:
+    first, second, other = (
+        WaitingPrompt("c", "a", 100),
+        WaitingPrompt("c", "a", 10),
+        WaitingPrompt("c", "b", 50),
+    )
+    queue, chosen = FairQueue(), set()
+    for _ in range(6):
+        chosen.add(queue.choose([first, second, other]))
+        queue.charge(["c"], 1)
+    assert chosen == {0, 2}
