@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import io
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from greenroom.schemas.problems import ProblemError, invalid
 
@@ -55,11 +56,18 @@ _lock = threading.Lock()
 
 
 class BoundedFile:
-    """A file that has no name, and whose reading ends however often its reader goes back."""
+    """A file that has no name, and whose reading ends however often its reader goes back.
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-        self.size = path.stat().st_size
+    Args:
+        source: Where it lies, or what it holds.
+    """
+
+    def __init__(self, source: Path | bytes) -> None:
+        self._file: BinaryIO
+        if isinstance(source, bytes):
+            self._file, self.size = io.BytesIO(source), len(source)
+        else:
+            self._file, self.size = source.open("rb", buffering=0), source.stat().st_size
         self._left = self.size * _MOST_READ + _FURTHER_READ
 
     def read(self, size: int) -> bytes:

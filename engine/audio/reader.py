@@ -50,6 +50,7 @@ class RecordingReader:
     """Decodes a recording; a decoder that hangs costs this recording and nothing else.
 
     Args:
+        source: Where it lies, or what its file holds.
         rate: Samples a second that are wanted.
         param: What the client calls the file, for errors.
 
@@ -57,7 +58,7 @@ class RecordingReader:
         ProblemError: 503: too many decoders hang.
     """
 
-    def __init__(self, path: Path, rate: int, param: str = "file") -> None:
+    def __init__(self, source: Path | bytes, rate: int, param: str = "file") -> None:
         if _STALLED.count() >= MAX_STALLED:
             detail = "Decoding earlier recordings has not ended; the server has to be restarted."
             raise ProblemError(Problem(503, "decoders_hung", detail, retry_after=30))
@@ -66,7 +67,7 @@ class RecordingReader:
         self._closed = threading.Event()
         self._beat = time.monotonic()
         self._thread = threading.Thread(
-            target=self._decode, args=(path, rate), name="audio-decoder", daemon=True
+            target=self._decode, args=(source, rate), name="audio-decoder", daemon=True
         )
         self._thread.start()
 
@@ -116,9 +117,9 @@ class RecordingReader:
         _STALLED.add(self._thread)
         raise invalid(f"Decoding the file took longer than {STALL_SECONDS:g} seconds.", self._param)
 
-    def _decode(self, path: Path, rate: int) -> None:
+    def _decode(self, source: Path | bytes, rate: int) -> None:
         try:
-            recording = OpenedRecording(path, rate, self._param)
+            recording = OpenedRecording(source, rate, self._param)
             try:
                 self._put(recording.facts)
                 for block in self._in_blocks(recording.blocks(), round(rate * _BLOCK_SECONDS)):

@@ -50,6 +50,7 @@ class OpenedRecording:
     """A recording whose audio is decoded as it is asked for.
 
     Args:
+        source: Where it lies, or what its file holds.
         rate: Samples a second that are wanted.
         param: What the client calls the file, for errors.
 
@@ -57,10 +58,10 @@ class OpenedRecording:
         ProblemError: 400: it is no audio, or longer than any that is taken.
     """
 
-    def __init__(self, path: Path, rate: int, param: str = "file") -> None:
+    def __init__(self, source: Path | bytes, rate: int, param: str = "file") -> None:
         self._rate = rate
         self._param = param
-        self._file = BoundedFile(path)
+        self._file = BoundedFile(source)
         try:
             self._container: InputContainer = open_container(self._file, param)
             self._stream = self._find_stream()

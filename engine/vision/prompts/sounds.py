@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 
 from greenroom.engine.audio.reader import RecordingReader
@@ -27,22 +24,17 @@ def decode_sound(part: AudioPart, hearing: Hearing) -> Samples:
     pieces: list[Samples] = []
     most = int(hearing.seconds * hearing.rate)
     count = 0
-    with tempfile.NamedTemporaryFile(suffix=".sound") as file:
-        file.write(part.data)
-        file.flush()
-        reader = RecordingReader(Path(file.name), hearing.rate, param)
-        try:
-            reader.facts()
-            while (piece := reader.read(_WAIT)) is not None:
-                pieces.append(piece)
-                count += len(piece)
-                if count > most:
-                    detail = (
-                        f"`{param}` is longer than the {hearing.seconds:g} seconds that this model hears."
-                    )
-                    raise invalid(detail, param)
-        finally:
-            reader.close()
+    reader = RecordingReader(part.data, hearing.rate, param)
+    try:
+        reader.facts()
+        while (piece := reader.read(_WAIT)) is not None:
+            pieces.append(piece)
+            count += len(piece)
+            if count > most:
+                detail = f"`{param}` is longer than the {hearing.seconds:g} seconds that this model hears."
+                raise invalid(detail, param)
+    finally:
+        reader.close()
     if not count:
         raise invalid(f"`{param}` holds no sound.", param)
     return np.concatenate(pieces)
