@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from greenroom.http.process.problem_line import print_problem
 from greenroom.http.process.quick_imports import quick_imports
 
 if TYPE_CHECKING:
@@ -137,18 +138,11 @@ def main() -> None:
         problem.show()
         status = problem.exit_code
     except click.ClickException as problem:
-        _print_problem(problem)
+        print_problem(problem)
         status = problem.exit_code
     except (click.Abort, KeyboardInterrupt):
         status = 130
     sys.exit(status)
-
-
-def _print_problem(problem: click.ClickException) -> None:
-    message = " ".join(problem.format_message().split())
-    context = problem.ctx if isinstance(problem, click.UsageError) else None
-    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
-    click.echo(f"greenroom: {message}{hint}", err=True)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 
 import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.option_types import UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -26,7 +28,7 @@ FLAGS = (
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--system", "instructions", metavar="TEXT", help="Instructions for the model.")
+@click.option("--system", "instructions", type=UTF8_TEXT, help="Instructions for the model.")
 @click.option("--thinking/--no-thinking", default=None, help="Whether the model thinks first, if it can.")
 @click.option(
     "--image", "images", metavar="FILE", multiple=True, help="An image or a PDF that the first line is about."
@@ -64,30 +66,35 @@ def command(
     if url is None:
         check_at_start(settings, local)
 
-    import trio
-    from rich.console import Console
-
-    from greenroom.http.terminal.answer_sources import open_local_model, open_server
-    from greenroom.http.terminal.session import answer_once, run_conversation
     from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
+    from greenroom.http.terminal.standard_streams import read_text
 
     try:
         shown = tuple(read_shown_file(image) for image in images)
     except CannotShowError as problem:
         raise click.UsageError(str(problem)) from problem
+    prompt = None if sys.stdin is not None and sys.stdin.isatty() else read_text()
 
-    options = {} if thinking is None else {"enable_thinking": thinking}
-    overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}
-    opening = open_server(url, model, overrides, options) if url else open_local_model(settings, options)
-    if sys.stdin.isatty():
-        status = trio.run(run_conversation, opening, Console(), instructions, shown)
+    from functools import partial
+
+    from rich.console import Console
+
+    from greenroom.http.process.command_run import run_command, run_with_system
+    from greenroom.http.terminal.answer_sources import AnswerSource, local_answers, open_server
+    from greenroom.http.terminal.session import answer_once, run_conversation
+
+    talk: Callable[[AnswerSource], Awaitable[int]]
+    if prompt is None:
+        talk = partial(run_conversation, console=Console(), instructions=instructions, shown=shown)
     else:
-        status = trio.run(answer_once, opening, _read_prompt(), instructions, shown)
-    sys.exit(status)
+        talk = partial(answer_once, prompt=prompt, instructions=instructions, shown=shown)
+    options = {} if thinking is None else {"enable_thinking": thinking}
+    if url is None:
+        run_with_system(settings, lambda system: talk(local_answers(system.pool, options)))
 
+    async def talk_to_server(address: str) -> int:
+        overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}
+        async with open_server(address, model, overrides, options) as answer:
+            return await talk(answer)
 
-def _read_prompt() -> str:
-    prompt = sys.stdin.read()
-    if not prompt.strip():
-        raise click.UsageError("there is nothing on stdin to answer")
-    return prompt
+    run_command(partial(talk_to_server, url))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.option_types import UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -16,10 +15,16 @@ FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
 
 @click.command()
 @click.argument("model")
-@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT...", type=UTF8_TEXT)
 @click.option("--dimensions", type=click.IntRange(min=1), help="How many numbers of each vector are kept.")
-@click.option("--input-type", help="What the texts are for: query, document, or a prompt of the model's own.")
-@click.option("--instruction", help="What is to be found with the texts, for models that are told.")
+@click.option(
+    "--input-type",
+    type=UTF8_TEXT,
+    help="What the texts are for: query, document, or a prompt of the model's own.",
+)
+@click.option(
+    "--instruction", type=UTF8_TEXT, help="What is to be found with the texts, for models that are told."
+)
 @click.option("--truncate", is_flag=True, help="Cut the ends off texts that are too long.")
 @settings_options(*FLAGS)
 @click.pass_obj
@@ -47,19 +52,25 @@ def command(
     if "-" in texts and len(texts) > 1:
         raise click.UsageError("- stands for the lines of stdin, and no other TEXT beside it")
 
+    from greenroom.http.answering.embedding_limits import checked_embedding
     from greenroom.http.process.log_configuration import configure_logging
     from greenroom.http.settings.start_checks import check_at_start
+    from greenroom.schemas.problems import ProblemError
+    from greenroom.schemas.requests import EmbeddingInput
 
+    try:
+        asked = checked_embedding(EmbeddingInput(texts, dimensions, input_type, instruction, truncate))
+    except ProblemError as error:
+        raise click.UsageError(error.problem.detail) from error
     settings = attrs.evolve(settings, models=(model,))
     configure_logging("console", "debug" if settings.log_level == "debug" else "error")
     check_at_start(settings, local)
 
-    import trio
     from rich.console import Console
 
+    from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.embedding_lines import embed_lines, lines_of_arguments, lines_of_stdin
-    from greenroom.schemas.requests import EmbeddingInput
 
     lines = lines_of_stdin() if texts == ("-",) else lines_of_arguments(texts)
-    asked = EmbeddingInput((), dimensions, input_type, instruction, truncate)
-    sys.exit(trio.run(embed_lines, settings, asked, lines, Console(stderr=True)))
+    console = Console(stderr=True)
+    run_with_system(settings, lambda system: embed_lines(system.pool, asked, lines, console))

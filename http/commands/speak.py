@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -19,26 +19,24 @@ FLAGS = ("device", "trust_remote_code")
 
 
 @click.command()
-@click.argument("text")
+@click.argument("text", type=UTF8_TEXT)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     required=True,
-    help="File that is written; its extension says in which form.",
+    help="File that is written; its extension says in which form. - is standard output.",
 )
 @click.option("-m", "--model", help="Local folder or hub id; by default the first of the settings file.")
 @click.option("--format", "form", type=click.Choice(FORMS), help="Form of the file, whatever its extension.")
-@click.option("--voice", help="One of the model's voices.")
-@click.option("--speed", type=click.FloatRange(0.25, 4), default=1.0, help="Of speech; 1 is the model's own.")
-@click.option("--instructions", default="", help="How to speak, for models that can be told.")
-@click.option("--language", help="Of the text (en, en-GB, ja, …), for models that can be told.")
+@click.option("--voice", type=UTF8_TEXT, help="One of the model's voices.")
+@click.option("--speed", type=NumberRange(0.25, 4), default=1.0, help="Of speech; 1 is the model's own.")
+@click.option("--instructions", type=UTF8_TEXT, default="", help="How to speak, for models that can be told.")
 @click.option(
-    "--ref-audio",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Recording whose voice is imitated.",
+    "--language", type=UTF8_TEXT, help="Of the text (en, en-GB, ja, …), for models that can be told."
 )
-@click.option("--ref-text", help="What is said in it.")
+@click.option("--ref-audio", type=RECORDING, help="Recording whose voice is imitated.")
+@click.option("--ref-text", type=UTF8_TEXT, help="What is said in it.")
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(
@@ -63,7 +61,6 @@ def command(
       greenroom speak - -o book.opus --voice af_heart -m mlx-community/Kokoro-82M-bf16 < chapter.txt
     """
     form = form or _form_of(output)
-    text = _read_stdin() if text == "-" else text
 
     from greenroom.http.process.log_configuration import configure_logging
     from greenroom.http.settings.start_checks import check_at_start
@@ -72,14 +69,15 @@ def command(
     configure_logging("console", "debug" if settings.log_level == "debug" else "error")
     check_at_start(settings, local)
 
-    import trio
     from rich.console import Console
 
+    from greenroom.http.process.command_run import run_with_system
     from greenroom.http.terminal.speech_file import speak_to_file
+    from greenroom.http.terminal.standard_streams import read_text
     from greenroom.schemas.requests import SpeechInput
 
     speech = SpeechInput(
-        text,
+        read_text() if text == "-" else text,
         voice=voice,
         speed=speed,
         instructions=instructions,
@@ -87,7 +85,8 @@ def command(
         reference=None if ref_audio is None else str(ref_audio),
         reference_text=ref_text,
     )
-    sys.exit(trio.run(speak_to_file, settings, speech, form, output, Console(stderr=True)))
+    console = Console(stderr=True)
+    run_with_system(settings, lambda system: speak_to_file(system.pool, speech, form, output, console))
 
 
 def _form_of(output: Path) -> str:
@@ -98,10 +97,3 @@ def _form_of(output: Path) -> str:
             f"'{output.name}' does not say in which form: end it in .{', .'.join(FORMS)}, or use --format"
         )
     return form
-
-
-def _read_stdin() -> str:
-    text = sys.stdin.read()
-    if not text.strip():
-        raise click.UsageError("there is nothing on stdin to speak")
-    return text

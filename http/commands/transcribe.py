@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +9,7 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -20,11 +20,11 @@ FLAGS = ("device", "trust_remote_code")
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
+@click.argument("file", type=RECORDING)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     help="File that is written; by default the transcript goes to standard output.",
 )
 @click.option("-m", "--model", help="Local folder or hub id; by default the first of the settings file.")
@@ -34,12 +34,14 @@ FLAGS = ("device", "trust_remote_code")
     type=click.Choice(FORMATS),
     help="By default what the output's extension says (.srt, .vtt, .json), else text.",
 )
-@click.option("--language", help="Spoken (en, de, french, …); by default it is detected.")
+@click.option("--language", type=UTF8_TEXT, help="Spoken (en, de, french, …); by default it is detected.")
 @click.option("--translate", is_flag=True, help="Write English, whatever is spoken.")
-@click.option("--prompt", default="", help="Text that precedes, with names and words that occur.")
+@click.option(
+    "--prompt", type=UTF8_TEXT, default="", help="Text that precedes, with names and words that occur."
+)
 @click.option("--words", is_flag=True, help="Tell in JSON when each word is said.")
 @click.option(
-    "--temperature", type=click.FloatRange(0, 1), help="Of sampling; by default 0, and higher where it fails."
+    "--temperature", type=NumberRange(0, 1), help="Of sampling; by default 0, and higher where it fails."
 )
 @settings_options(*FLAGS)
 @click.pass_obj
@@ -75,12 +77,15 @@ def command(
     configure_logging("console", "debug" if settings.log_level == "debug" else "error")
     check_at_start(settings, local)
 
-    import trio
     from rich.console import Console
 
+    from greenroom.http.process.command_run import run_with_system
+    from greenroom.http.terminal.output_file import STDOUT
     from greenroom.http.terminal.transcript_file import transcribe_to_file
     from greenroom.schemas.requests import TranscriptionInput
 
     task: Literal["transcribe", "translate"] = "translate" if translate else "transcribe"
     asked = TranscriptionInput(str(file), task, language, prompt, words, temperature or None)
-    sys.exit(trio.run(transcribe_to_file, settings, asked, form, output, Console(stderr=True)))
+    written = None if output == STDOUT else output
+    console = Console(stderr=True)
+    run_with_system(settings, lambda system: transcribe_to_file(system.pool, asked, form, written, console))

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import httpx
 
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.actors.system import open_system
 from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events import (
     Failed,
@@ -25,9 +25,9 @@ from greenroom.schemas.events import (
 from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import Message
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.schemas.settings import Settings
 
 TemplateOptions = Mapping[str, Any]
 
@@ -41,22 +41,20 @@ class AnswerSource(Protocol):
         """Return the events of the answer to a conversation, up to Finished or Failed; leaving ends it."""
 
 
-@asynccontextmanager
-async def open_local_model(settings: Settings, options: TemplateOptions) -> AsyncIterator[AnswerSource]:
-    """Open a model in this process; `settings` hold the model and the generation defaults."""
-    async with open_system(settings) as system:
+def local_answers(pool: Ref[PoolMessage], options: TemplateOptions) -> AnswerSource:
+    """Return the answers of a system's first model."""
 
-        @asynccontextmanager
-        async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
-            request = InferenceRequest(
-                id=uuid.uuid4().hex,
-                key=ModelKey("default"),
-                input=ChatInput(messages, template_options=options),
-            )
-            with Generation(system.pool, request) as generation:
-                yield generation
+    @asynccontextmanager
+    async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
+        request = InferenceRequest(
+            id=uuid.uuid4().hex,
+            key=ModelKey("default"),
+            input=ChatInput(messages, template_options=options),
+        )
+        with Generation(pool, request) as generation:
+            yield generation
 
-        yield answer
+    return answer
 
 
 @asynccontextmanager

@@ -10,23 +10,22 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 import attrs
+import click
 import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.actors.system import open_system
 from greenroom.http.answering.json_encoding import json_string
 from greenroom.http.answering.vectors import in_order, vector_json
-from greenroom.http.terminal.session import try_print
+from greenroom.http.terminal.standard_streams import read_lines, try_print
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.result_events import Vector
-from greenroom.schemas.settings import Settings
 
 MAX_LINES = 1_024
 """Texts that are embedded together."""
@@ -69,46 +68,48 @@ def lines_of_arguments(texts: Sequence[str]) -> Lines:
 
 def lines_of_stdin() -> Lines:
     """Return the lines of stdin that hold something, and how many bytes there are if it is a file."""
-    about = os.fstat(sys.stdin.fileno())
-    return Lines(_read_lines(), about.st_size if stat.S_ISREG(about.st_mode) else None)
+    about = None if sys.stdin is None else os.fstat(sys.stdin.fileno())
+    is_file = about is not None and stat.S_ISREG(about.st_mode)
+    return Lines(_lines_with_text(), about.st_size if about is not None and is_file else None)
 
 
-async def embed_lines(settings: Settings, asked: EmbeddingInput, lines: Lines, console: Console) -> int:
+async def embed_lines(pool: Ref[PoolMessage], asked: EmbeddingInput, lines: Lines, console: Console) -> int:
     """Print a line of JSON for each text; return the exit status.
 
     Args:
         asked: What the vectors shall be like; its texts are left out of account.
         console: Of the progress bar.
+
+    Raises:
+        ClickException: A text cannot be read or embedded.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     done = 0
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("loading", total=lines.total)
-        async with open_system(settings) as system:
-            while group := await trio.to_thread.run_sync(_take_group, lines.lines, abandon_on_cancel=True):
-                problem = await _embed_group(system.pool, asked, group)
-                if problem is not None:
-                    progress.stop()
-                    sys.stderr.write(problem)
-                    return 1
-                done += len(group)
-                progress.update(task, completed=group[-1].end, description=f"{done:,} texts")
+        while group := await trio.to_thread.run_sync(_take_group, lines.lines, abandon_on_cancel=True):
+            vectors = await _embed_group(pool, asked, group)
+            if not await trio.to_thread.run_sync(_print, vectors, group, abandon_on_cancel=True):
+                return 1
+            done += len(group)
+            progress.update(task, completed=group[-1].end, description=f"{done:,} texts")
     return 0
 
 
-async def _embed_group(pool: Ref[PoolMessage], asked: EmbeddingInput, group: Sequence[Line]) -> str | None:
-    """Print the vectors of some texts; return what there is to say if that was the end."""
+async def _embed_group(
+    pool: Ref[PoolMessage], asked: EmbeddingInput, group: Sequence[Line]
+) -> Sequence[Vector]:
+    """Return the vectors of some texts, in order."""
     texts = tuple(line.text for line in group)
     request = InferenceRequest(uuid.uuid4().hex, ModelKey("default"), attrs.evolve(asked, texts=texts))
     vectors: list[Vector] = []
     with Generation(pool, request) as generation:
         async for event in generation:
             if isinstance(event, Failed):
-                return f"greenroom: {_named(event.problem, group)}\n"
+                raise click.ClickException(_named(event.problem, group))
             if isinstance(event, Vector):
                 vectors.append(event)
-    printed = await trio.to_thread.run_sync(_print, in_order(vectors), group)
-    return None if printed else ""
+    return in_order(vectors)
 
 
 def _print(vectors: Sequence[Vector], group: Sequence[Line]) -> bool:
@@ -121,11 +122,10 @@ def _print(vectors: Sequence[Vector], group: Sequence[Line]) -> bool:
     return True
 
 
-def _read_lines() -> Iterator[Line]:
+def _lines_with_text() -> Iterator[Line]:
     read = 0
-    for index, data in enumerate(sys.stdin.buffer):
-        read += len(data)
-        text = data.decode("utf-8", "replace").rstrip("\r\n")
+    for index, (text, size) in enumerate(read_lines()):
+        read += size
         if text.strip():
             yield Line(text, index, read)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import sys
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
+import click
 import trio
 from rich.console import Console
 from rich.status import Status
 
 from greenroom.http.terminal.answer_sources import AnswerSource
 from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
+from greenroom.http.terminal.standard_streams import try_print
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, QueueStatus, ReasoningDelta, TextDelta
 from greenroom.schemas.messages import ContentPart, Message, Role, TextPart
 
@@ -26,49 +28,29 @@ Shown = tuple[ContentPart, ...]
 """What is shown together with a line of text."""
 
 
-async def answer_once(
-    opening: AbstractAsyncContextManager[AnswerSource],
-    prompt: str,
-    instructions: str | None,
-    shown: Shown = (),
-) -> int:
+async def answer_once(answer: AnswerSource, prompt: str, instructions: str | None, shown: Shown = ()) -> int:
     """Print the answer to `prompt`, and nothing else, to stdout; return the exit status.
 
     Args:
         shown: Images and documents that it is about.
+
+    Raises:
+        ClickException: There is no answer.
     """
-    async with (
-        opening as answer,
-        answer((*_opening_messages(instructions), _message("user", prompt, shown))) as events,
-    ):
+    async with answer((*_opening_messages(instructions), _message("user", prompt, shown))) as events:
         async for event in events:
             match event:
                 case TextDelta(text):
                     if not try_print(text):
                         return 1
                 case Failed(problem):
-                    print(f"greenroom: {problem.detail}", file=sys.stderr)
-                    return 1
+                    raise click.ClickException(problem.detail)
         try_print("\n")
     return 0
 
 
-def try_print(text: str) -> bool:
-    """Print; return whether stdout still has a reader."""
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        # Python would complain about the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
-
-
 async def run_conversation(
-    opening: AbstractAsyncContextManager[AnswerSource],
-    console: Console,
-    instructions: str | None,
-    shown: Shown = (),
+    answer: AnswerSource, console: Console, instructions: str | None, shown: Shown = ()
 ) -> int:
     """Stream answers to the lines typed at the terminal until the user leaves; return the exit status.
 
@@ -79,18 +61,17 @@ async def run_conversation(
     console.print(HELP, style="dim", highlight=False)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (gives `input` editing and history)
-    async with opening as answer:
-        while (line := _read_line(console)) is not None:
-            if line == "/new":
-                history, shown = _opening_messages(instructions), ()
-            elif line.startswith("/image "):
-                shown += _read_shown(line.removeprefix("/image "), console)
-            elif line.startswith("/"):
-                console.print(HELP, style="dim", highlight=False)
-            elif line:
-                asked = (*history, _message("user", line, shown))
-                if text := await _stream_answer(answer, asked, console):
-                    history, shown = (*asked, _message("assistant", text)), ()
+    while (line := _read_line(console)) is not None:
+        if line == "/new":
+            history, shown = _opening_messages(instructions), ()
+        elif line.startswith("/image "):
+            shown += _read_shown(line.removeprefix("/image "), console)
+        elif line.startswith("/"):
+            console.print(HELP, style="dim", highlight=False)
+        elif line:
+            asked = (*history, _message("user", line, shown))
+            if text := await _stream_answer(answer, asked, console):
+                history, shown = (*asked, _message("assistant", text)), ()
     return 0
 
 
@@ -100,11 +81,34 @@ def _read_line(console: Console) -> str | None:
     It blocks Trio: nothing else goes on while the user thinks, and Ctrl-C works as it does everywhere.
     """
     try:
-        line = input(">>> ").strip()
-    except (EOFError, KeyboardInterrupt):
+        with _interrupting():
+            line = input(">>> ").strip()
+    except (EOFError, KeyboardInterrupt, OSError):
         console.print()
         return None
     return None if line in ("/quit", "/exit", "/bye") else line
+
+
+@contextmanager
+def _interrupting() -> Iterator[None]:
+    """Have signals interrupt what blocks Trio: Ctrl-C for itself, others after what they do elsewhere."""
+    others = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if callable(usual := others[signal.Signals(number)]):
+            usual(number, frame)
+        raise KeyboardInterrupt
+
+    ctrl_c = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for number, usual in others.items():
+            if callable(usual):
+                signal.signal(number, on_signal)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, ctrl_c)
+        for number, usual in others.items():
+            signal.signal(number, usual)
 
 
 async def _stream_answer(answer: AnswerSource, messages: tuple[Message, ...], console: Console) -> str:

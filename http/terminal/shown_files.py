@@ -23,12 +23,14 @@ def read_shown_file(path: str) -> ImagePart | DocumentPart:
     """
     file = Path(path).expanduser()
     try:
-        size = file.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise CannotShowError(f"{path} has {size:,} bytes; a file may have {MAX_FILE_BYTES:,}")
-        data = file.read_bytes()
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise CannotShowError(f"{path} is no regular file")
+        with file.open("rb") as opened:
+            data = opened.read(MAX_FILE_BYTES + 1)
     except OSError as problem:
         raise CannotShowError(f"{path}: {problem.strerror or problem}") from problem
+    if len(data) > MAX_FILE_BYTES:
+        raise CannotShowError(f"{path} has more than the {MAX_FILE_BYTES:,} bytes that a file may have")
     if is_pdf(data):
         return DocumentPart(data, name=file.name, param=path)
     if image_format(data) is None:

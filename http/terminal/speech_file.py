@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from pathlib import Path
-from typing import BinaryIO
 
+import click
 import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.actors.system import open_system
 from greenroom.http.audio.audio_encoder import AudioEncoder, complete_wav_header
 from greenroom.http.audio.audio_formats import AUDIO_FORMATS
+from greenroom.http.terminal.output_file import whole_file
 from greenroom.schemas.events import Failed, InferenceEvent, PromptProgress
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.result_events import AudioChunk
-from greenroom.schemas.settings import Settings
 
 
 async def speak_to_file(
-    settings: Settings, speech: SpeechInput, form: str, output: Path, console: Console
+    pool: Ref[PoolMessage], speech: SpeechInput, form: str, output: Path, console: Console
 ) -> int:
     """Write the speech of a text; return the exit status. A file that is there is replaced when it is done.
 
     Args:
         form: One of `AUDIO_FORMATS`.
         console: Of the progress bar.
+
+    Raises:
+        ClickException: The text is not spoken, or the file not written.
     """
-    part = output.with_name(f".{output.name}.part")
-    try:
-        with part.open("w+b") as file:
-            problem = await _speak(settings, speech, form, file, console)
-        if problem is None:
-            part.replace(output)
-    except OSError as error:
-        problem = Problem(500, "not_written", f"{output}: {error.strerror or error}")
-    finally:
-        part.unlink(missing_ok=True)
-    if problem is not None:
-        print(f"greenroom: {problem.detail}", file=sys.stderr)
-    return 0 if problem is None else 1
-
-
-async def _speak(
-    settings: Settings, speech: SpeechInput, form: str, file: BinaryIO, console: Console
-) -> Problem | None:
     encoder = AudioEncoder(AUDIO_FORMATS[form])
     request = InferenceRequest(uuid.uuid4().hex, ModelKey("default"), speech)
-    with _SpeechProgress(console) as progress:
-        async with open_system(settings) as system:
-            with Generation(system.pool, request) as generation:
-                async for event in generation:
-                    progress.show(event)
-                    if isinstance(event, Failed):
-                        return event.problem
-                    if isinstance(event, AudioChunk):
-                        file.write(await trio.to_thread.run_sync(encoder.encode, event.samples, event.rate))
+    with whole_file(output) as file, _SpeechProgress(console) as progress:
+        with Generation(pool, request) as generation:
+            async for event in generation:
+                progress.show(event)
+                if isinstance(event, Failed):
+                    raise click.ClickException(event.problem.detail)
+                if isinstance(event, AudioChunk):
+                    file.write(await trio.to_thread.run_sync(encoder.encode, event.samples, event.rate))
         file.write(encoder.finish())
-        if form == "wav":
+        if form == "wav" and file.seekable():
             complete_wav_header(file)
-    return None
+    return 0
 
 
 class _SpeechProgress:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import uuid
 from pathlib import Path
 
@@ -12,62 +11,51 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.actors.system import open_system
 from greenroom.http.audio.transcript import Transcript, collected_transcript, plain_text
+from greenroom.http.terminal.output_file import whole_file
+from greenroom.http.terminal.standard_streams import try_print
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import Problem, internal_error
+from greenroom.schemas.pool_protocol import PoolMessage
+from greenroom.schemas.problems import internal_error
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
-from greenroom.schemas.settings import Settings
 
 
 async def transcribe_to_file(
-    settings: Settings, asked: TranscriptionInput, form: str, output: Path | None, console: Console
+    pool: Ref[PoolMessage], asked: TranscriptionInput, form: str, output: Path | None, console: Console
 ) -> int:
     """Write what is said in a recording; return the exit status.
 
     Args:
         form: `text`, `srt`, `vtt` or `json`.
-        output: None is standard output.
+        output: None is standard output. A file that is there is replaced when it is done.
         console: Of the progress bar.
+
+    Raises:
+        ClickException: The recording is not transcribed, or the file not written.
     """
-    found = await _transcribe(settings, asked, console)
-    if isinstance(found, Problem):
-        print(f"greenroom: {found.detail}", file=sys.stderr)
-        return 1
-    return _write(_formatted(found, form), output)
+    if output is None:
+        return 0 if try_print(_formatted(await _transcribe(pool, asked, console), form)) else 1
+    with whole_file(output) as file:
+        file.write(_formatted(await _transcribe(pool, asked, console), form).encode())
+    return 0
 
 
-async def _transcribe(
-    settings: Settings, asked: TranscriptionInput, console: Console
-) -> Transcript | Problem:
+async def _transcribe(pool: Ref[PoolMessage], asked: TranscriptionInput, console: Console) -> Transcript:
     request = InferenceRequest(uuid.uuid4().hex, ModelKey("default"), asked)
     events: list[InferenceEvent] = []
-    with _HearingProgress(console) as progress:
-        async with open_system(settings) as system:
-            with Generation(system.pool, request) as generation:
-                async for event in generation:
-                    progress.show(event)
-                    match event:
-                        case Failed(problem):
-                            return problem
-                        case Finished(usage=usage):
-                            return collected_transcript(asked.task, events, usage)
-                    events.append(event)
-    return internal_error()
-
-
-def _write(text: str, output: Path | None) -> int:
-    try:
-        if output is None:
-            click.echo(text, nl=False)
-        else:
-            output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        print(f"greenroom: {output}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    return 0
+    with _HearingProgress(console) as progress, Generation(pool, request) as generation:
+        async for event in generation:
+            progress.show(event)
+            match event:
+                case Failed(problem):
+                    raise click.ClickException(problem.detail)
+                case Finished(usage=usage):
+                    return collected_transcript(asked.task, events, usage)
+            events.append(event)
+    raise click.ClickException(internal_error().detail)
 
 
 def _formatted(transcript: Transcript, form: str) -> str:

@@ -60,8 +60,6 @@ def _texts(value: Any, _: Any) -> Texts:
         return Texts((_tokens(value),))
     if len(value) > MAX_TEXTS:
         raise WireError(f"must hold at most {MAX_TEXTS} texts, but has {len(value)}")
-    if "" in value:
-        raise WireError(f"must hold no empty string, but item {value.index('')} is one")
     return Texts(tuple(item if isinstance(item, str) else _tokens(item) for item in value))
 
 

@@ -13,10 +13,17 @@ from typing import Any
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 
 
-def run_greenroom(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, with further variables in its environment."""
+def run_greenroom(
+    *arguments: str, stdin: str = "", redirected: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with further variables in its environment.
+
+    Args:
+        redirected: Where its standard streams go, as a shell has it: `>/dev/full`.
+    """
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh"] if redirected else []
     return subprocess.run(
-        [*GREENROOM, *arguments],
+        [*shell, *GREENROOM, *arguments],
         input=stdin,
         capture_output=True,
         text=True,

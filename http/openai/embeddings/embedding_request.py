@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from greenroom.http.answering.embedding_limits import checked_embedding
 from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.embeddings import EmbeddingsRequest
-from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
-
-MAX_INSTRUCTION = 16_384
-"""Characters: it stands before every text of the request."""
 
 
 def parse_embedding_request(
@@ -23,9 +20,6 @@ def parse_embedding_request(
     Raises:
         ProblemError: 400 that names the offending field.
     """
-    if wire.instruction is not None and len(wire.instruction) > MAX_INSTRUCTION:
-        detail = f"`instruction` has {len(wire.instruction)} characters, but may have {MAX_INSTRUCTION}."
-        raise invalid(detail, "instruction")
     asked = EmbeddingInput(
         wire.input.texts,
         dimensions=wire.dimensions,
@@ -33,4 +27,4 @@ def parse_embedding_request(
         instruction=wire.instruction,
         truncate=wire.truncate is not None and wire.truncate.cut,
     )
-    return InferenceRequest(request_id, parse_model_key(wire.model), asked, client=client)
+    return InferenceRequest(request_id, parse_model_key(wire.model), checked_embedding(asked), client=client)

@@ -6,8 +6,11 @@ import hashlib
 import os
 import pty
 import select
+import signal
+import termios
 import time
 from pathlib import Path
+from typing import Any
 
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.server_processes import GREENROOM, run_greenroom, serving
@@ -52,9 +55,14 @@ class Terminal:
         self.shown += shown
         return shown
 
+    def modes(self) -> list[Any]:
+        """Return how the terminal is set (`termios`)."""
+        return termios.tcgetattr(self._fd)
+
     def end(self) -> int:
         """Return the exit status."""
         _, status = os.waitpid(self.pid, 0)
+        self.modes_at_end = self.modes()
         os.close(self._fd)
         return os.waitstatus_to_exitcode(status)
 
@@ -93,8 +101,25 @@ def test_chat_shows_images(tiny_model: TinyModel, tmp_path: Path) -> None:
 def test_chat_says_which_file_it_cannot_show(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("no image")
-    for path, says in ((text, "is no JPEG"), (tmp_path / "b.png", "No such file"), (tmp_path, "directory")):
+    for path, says in (
+        (text, "is no JPEG"),
+        (tmp_path / "b.png", "No such file"),
+        (tmp_path, "directory"),
+        ("/dev/zero", "is no regular file"),
+    ):
         refused = run_greenroom("chat", "--image", str(path), stdin="Hello\n")
+        assert refused.returncode == 2
+        assert says in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+
+
+def test_chat_reads_text_from_stdin() -> None:
+    for redirected, says in (
+        ("</dev/zero", "stdin has more than 16,777,216 bytes"),
+        ("<&-", "stdin is closed"),
+        ("</dev/null", "there is no text on stdin"),
+    ):
+        refused = run_greenroom("chat", redirected=redirected)
         assert refused.returncode == 2
         assert says in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
@@ -117,3 +142,12 @@ def test_at_a_terminal_an_image_is_shown_with_the_next_line(tiny_model: TinyMode
     assert "tokens/s" in terminal.read_until(">>> ")
     terminal.write("\x04")
     assert terminal.end() == 0
+
+
+def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(tiny_model: TinyModel) -> None:
+    terminal = Terminal("chat", str(tiny_model("llama")))
+    usual = terminal.modes()
+    terminal.read_until(">>> ")
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.end() == 128 + signal.SIGTERM
+    assert terminal.modes_at_end == usual

@@ -27,12 +27,17 @@ def test_every_line_gets_its_vector(tiny_encoder: TinyEncoder) -> None:
 
 def test_what_cannot_be_embedded_is_one_line(tiny_encoder: TinyEncoder) -> None:
     folder = str(tiny_encoder("bert"))
-    for arguments, stdin, named in (
-        (("-",), "short\n\n" + "hello class " * 200, "text 2"),
-        (("hello", "-"), "", "- stands for the lines of stdin"),
+    for arguments, stdin, redirected, named in (
+        (("-",), "short\n\n" + "hello class " * 200, "", "text 2"),
+        (("hello", "-"), "", "", "- stands for the lines of stdin"),
+        (("hello", ""), "", "", "`input` must hold no empty string, but item 1 is one"),
+        (("hello", "\udcff"), "", "", "no UTF-8"),
+        (("--instruction", "x" * 20_000, "hello"), "", "", "`instruction` has 20000 characters"),
+        (("-",), "", "</dev/zero", "line 1 of stdin has more than 16,777,216 bytes"),
+        (("hello",), "", ">/dev/full", "standard output: No space left on device"),
     ):
-        refused = run_greenroom("embed", folder, *arguments, stdin=stdin)
-        assert refused.returncode != 0
+        refused = run_greenroom("embed", folder, *arguments, stdin=stdin, redirected=redirected)
+        assert refused.returncode in (1, 2)
         assert refused.stdout == ""
         [line] = refused.stderr.splitlines()
         assert named in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import wave
 from pathlib import Path
 
@@ -31,6 +32,43 @@ def test_what_cannot_be_spoken_leaves_no_file(tiny_pocket: Path, tmp_path: Path)
     assert voice.returncode == 1
     assert "it has alba, default" in voice.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_what_stands_in_the_place_of_a_file_stays(tiny_pocket: Path, tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link.wav", tmp_path / "pipe.opus"  # which holds all of it
+    link.symlink_to("hello.wav")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for output in (link, pipe):
+        done = run_greenroom("speak", "Hi", "-o", str(output), "-m", str(tiny_pocket))
+        assert (done.returncode, done.stderr) == (0, "")
+    assert os.read(reader, 4) == b"OggS"
+    os.close(reader)
+    assert link.readlink() == Path("hello.wav")
+    assert (tmp_path / "hello.wav").read_bytes()[:4] == b"RIFF"
+    assert pipe.is_fifo()
+
+
+def test_what_cannot_be_written_is_told_before_anything_is_spoken(tmp_path: Path) -> None:
+    nobody_reads = tmp_path / "pipe.wav"
+    os.mkfifo(nobody_reads)
+    for output, named in (
+        (tmp_path / "nowhere" / "hello.wav", "No such file or directory"),
+        (tmp_path / f"{'x' * 300}.wav", "File name too long"),
+        (nobody_reads, "No such device or address"),
+    ):
+        refused = run_greenroom("speak", "Hi", "-o", str(output))
+        assert refused.returncode == 1
+        [line] = refused.stderr.splitlines()
+        assert named in line
+
+
+def test_a_recording_is_a_file(tmp_path: Path) -> None:
+    for command in (("transcribe",), ("speak", "Hi", "-o", "a.wav", "--ref-audio")):
+        refused = run_greenroom(*command, "/dev/zero")
+        assert refused.returncode == 2
+        [line] = refused.stderr.splitlines()
+        assert "'/dev/zero' is no regular file" in line
 
 
 def test_an_extension_that_says_nothing_is_refused(tmp_path: Path) -> None:

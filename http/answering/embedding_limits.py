@@ -1,0 +1,24 @@
+"""What texts may be embedded, whoever asks for it."""
+
+from __future__ import annotations
+
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.requests import EmbeddingInput
+
+MAX_INSTRUCTION = 16_384
+"""Characters: it stands before every text of the request."""
+
+
+def checked_embedding(asked: EmbeddingInput) -> EmbeddingInput:
+    """Return what is asked for, if a model can be asked for it.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    if "" in asked.texts:
+        at = asked.texts.index("")
+        raise invalid(f"`{asked.param}` must hold no empty string, but item {at} is one.", asked.param)
+    if asked.instruction is not None and len(asked.instruction) > MAX_INSTRUCTION:
+        detail = f"`instruction` has {len(asked.instruction)} characters, but may have {MAX_INSTRUCTION}."
+        raise invalid(detail, "instruction")
+    return asked

@@ -1,0 +1,52 @@
+"""What commands are given, checked where it is given."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class _Utf8Text(click.types.StringParamType):
+    """Text; bytes of the command line that are no UTF-8 would reach a model as half of a character."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(super().convert(value, param, ctx))
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            self.fail(f"no UTF-8 from character {error.start} on", param, ctx)
+        return text
+
+
+UTF8_TEXT = _Utf8Text()
+
+
+class NumberRange(click.FloatRange):
+    """A number within a range; NaN, which click lets through, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if math.isnan(number := super().convert(value, param, ctx)):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+class _Recording(click.Path):
+    """A file that is read to and fro: no pipe or device, which might never end."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, readable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.is_file():
+            self.fail(f"'{path}' is no regular file: save what it gives as one first.", param, ctx)
+        return path
+
+
+RECORDING = _Recording()
