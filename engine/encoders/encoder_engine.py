@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
+from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.encoders.pace import Pace
 from greenroom.engine.encoders.pass_memory import PassMemory
 from greenroom.engine.encoders.row_queue import Batch, Job, RowQueue
@@ -17,7 +17,7 @@ from greenroom.schemas.requests import InferenceRequest
 Events = list[tuple[str, InferenceEvent]]
 
 
-class EncoderEngine:
+class EncoderEngine(CachelessEngine):
     """`step` computes one forward pass: rows of like length, of all requests.
 
     Args:
@@ -41,14 +41,6 @@ class EncoderEngine:
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return bool(len(self._queue) or self._ended)
-
-    @property
-    def idle_delay(self) -> float | None:
-        """None: there is nothing to do without work."""
-        return None
-
-    def work_idly(self) -> None:
-        """Do nothing."""
 
     def submit(self, request: InferenceRequest, prepared: PreparedRows) -> None:
         """Add a request; its events come from `step`, one for each row, and then Finished or Failed.
@@ -82,9 +74,6 @@ class EncoderEngine:
             self._compute(batch)
         ended, self._ended = self._ended, []
         return ended
-
-    def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Do nothing: no more is held than a pass takes."""
 
     def release_memory(self) -> None:
         """Have MLX give back what it keeps for reuse."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
+from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.loading.offline import offline
@@ -27,7 +27,7 @@ _WAIT_SECONDS = 0.05
 """For other models to give memory back, in one step."""
 
 
-class SpeechEngine:
+class SpeechEngine(CachelessEngine):
     """A step computes a part of one piece of text; whoever has a piece complete passes the turn on.
 
     Models may keep their decoder's state on themselves, so a piece that is begun goes on before any other.
@@ -57,20 +57,6 @@ class SpeechEngine:
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
         return bool(self._events or len(self._turns))
-
-    @property
-    def idle_delay(self) -> float | None:
-        """Nothing is left for idle times."""
-        return None
-
-    def work_idly(self) -> None:
-        """Do nothing."""
-
-    def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Ignore: no memory is held between requests."""
-
-    def release_memory(self) -> None:
-        """Do nothing."""
 
     def submit(self, request: InferenceRequest, prepared: PreparedSpeech) -> None:
         """Speak for a request from the next step on, in its turn."""

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.speech.joins import PieceJoiner
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech, Samples
 from greenroom.engine.speech.speakers.speaker import Speaker, Spoken
 from greenroom.engine.speech.tempo import TempoFilter
 from greenroom.schemas.events import Finished, FinishReason, PromptProgress, Timing, Usage
 from greenroom.schemas.result_events import AudioChunk
-
-STEP_SECONDS = 0.05
-"""After which a step hands over what there is; the first sound does not wait for it."""
 
 
 class Utterance:
@@ -39,6 +37,7 @@ class Utterance:
         self._joiner = PieceJoiner(self._rate)
         self._tempo = TempoFilter(self._rate, prepared.tempo) if prepared.tempo != 1 else None
         self._samples = self._prompt_tokens = self._tokens = 0
+        self._clock = SliceClock()
         self._submitted = time.monotonic()
         self._began: float | None = None
 
@@ -53,15 +52,15 @@ class Utterance:
         return self._samples == 0
 
     def advance(self) -> AudioChunk | None:
-        """Compute what a step has time for, and of one piece at most; return what of it can be heard.
+        """Compute for a slice of time, or to the first sound, and of one piece at most; return what is heard.
 
         Raises:
             NotFiniteError: The model's numbers are none.
             ProblemError: The model cannot speak this piece.
         """
-        began = time.monotonic()
         if self._began is None:
-            self._began = began
+            self._began = time.monotonic()
+        self._clock.begin()
         if self._chunks is None:
             self._chunks = iter(self._speaker.speak(self._pieces.popleft(), self._prepared))
             self.within_piece = True
@@ -75,7 +74,7 @@ class Utterance:
                 self._count(spoken)
                 heard.append(self._joiner.push(spoken.samples))
             first_sound = self.is_silent and len(heard[-1]) > 0
-            if first_sound or time.monotonic() - began >= STEP_SECONDS:
+            if first_sound or self._clock.is_over:
                 break
         return self._audio_chunk(np.concatenate(heard))
 

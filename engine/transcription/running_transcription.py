@@ -9,9 +9,9 @@ import attrs
 
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.engine.audio.windows import WindowBuffer
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizers.recognizer import HeardWindow, Recognizer
-from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.schemas.events import Finished, InferenceEvent, PromptProgress, Timing, Usage
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import Recording

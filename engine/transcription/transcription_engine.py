@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 
 from greenroom.engine.audio.reader import RecordingReader
+from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.fairness.fair_turns import FairTurns
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.memory.account import Share
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizers.recognizer import Recognizer
-from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.engine.transcription.running_transcription import RunningTranscription
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
@@ -26,7 +25,7 @@ _MEMORY_SECONDS = 60.0
 _EVICTION_SECONDS = 0.05
 
 
-class TranscriptionEngine:
+class TranscriptionEngine(CachelessEngine):
     """Transcribes recordings; fulfils `Engine`.
 
     Clients have equal shares of the slices, and so do the recordings of one: a long one holds up no short
@@ -83,20 +82,6 @@ class TranscriptionEngine:
         if chosen is not None:
             events += [(chosen.id, event) for event in self._advance(chosen)]
         return events
-
-    @property
-    def idle_delay(self) -> float | None:
-        """None: nothing is done while there is no work."""
-        return None
-
-    def work_idly(self) -> None:
-        """Do nothing."""
-
-    def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Keep nothing that others could want."""
-
-    def release_memory(self) -> None:
-        """Do nothing: memory is held only for windows that are being computed."""
 
     def close(self) -> None:
         """Drop the weights."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -10,6 +10,7 @@ import structlog
 import trio
 from quart.wrappers.response import ResponseBody
 
+from greenroom.http.answering.json_encoding import json_ascii
 from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.problems import Problem, internal_error
 
@@ -19,6 +20,11 @@ HEARTBEAT = 10.0
 """Seconds of silence after which a client is shown that the answer is still coming."""
 
 SERVER_SENT_EVENTS = "text/event-stream; charset=utf-8"
+
+
+def data_event(document: Mapping[str, object]) -> bytes:
+    """Return a document as a server-sent event."""
+    return b"data: %b\n\n" % json_ascii(document)
 
 
 class AnswerCutError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from greenroom.http.answering.event_stream import data_event
 from greenroom.schemas.problems import Problem
 
 
@@ -21,3 +22,8 @@ def error_object(problem: Problem) -> dict[str, Any]:
     else:
         kind = "server_error"
     return {"message": problem.detail, "type": kind, "param": problem.param, "code": problem.code}
+
+
+def error_event(problem: Problem) -> bytes:
+    """Return the event that ends a stream of typed events which cannot be completed."""
+    return data_event({"type": "error", "error": error_object(problem)})

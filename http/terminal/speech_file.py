@@ -50,27 +50,20 @@ async def speak_to_file(
     return 0
 
 
-class _SpeechProgress:
+class _SpeechProgress(Progress):
     """A bar of the text, with the seconds of speech; nothing where the terminal is none."""
 
     def __init__(self, console: Console) -> None:
         self._seconds = 0.0
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[seconds]:.1f} s"))
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._progress.add_task("loading", total=None, seconds=0.0)
-
-    def __enter__(self) -> _SpeechProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = self.add_task("loading", total=None, seconds=0.0)
 
     def show(self, event: InferenceEvent) -> None:
         """Show how far the speech is."""
         match event:
             case AudioChunk(samples, rate):
                 self._seconds += len(samples) / 2 / rate
-                self._progress.update(self._task, description="speaking", seconds=self._seconds)
+                self.update(self._bar, description="speaking", seconds=self._seconds)
             case PromptProgress(processed, total):
-                self._progress.update(self._task, completed=processed, total=total)
+                self.update(self._bar, completed=processed, total=total)

@@ -72,7 +72,7 @@ def _formatted(transcript: Transcript, form: str) -> str:
     return f"{json.dumps(document, ensure_ascii=False, indent=2)}\n"
 
 
-class _HearingProgress:
+class _HearingProgress(Progress):
     """A bar of the recording's seconds; nothing where the terminal is none."""
 
     def __init__(self, console: Console) -> None:
@@ -82,19 +82,12 @@ class _HearingProgress:
             TextColumn("{task.completed:.0f} s"),
             TimeRemainingColumn(),
         )
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._progress.add_task("loading", total=None)
-
-    def __enter__(self) -> _HearingProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = self.add_task("loading", total=None)
 
     def show(self, event: InferenceEvent) -> None:
         """Show how far the recording is heard."""
         if isinstance(event, PromptProgress):
-            self._progress.update(
-                self._task, description="listening", completed=event.processed, total=event.total or None
+            self.update(
+                self._bar, description="listening", completed=event.processed, total=event.total or None
             )

@@ -33,6 +33,7 @@ from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.embedded_prompts import EmbeddedPrompts
+from greenroom.tests.support.stepped_engines import SteppedEngine
 
 GREEDY = GenerationParameters(temperature=0.0)
 
@@ -132,7 +133,7 @@ class QuantizedCacheModel:
         return self._model(*arguments, **options)
 
 
-class Driver:
+class Driver(SteppedEngine):
     """An engine, and the tokens and events that came out of it by request, in order of submission."""
 
     def __init__(
@@ -152,7 +153,7 @@ class Driver:
         self.output_processor = RecordingOutputProcessor(adapter)
         share = account.open_share() if account else None
         self.embedded = EmbeddedPrompts()
-        self.engine = TextEngine(
+        self.engine: TextEngine = TextEngine(
             model,
             self.output_processor,
             prefill_policy,
@@ -195,15 +196,6 @@ class Driver:
         self.embedded.embeddings = embeddings
         self.engine.submit(request, ready)
         return request_id
-
-    def step(self) -> None:
-        for request_id, event in self.engine.step():
-            self.events[request_id].append(event)
-
-    def run(self) -> None:
-        """Step until nothing is left to do."""
-        while self.engine.has_work:
-            self.step()
 
 
 def text_of(events: Sequence[InferenceEvent]) -> str:

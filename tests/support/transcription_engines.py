@@ -24,12 +24,13 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.result_events import Recording, Segment
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.stepped_engines import SteppedEngine
 
 _IDS = itertools.count()
 
 
 @attrs.define
-class Transcriber:
+class Transcriber(SteppedEngine):
     """An engine with its adapter.
 
     Attributes:
@@ -49,16 +50,6 @@ class Transcriber:
         self.events[request.id] = []
         self.engine.submit(request, prepared)
         return request.id
-
-    def step(self) -> None:
-        """Compute one step."""
-        for request_id, event in self.engine.step():
-            self.events[request_id].append(event)
-
-    def run(self) -> None:
-        """Compute until all have ended."""
-        while self.engine.has_work:
-            self.step()
 
     def transcribe(self, file: Path, **asked: Any) -> Transcript:
         """Return what one request brings."""

@@ -30,6 +30,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.stepped_engines import SteppedEngine
 from greenroom.tests.support.text_engines import GREEDY, RecordingOutputProcessor
 from greenroom.tests.support.tiny_hearing_kinds import HEARING_KINDS
 from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS, VisionKind
@@ -129,7 +130,7 @@ def expected(folder: Path, parts: Parts, count: int) -> list[int]:
 
 
 @attrs.define(eq=False)
-class VisionDriver:
+class VisionDriver(SteppedEngine):
     """An engine, and the tokens and events that came out of it by request, in order of submission.
 
     Args:
@@ -185,12 +186,3 @@ class VisionDriver:
         assert self.adapter is not None
         self.events[request.id] = []
         self.engine.submit(request, self.adapter.prepare_input(request))
-
-    def step(self) -> None:
-        for request_id, event in self.engine.step():
-            self.events[request_id].append(event)
-
-    def run(self) -> None:
-        """Step until nothing is left to do."""
-        while self.engine.has_work:
-            self.step()

@@ -10,10 +10,10 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.audio.windows import Window
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizers.recognizer import HeardWindow
-from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.schemas.result_events import Segment
 
 _WORKING_BYTES = 512 * 1024 * 1024

@@ -8,8 +8,8 @@ from typing import Protocol
 import attrs
 
 from greenroom.engine.audio.windows import Window
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
-from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.schemas.result_events import Segment
 
 

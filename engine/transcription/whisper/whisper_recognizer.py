@@ -8,9 +8,9 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.audio.windows import Window
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizers.recognizer import HeardWindow
-from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
 from greenroom.engine.transcription.whisper.segments import SplitWindow, TimedTokens, split_window
 from greenroom.engine.transcription.whisper.vocabulary import make_vocabulary
 from greenroom.engine.transcription.whisper.window_decoding import (

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from greenroom.engine.audio.samples import Samples
-from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.transcription.whisper.token_rules import TokenRules
 from greenroom.engine.transcription.whisper.vocabulary import WhisperVocabulary
 

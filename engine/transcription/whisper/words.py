@@ -10,7 +10,7 @@ import attrs
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.transcription.recognizers.slice_clock import SliceClock
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.transcription.whisper.alignment import normalize, token_times
 from greenroom.engine.transcription.whisper.segments import TimedTokens
 from greenroom.engine.transcription.whisper.window_decoding import WindowDecoder

@@ -12,7 +12,7 @@ from greenroom.http.bench.load_client import ChatMessages
 from greenroom.http.bench.prompts import Prompts, Size
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.scenarios.long_prompt import LongPrompt, Newcomers
-from greenroom.http.bench.scenarios.streams import speeds
+from greenroom.http.bench.scenarios.streams import CLIENT_CPU, SPEEDS, client_cpu, speeds
 from greenroom.http.bench.target_server import Exchange, Request, TargetServer
 
 _QUESTION_WORDS = 8
@@ -32,15 +32,11 @@ class Images(Scenario):
     name: ClassVar[str] = "images"
     warm_ups: ClassVar[int] = 2
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "rate": Metric("speed", "tokens/s", 0),
-        "first_p50": Metric("first token, p50", "ms", 1),
-        "first_p99": Metric("first token, p99", "ms", 1),
-        "gap_p50": Metric("between tokens, p50", "ms", 1),
-        "gap_p99": Metric("between tokens, p99", "ms", 1),
+        **SPEEDS,
         "again_p50": Metric("first token of a second turn about the same images, p50", "ms", 1),
         "again_over_first": Metric("second turn over first"),
         "cached": Metric("cached share of the second turn's prompt"),
-        "client_cpu": Metric("processor time of a token, load generator", "µs", 0),
+        **CLIENT_CPU,
     }
 
     streams: int
@@ -62,9 +58,7 @@ class Images(Scenario):
         first = await target.ask_together(asked)
         after = target.processor_time()
         answers = [exchange.answer for exchange in first]
-        values = speeds(first)
-        if tokens := sum(answer.tokens for answer in answers):
-            values["client_cpu"] = (after.client - before.client) / tokens * 1e6
+        values = speeds(first) | client_cpu(answers, before, after)
         if any(answer.error for answer in answers):
             return Sample(values, answers)
         again = await target.ask_together(

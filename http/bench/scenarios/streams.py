@@ -7,10 +7,25 @@ from typing import ClassVar
 
 import attrs
 
+from greenroom.http.bench.answer import Answer
 from greenroom.http.bench.figures import Metric, Sample, percentile, tokens_per_second
 from greenroom.http.bench.prompts import Prompts
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.target_server import Exchange, ProcessorTime, Request, TargetServer
+
+SPEEDS: Mapping[str, Metric] = {
+    "rate": Metric("speed", "tokens/s", 0),
+    "first_p50": Metric("first token, p50", "ms", 1),
+    "first_p99": Metric("first token, p99", "ms", 1),
+    "gap_p50": Metric("between tokens, p50", "ms", 1),
+    "gap_p99": Metric("between tokens, p99", "ms", 1),
+}
+"""Of streams that begin together; see `speeds`."""
+
+CLIENT_CPU: Mapping[str, Metric] = {
+    "client_cpu": Metric("processor time of a token, load generator", "µs", 0)
+}
+"""See `client_cpu`."""
 
 LOOPS = {"batch_generator": "mlx-lm's BatchGenerator", "bare_loop": "the bare loop"}
 
@@ -28,18 +43,14 @@ class Streams(Scenario):
     name: ClassVar[str] = "streams"
     warm_ups: ClassVar[int] = 2
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "rate": Metric("speed", "tokens/s", 0),
-        "first_p50": Metric("first token, p50", "ms", 1),
-        "first_p99": Metric("first token, p99", "ms", 1),
-        "gap_p50": Metric("between tokens, p50", "ms", 1),
-        "gap_p99": Metric("between tokens, p99", "ms", 1),
+        **SPEEDS,
         **{f"of_{loop}": Metric(f"speed over that of {name}") for loop, name in LOOPS.items()},
         **{
             f"cpu_beyond_{loop}": Metric(f"processor time of a token beyond {name}", "µs", 0)
             for loop, name in LOOPS.items()
         },
         "own_over_bare": Metric("speed of the worker's loop, without a server, over the bare loop"),
-        "client_cpu": Metric("processor time of a token, load generator", "µs", 0),
+        **CLIENT_CPU,
     }
 
     streams: int
@@ -57,8 +68,8 @@ class Streams(Scenario):
         after = target.processor_time()
         answers = [exchange.answer for exchange in exchanges]
         values = speeds(exchanges)
-        if tokens := sum(answer.tokens for answer in answers):
-            values["client_cpu"] = (after.client - before.client) / tokens * 1e6
+        if own := client_cpu(answers, before, after):
+            values |= own
             values |= await self._compare(target, exchanges, values["rate"], before, after)
         return Sample(values, answers)
 
@@ -97,3 +108,9 @@ def speeds(exchanges: Sequence[Exchange]) -> dict[str, float]:
         if times:
             values |= {f"{name}_p50": percentile(times, 50), f"{name}_p99": percentile(times, 99)}
     return values
+
+
+def client_cpu(answers: Sequence[Answer], before: ProcessorTime, after: ProcessorTime) -> dict[str, float]:
+    """Return the load generator's own microseconds for each token; nothing if there is none."""
+    tokens = sum(answer.tokens for answer in answers)
+    return {"client_cpu": (after.client - before.client) / tokens * 1e6} if tokens else {}

@@ -6,9 +6,8 @@ import base64
 
 import structlog
 
-from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS, AnswerCutError
-from greenroom.http.answering.json_encoding import json_bytes
-from greenroom.http.answering.openai_errors import error_object
+from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS, AnswerCutError, data_event
+from greenroom.http.answering.openai_errors import error_event
 from greenroom.http.audio.audio_encoder import AudioEncoder
 from greenroom.http.audio.audio_formats import AudioFormat
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
@@ -83,7 +82,7 @@ class SpeechEvents:
 
     def heartbeat(self) -> bytes:
         """Return a delta without audio, since some clients choke on comments."""
-        return _sse({"type": "speech.audio.delta", "audio": ""})
+        return data_event({"type": "speech.audio.delta", "audio": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return the events for an event."""
@@ -100,13 +99,13 @@ class SpeechEvents:
     def failure(self, problem: Problem) -> bytes:
         """Return an event that tells what went wrong."""
         self.finished = True
-        return _sse({"type": "error", "error": error_object(problem)})
+        return error_event(problem)
 
 
 def _delta(audio: bytes) -> bytes:
     if not audio:
         return b""
-    return _sse({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode("ascii")})
+    return data_event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode("ascii")})
 
 
 def _done(usage: Usage) -> bytes:
@@ -116,8 +115,4 @@ def _done(usage: Usage) -> bytes:
         "total_tokens": usage.prompt + usage.generated,
         "seconds": round(usage.spoken, 3),
     }
-    return _sse({"type": "speech.audio.done", "usage": counts})
-
-
-def _sse(event: dict[str, object]) -> bytes:
-    return b"data: %b\n\n" % json_bytes(event)
+    return data_event({"type": "speech.audio.done", "usage": counts})

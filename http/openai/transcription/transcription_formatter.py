@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
-from greenroom.http.answering.json_encoding import json_ascii
-from greenroom.http.answering.openai_errors import error_object
+from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS, data_event
+from greenroom.http.answering.openai_errors import error_event
 from greenroom.http.audio.transcript import Transcript
 from greenroom.http.openai.transcription.language_names import language_name
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage
@@ -66,7 +65,7 @@ class TranscriptEvents:
 
     def heartbeat(self) -> bytes:
         """Return a delta without text, since some clients choke on comments."""
-        return _sent({"type": "transcript.text.delta", "delta": ""})
+        return data_event({"type": "transcript.text.delta", "delta": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return what the client is to know of an event."""
@@ -75,11 +74,11 @@ class TranscriptEvents:
                 # What is complete at the end begins with a word, not with the space before it.
                 delta = text if self._text else text.lstrip()
                 self._text.append(delta)
-                return _sent({"type": "transcript.text.delta", "delta": delta})
+                return data_event({"type": "transcript.text.delta", "delta": delta})
             case Finished(usage=usage):
                 self.finished = True
                 text = "".join(self._text).strip()
-                return _sent({"type": "transcript.text.done", "text": text, "usage": usage_of(usage)})
+                return data_event({"type": "transcript.text.done", "text": text, "usage": usage_of(usage)})
             case Failed(problem):
                 return self.failure(problem)
         return b""
@@ -87,11 +86,7 @@ class TranscriptEvents:
     def failure(self, problem: Problem) -> bytes:
         """Return the end of an answer that cannot be completed."""
         self.finished = True
-        return _sent({"type": "error", "error": error_object(problem)})
-
-
-def _sent(document: dict[str, Any]) -> bytes:
-    return b"data: %b\n\n" % json_ascii(document)
+        return error_event(problem)
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:

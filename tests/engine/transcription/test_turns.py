@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.engine.fairness import slice_clock
 from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.transcription.recognizers import slice_clock
 from greenroom.engine.transcription.running_transcription import RunningTranscription
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.problems import ProblemError

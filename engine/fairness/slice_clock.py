@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 SLICE_SECONDS = 0.05
-"""After which a request pauses, at the next token or layer."""
+"""After which a request pauses, at the next token, layer or piece of sound."""
 _PATIENCE = 0.02
 
 
