@@ -38,7 +38,7 @@ class EmbeddingModel:
 
     def compute(self, rows: Sequence[Row]) -> Values:
         """Return the vectors of texts, as long as the model makes them, `[rows, width]`."""
-        ids, mask = pad(rows, self._padding)
+        ids, mask = pad([row.tokens for row in rows], self._padding)
         counted = mask
         if not self._files.pooling.include_prompt and any(row.instructed for row in rows):
             counted = mask.copy()

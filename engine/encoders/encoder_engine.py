@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.encoders.pace import Pace
 from greenroom.engine.encoders.pass_memory import PassMemory
 from greenroom.engine.encoders.row_queue import Batch, Job, RowQueue
 from greenroom.engine.encoders.rows import PreparedRows, RowModel, Values
+from greenroom.engine.encoders.shared_heads import Head, HeadModel, SharedHeads
 from greenroom.engine.memory.account import Share
 from greenroom.schemas.events import Failed, Finished, FinishReason, InferenceEvent, Usage
 from greenroom.schemas.problems import Problem, ProblemError
@@ -18,7 +20,7 @@ Events = list[tuple[str, InferenceEvent]]
 
 
 class EncoderEngine(CachelessEngine):
-    """`step` computes one forward pass: rows of like length, of all requests.
+    """`step` computes one forward pass: rows of like length, of all requests, or a part of what rows share.
 
     Args:
         model: On this thread.
@@ -30,6 +32,7 @@ class EncoderEngine(CachelessEngine):
         self._memory = PassMemory(share)
         self._queue = RowQueue()
         self._pace = Pace()
+        self._heads = SharedHeads(model, self._memory) if isinstance(model, HeadModel) else None
         self._ended: Events = []
 
     @property
@@ -59,19 +62,25 @@ class EncoderEngine(CachelessEngine):
             raise ProblemError(Problem(400, "context_length_exceeded", detail, prepared.param))
         if not len(self._queue):
             self._memory.begin_work()
+        if self._heads is not None:
+            self._heads.plan(job, self._pace.free_padding)
         self._queue.add(job)
 
     def cancel(self, request_id: str) -> None:
         """End a request; its Finished comes from the next step."""
-        job = self._queue.remove(request_id)
+        job = self._remove(request_id)
         if job is not None:
             self._end(job, "cancelled")
 
     def step(self) -> Events:
         """Compute one pass, if there is memory for it; return its events."""
-        batch = self._queue.take(self._max_rows, self._pace.free_padding)
-        if batch is not None:
-            self._compute(batch)
+        job = self._queue.choose()
+        if job is not None:
+            head = None if self._heads is None else self._heads.head_of(job)
+            if head is not None and head.left:
+                self._advance(job, head)
+            elif head is not None or not job.apart:
+                self._compute(job, self._loaded_model() if head is None else head)
         ended, self._ended = self._ended, []
         return ended
 
@@ -83,7 +92,7 @@ class EncoderEngine(CachelessEngine):
         """Drop the weights and all requests."""
         self._queue = RowQueue()
         self._ended = []
-        self._model = None
+        self._model = self._heads = None
         self._memory.close()
 
     def _loaded_model(self) -> RowModel:
@@ -91,40 +100,67 @@ class EncoderEngine(CachelessEngine):
             raise RuntimeError("the engine is closed")
         return self._model
 
-    def _max_rows(self, width: int) -> int:
+    def _max_rows(self, computing: RowModel | Head, width: int) -> int:
         """Return how many rows of that length a pass may have."""
-        model, allowed = self._loaded_model(), self._memory.allowance()
+        allowed = self._memory.allowance()
         rows = max(1, int(self._pace.tokens) // width)
-        needed = model.batch_bytes(rows, width)
+        needed = computing.batch_bytes(rows, width)
         return rows if needed <= allowed else max(1, rows * allowed // needed)
 
-    def _compute(self, batch: Batch) -> None:
-        model, rows = self._loaded_model(), batch.rows
-        if not self._memory.reserve(model.batch_bytes(len(rows), batch.width)):
+    def _advance(self, job: Job, head: Head) -> None:
+        """Compute a part of what the rows of a request begin with."""
+        count = min(head.left, int(self._pace.tokens))
+        if not self._memory.reserve(head.advance_bytes(count)):
+            self._give_up_heads(job)
+            return
+        began = time.perf_counter()
+        job.begin()
+        try:
+            head.advance(count)
+        finally:
+            self._memory.release()
+        self._pace.observe(count, time.perf_counter() - began)
+        self._queue.charge(job, count)
+
+    def _compute(self, first: Job, computing: RowModel | Head) -> None:
+        batch = self._queue.take(first, partial(self._max_rows, computing), self._pace.free_padding)
+        rows = batch.rows
+        if not self._memory.reserve(computing.batch_bytes(len(rows), batch.width)):
             self._queue.put_back(batch)
+            self._give_up_heads(first)
             return
         began = time.perf_counter()
         for job in _jobs(batch):
             job.begin()
         try:
-            computed = model.compute(rows)
+            computed = computing.compute(rows)
         finally:
             self._memory.release()
         self._pace.observe(len(rows) * batch.width, time.perf_counter() - began)
         for (job, index), values in zip(batch.members, computed, strict=True):
-            job.tokens_done += job.lengths[index]
+            job.tokens_done += len(job.prepared.rows[index].tokens)
             job.unanswered -= 1
             if job.request.id in self._queue:  # else another row of it has failed
                 self._answer(job, index, values)
         for job in _jobs(batch):
-            if not job.unanswered and self._queue.remove(job.request.id):
+            if not job.unanswered and self._remove(job.request.id):
                 self._end(job, "stop")
+
+    def _give_up_heads(self, job: Job) -> None:
+        if self._heads is not None:
+            self._heads.release_all(job)
+
+    def _remove(self, request_id: str) -> Job | None:
+        job = self._queue.remove(request_id)
+        if job is not None and self._heads is not None:
+            self._heads.release(job)
+        return job
 
     def _answer(self, job: Job, index: int, values: Values) -> None:
         try:
             event = self._loaded_model().event(job.prepared, index, values)
         except ProblemError as error:
-            self._queue.remove(job.request.id)
+            self._remove(job.request.id)
             failed = Failed(error.problem, Usage(prompt=job.tokens_done), job.timing)
             self._ended.append((job.request.id, failed))
         else:

@@ -31,9 +31,13 @@ class PassCost:
     of_token: int
     of_pair: int
 
-    def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the bytes of a pass."""
-        return rows * width * (self.of_token + width * self.of_pair)
+    def batch_bytes(self, rows: int, width: int, before: int = 0) -> int:
+        """Return the bytes of a pass.
+
+        Args:
+            before: Tokens of each row that were computed before, and are seen from those of the pass.
+        """
+        return rows * width * (self.of_token + (before + width) * self.of_pair)
 
 
 def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:

@@ -24,6 +24,9 @@ class Job:
     """A request whose rows are being computed.
 
     Attributes:
+        lengths: Tokens of each row, without those that are computed apart.
+        apart: Tokens at the beginning of all rows that are computed apart (`SharedHeads`).
+        setbacks: How often there was no memory for that.
         waiting: Indices of the rows that are not computed yet, the shortest first.
         tokens_left: Of those.
         tokens_done: Of rows that are computed.
@@ -38,6 +41,7 @@ class Job:
         self.unanswered = len(self.lengths)
         self.tokens_left = sum(self.lengths)
         self.tokens_done = 0
+        self.apart = self.setbacks = 0
         self._submitted = time.perf_counter()
         self._begun: float | None = None
 
@@ -52,6 +56,12 @@ class Job:
         """Count the time from now on as spent."""
         if self._begun is None:
             self._begun = time.perf_counter()
+
+    def set_apart(self, tokens: int) -> None:
+        """Have so many tokens at the beginning of all rows computed apart from them."""
+        change, self.apart = self.apart - tokens, tokens
+        self.lengths = [length + change for length in self.lengths]
+        self.tokens_left += change * len(self.waiting)
 
     def pop(self, position: int) -> int:
         """Remove and return the row at a position of those that wait."""
@@ -137,22 +147,31 @@ class RowQueue:
         """Remove and return a request, if it is there."""
         return self._jobs.pop(request_id, None)
 
-    def take(self, max_rows: Callable[[int], int], free_padding: float = 0) -> Batch | None:
-        """Remove the rows of the next pass; None if no request is left.
-
-        Args:
-            max_rows: How many rows of at most so many tokens a pass may have.
-            free_padding: Tokens of padding that cost less than a further pass.
-        """
+    def choose(self) -> Job | None:
+        """Return the request whose turn it is, if any is left."""
         waiting = [job for job in self._jobs.values() if job.waiting]
         if not waiting:
             return None
         prompts = [WaitingPrompt(job.request.client, job.request.id, job.tokens_left) for job in waiting]
-        first = waiting[self._fair_queue.choose(prompts)]
+        return waiting[self._fair_queue.choose(prompts)]
+
+    def charge(self, job: Job, tokens: int) -> None:
+        """Charge the client of a request whose turn was used for what stands before its rows."""
+        self._fair_queue.charge([job.request.client], tokens)
+
+    def take(self, first: Job, max_rows: Callable[[int], int], free_padding: float = 0) -> Batch:
+        """Remove the rows of the next pass.
+
+        Args:
+            first: The request whose turn it is; alone, if something is computed apart from its rows.
+            max_rows: How many rows of at most so many tokens a pass may have.
+            free_padding: Tokens of padding that cost less than a further pass.
+        """
+        others = [job for job in self._jobs.values() if job.waiting and not job.apart]
         batch = Batch(first.lengths[first.waiting[-1]])
         most = min(MAX_ROWS, max(1, max_rows(batch.width)))
         batch.fill([first], most, free_padding)
-        batch.fill(waiting, most, free_padding, MAX_PADDING)
+        batch.fill([first] if first.apart else others, most, free_padding, MAX_PADDING)
         clients = dict.fromkeys(job.request.client for job, _ in batch.members)
         self._fair_queue.charge(list(clients), batch.width * len(batch.members))
         return batch

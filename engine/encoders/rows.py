@@ -38,10 +38,12 @@ class PreparedRows(SingleAnswerInput):
     """A request whose texts are rows: each is computed for itself, and has one event of its index.
 
     Args:
+        shared: Tokens that all rows begin with, where a model can compute those once.
         param: What the client calls the texts, for errors.
     """
 
     rows: tuple[Row, ...]
+    shared: int = attrs.field(default=0, kw_only=True)
     param: str = attrs.field(default="input", kw_only=True)
 
     @property
@@ -67,12 +69,23 @@ class RowModel(Protocol):
         """Return what a forward pass takes beside the weights, for so many rows of at most that length."""
 
 
-def pad(rows: Sequence[Row], padding: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def common_beginning(rows: Sequence[Row]) -> int:
+    """Return how many tokens all rows begin with; each has at least one more."""
+    first = rows[0].tokens
+    shared = min(len(row.tokens) for row in rows) - 1
+    for row in rows[1:]:
+        differs = first[:shared] != row.tokens[:shared]
+        if differs.any():
+            shared = int(differs.argmax())
+    return shared
+
+
+def pad(rows: Sequence[Tokens], padding: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return token ids `[rows, width]`, padded on the right, and the mask that is 1 where a token is."""
-    width = max(len(row.tokens) for row in rows)
+    width = max(map(len, rows))
     ids = np.full((len(rows), width), padding, np.int32)
     mask = np.zeros((len(rows), width), np.int32)
     for at, row in enumerate(rows):
-        ids[at, : len(row.tokens)] = row.tokens
-        mask[at, : len(row.tokens)] = 1
+        ids[at, : len(row)] = row
+        mask[at, : len(row)] = 1
     return ids, mask

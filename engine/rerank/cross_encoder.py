@@ -37,7 +37,7 @@ class CrossEncoder:
 
     def compute(self, rows: Sequence[Row]) -> Values:
         """Return the scores of pairs, `[rows, 1]`."""
-        ids, mask = pad(rows, self._padding)
+        ids, mask = pad([row.tokens for row in rows], self._padding)
         types = {}
         if rows[0].second is not None:
             begins = np.array([row.second for row in rows], np.int32)[:, None]

@@ -47,3 +47,8 @@ class CrossEncoderForm:
     def typed(self) -> bool:
         """Whether tokens of the document have a type of their own."""
         return self._typed
+
+    @property
+    def causal(self) -> bool:
+        """Whether no token looks at what follows: all look at all."""
+        return False

@@ -87,10 +87,10 @@ def _decoder(folder: Path, settings: Settings) -> Any:
 
 
 def _wrap(network: Any, folder: Path, config: dict[str, Any], cross: bool) -> RowModel:
-    batch_bytes = pass_cost(config, network).batch_bytes
+    cost = pass_cost(config, network)
     if cross:
-        return CrossEncoder(network, config, label_count(config), batch_bytes)
+        return CrossEncoder(network, config, label_count(config), cost.batch_bytes)
     vocabulary = read_backend(str(folder / "tokenizer.json"))
     known = {word: vocabulary.token_to_id(word) for word in ("yes", "no")}
     found = {word: ident for word, ident in known.items() if ident is not None}
-    return YesNoDecoder(network, answer_tokens(folder, found), batch_bytes)
+    return YesNoDecoder(network, answer_tokens(folder, found), cost)

@@ -46,6 +46,10 @@ class PairForm(Protocol):
     def typed(self) -> bool:
         """Whether tokens of the document have a type of their own."""
 
+    @property
+    def causal(self) -> bool:
+        """Whether no token looks at what follows, so that what pairs begin with is the same in all."""
+
 
 class PlainEncoder:
     """Text to tokens; special tokens in it are spelled, so that a client cannot write any.

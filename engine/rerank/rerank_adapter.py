@@ -7,7 +7,7 @@ from typing import Any
 
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.load_failures import failure_reason
-from greenroom.engine.encoders.rows import PreparedRows
+from greenroom.engine.encoders.rows import PreparedRows, common_beginning
 from greenroom.engine.encoders.slices import Slices, run_slices
 from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
 from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
@@ -30,6 +30,7 @@ class RerankAdapter:
 
     def __init__(self, record: CapabilityRecord, encoder: PlainEncoder, form: PairForm, context: int) -> None:
         self.record = record
+        self._causal = form.causal
         self._reader = PairReader(encoder, form, context)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedRows:
@@ -50,7 +51,8 @@ class RerankAdapter:
         if not isinstance(asked, ScoreInput):
             raise ProblemError(wrong_kind(request.key.model, self.record.model_type, asked))
         rows = yield from self._reader.rows(asked)
-        return PreparedRows(rows, param=asked.param)
+        shared = common_beginning(rows) if self._causal else 0
+        return PreparedRows(rows, shared=shared, param=asked.param)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Refuse: such a model has no prompts of its client's.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from greenroom.engine.encoders.rows import PreparedRows, Row, Values, pad
+from greenroom.engine.encoders.pass_cost import PassCost
+from greenroom.engine.encoders.rows import PreparedRows, Row, Tokens, Values, pad
 from greenroom.engine.rerank.scores import score_event
+from greenroom.engine.rerank.yes_no_head import HeadCosts, YesNoHead
 from greenroom.schemas.result_events import Score
 
 
@@ -19,24 +21,25 @@ class YesNoDecoder:
     Rows are padded on the right, where no token of a causal model looks: each is computed as if alone.
 
     Args:
-        model: One of mlx-lm's.
+        model: One of mlx-lm's, whose layers keep all that they have seen (`KVCache`).
         answers: Tokens of `yes` and `no`.
+        cost: Of its passes.
     """
 
-    def __init__(self, model: Any, answers: tuple[int, int], batch_bytes: Callable[[int, int], int]) -> None:
+    def __init__(self, model: Any, answers: tuple[int, int], cost: PassCost) -> None:
         self._model = model
         self._answers = answers
-        self._batch_bytes = batch_bytes
+        self._cost = cost
+        caches = self._new_caches()
+        model.model(mx.zeros((1, 1), mx.int32), caches)
+        mx.eval([(cache.keys, cache.values) for cache in caches])
+        self._head_costs = HeadCosts(caches, cost)
 
     def compute(self, rows: Sequence[Row]) -> Values:
         """Return the scores of pairs, `[rows, 1]`."""
-        ids, _ = pad(rows, 0)
+        ids, _ = pad([row.tokens for row in rows], 0)
         last = mx.array(np.array([len(row.tokens) - 1 for row in rows], np.int32))
-        hidden = self._model.model(mx.array(ids))[mx.arange(len(rows)), last]
-        head = getattr(self._model, "lm_head", None)
-        logits = self._model.model.embed_tokens.as_linear(hidden) if head is None else head(hidden)
-        yes, no = self._answers
-        return np.array(mx.sigmoid((logits[:, yes] - logits[:, no]).astype(mx.float32))[:, None])
+        return self._answer(self._model.model(mx.array(ids))[mx.arange(len(rows)), last])
 
     def event(self, prepared: PreparedRows, index: int, values: Values) -> Score:
         """Return the score of a pair."""
@@ -44,4 +47,24 @@ class YesNoDecoder:
 
     def batch_bytes(self, rows: int, width: int) -> int:
         """Return what a forward pass takes beside the weights."""
-        return self._batch_bytes(rows, width)
+        return self._cost.batch_bytes(rows, width)
+
+    def head_bytes(self, tokens: int) -> int:
+        """Return what is kept of so many tokens that pairs begin with."""
+        return self._head_costs.head_bytes(tokens)
+
+    def open_head(self, tokens: Tokens) -> YesNoHead:
+        """Return what computes pairs that begin with these tokens."""
+        return YesNoHead(tokens, self._model.model, self._new_caches(), self._head_costs, self._answer)
+
+    def _new_caches(self) -> list[Any]:
+        from mlx_lm.models.cache import KVCache
+
+        return [KVCache() for _ in self._model.layers]
+
+    def _answer(self, hidden: mx.array) -> Values:
+        """Return the scores that follow from what the decoder makes of last tokens."""
+        head = getattr(self._model, "lm_head", None)
+        logits = self._model.model.embed_tokens.as_linear(hidden) if head is None else head(hidden)
+        yes, no = self._answers
+        return np.array(mx.sigmoid((logits[:, yes] - logits[:, no]).astype(mx.float32))[:, None])

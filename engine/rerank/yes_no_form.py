@@ -56,6 +56,11 @@ class YesNoForm:
         """Whether tokens of the document have a type of their own: no."""
         return False
 
+    @property
+    def causal(self) -> bool:
+        """Whether no token looks at what follows: yes."""
+        return True
+
 
 def answer_tokens(folder: Path, vocabulary: Mapping[str, int]) -> tuple[int, int]:
     """Return the tokens of `yes` and `no`, or those that the model's files name in their place.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,10 +18,16 @@ def job(request_id: str, *lengths: int, client: str = "") -> Job:
     return Job(embedding_request([], request_id, client), PreparedRows(rows))
 
 
+def take(queue: RowQueue, max_rows: Callable[[int], int], free_padding: float = 0) -> Batch | None:
+    """The next pass, if there is one."""
+    first = queue.choose()
+    return None if first is None else queue.take(first, max_rows, free_padding)
+
+
 def taken(queue: RowQueue, tokens: int) -> list[Batch]:
     """All passes of so many tokens, up to the end."""
     passes = []
-    while (batch := queue.take(lambda width: tokens // width)) is not None:
+    while (batch := take(queue, lambda width: tokens // width)) is not None:
         passes.append(batch)
         for done, _ in batch.members:
             if not done.waiting:
@@ -56,12 +63,12 @@ def test_a_small_request_is_computed_within_two_passes_beside_a_large_one() -> N
     queue = RowQueue()
     queue.add(job("large", *[100] * 5_000))
     for _ in range(3):
-        queue.take(lambda width: 20)
+        take(queue, lambda width: 20)
     queue.add(job("small", 5))
     computed = [
         done.request.id
         for _ in range(2)
-        if (batch := queue.take(lambda width: 20))
+        if (batch := take(queue, lambda width: 20))
         for done, _ in batch.members
     ]
     assert "small" in computed
@@ -74,7 +81,7 @@ def test_a_large_request_goes_on_beside_a_stream_of_small_ones() -> None:
     queue.add(large)
     for at in range(20):
         queue.add(job(f"small {at}", 50))
-        queue.take(lambda width: 10)
+        take(queue, lambda width: 10)
     assert len(large.waiting) <= 100
 
 
@@ -85,14 +92,14 @@ def test_clients_take_turns() -> None:
     quiet = job("quiet", *[100] * 40, client="10.0.0.2")
     queue.add(quiet)
     for _ in range(8):
-        queue.take(lambda width: 10)
+        take(queue, lambda width: 10)
     assert not quiet.waiting
 
 
 def test_rows_that_could_not_be_computed_wait_again() -> None:
     queue, added = RowQueue(), job("one", 5, 9, 7, 1)
     queue.add(added)
-    batch = queue.take(lambda width: 3, 10)
+    batch = take(queue, lambda width: 3, 10)
     assert batch is not None
     assert [added.lengths[index] for _, index in batch.members] == [9, 7, 5]
     queue.put_back(batch)
