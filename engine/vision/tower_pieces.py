@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,7 @@ class TowerPieces:
     split, is computed in one piece: as `result`.
 
     Args:
-        model: One of mlx-vlm's. Its tower is replaced while a method of this class runs, and only then.
+        model: One of mlx-vlm's. Its tower is replaced while `advance` runs, and only then.
         embed: Calls the model's `get_input_embeddings`, perhaps more than once.
     """
 
@@ -43,19 +43,19 @@ class TowerPieces:
         self._embed = embed
         self._name = next((name for name in _TOWERS if callable(model.get(name))), "")
         self._result: Any = None
-        self._pieces: Iterator[list[mx.array]] | None = None
+        self._pieces: Generator[list[mx.array], None, Any] | None = None
         self.is_done = not self._name
 
     def advance(self) -> None:
         """Compute the next piece."""
         if self._pieces is None:
-            self._pieces = self._build()
+            self._pieces = _build(self._model, self._name, self._embed)
         try:
-            for piece in self._pieces:
-                mx.eval(piece)
-                return
+            mx.eval(next(self._pieces))
+            return
+        except StopIteration as built:
+            self._result = built.value
         except Exception as error:  # whatever comes of a graph that is not evaluated as its makers did
-            self._result = None
             log.info("image computed in one piece", reason=f"{type(error).__name__}: {error}")
         self.is_done = True
 
@@ -63,32 +63,43 @@ class TowerPieces:
         """Return what `embed` returns, not evaluated where only the tower is."""
         return self._embed() if self._result is None else self._result
 
-    def _build(self) -> Iterator[list[mx.array]]:
-        """Build the graph of the tower and of what follows; yield what is to be evaluated, in order."""
-        tower, split = self._model[self._name], SplitLayers()
-        try:
-            with self._tower_replaced(_raise_call):
-                self._embed()
-        except _TowerCalledError as error:
-            call = error
-        else:
-            return
-        with split.replacing(tower):
-            output = tower(*call.positional, **call.named)
-        yield from split.pop_pieces()
-        rest = split.replacing(self._model, skip=(self._name, "language_model"))
-        with rest, self._tower_replaced(lambda *_, **__: output):
-            self._result = self._embed()
-        yield from split.pop_pieces()
 
-    @contextmanager
-    def _tower_replaced(self, call: Callable[..., Any]) -> Iterator[None]:
-        tower = self._model[self._name]
-        self._model[self._name] = Stand(tower, call)
-        try:
-            yield
-        finally:
-            self._model[self._name] = tower
+def _build(model: Any, name: str, embed: Callable[[], Any]) -> Generator[list[mx.array], None, Any]:
+    """Build the graph of the tower and of what follows; yield what is to be evaluated, in order.
+
+    Nothing here refers to what advances it: a graph that nobody wants any more is freed at once, with all
+    that is computed of it.
+
+    Returns:
+        What `embed` returns; None if it has not called the tower.
+    """
+    tower, split = model[name], SplitLayers()
+    try:
+        with _tower_replaced(model, name, _raise_call):
+            embed()
+    except _TowerCalledError as error:
+        positional, named = error.positional, error.named
+    else:
+        return None
+    with split.replacing(tower):
+        output = tower(*positional, **named)
+    del positional, named
+    yield from split.pop_pieces()
+    rest = split.replacing(model, skip=(name, "language_model"))
+    with rest, _tower_replaced(model, name, lambda *_, **__: output):
+        result = embed()
+    yield from split.pop_pieces()
+    return result
+
+
+@contextmanager
+def _tower_replaced(model: Any, name: str, call: Callable[..., Any]) -> Iterator[None]:
+    tower = model[name]
+    model[name] = Stand(tower, call)
+    try:
+        yield
+    finally:
+        model[name] = tower
 
 
 def _raise_call(*positional: Any, **named: Any) -> Any:

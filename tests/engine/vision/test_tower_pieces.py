@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import mlx.core as mx
@@ -9,6 +10,7 @@ import pytest
 from mlx import nn
 
 from greenroom.engine.vision import split_layers
+from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.tower_pieces import TowerPieces
 from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
 from greenroom.tests.support.tiny_vision_models import TinyVisionModel
@@ -36,6 +38,29 @@ def test_pieces_come_out_as_the_whole_does(
         count += 1
     assert count > 20
     assert mx.array_equal(pieces.result().inputs_embeds, embed().inputs_embeds)
+
+
+@pytest.mark.parametrize("kind", VISION_KINDS)
+def test_an_image_nobody_wants_any_more_is_freed_at_once(
+    tiny_vision_model: TinyVisionModel, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_layers, "_PIECE_WORK", {"cpu": 1e5, "gpu": 1e5})
+    folder = tiny_vision_model(kind)
+    model = loaded(folder)[0].model
+    tokens, (image,) = prepared(folder, ["Look ", picture(1, 300), " here"])
+    gc.collect()
+    gc.disable()
+    mx.synchronize()
+    before = mx.get_active_memory()
+    try:
+        encoding = ImageEncoding(model, image, tokens[image.start : image.end])
+        for _ in range(10):
+            encoding.advance(0.0)
+        assert mx.get_active_memory() > before
+        del encoding
+        assert mx.get_active_memory() == before
+    finally:
+        gc.enable()
 
 
 def test_a_tower_that_does_not_bear_it_is_computed_whole(
