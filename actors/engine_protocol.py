@@ -93,8 +93,22 @@ class PromptAdapter(Protocol):
 class SlicingAdapter(PromptAdapter, Protocol):
     """An adapter whose requests may take so long to prepare that others go on in between."""
 
-    def prepare_slices(self, request: InferenceRequest) -> Generator[None, None, PreparedInput]:
+    def prepare_slices(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
         """Prepare a request, yielding wherever it can be left for others, or for good; return what it is.
+
+        Where it waits for something else it yields `greenroom.engine.slices.WAITS`.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+
+
+@runtime_checkable
+class SlicingInspector(PromptAdapter, Protocol):
+    """An adapter whose requests may take as long to show."""
+
+    def inspect_slices(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
+        """Return a request's prompt as the model reads it, yielding as `SlicingAdapter.prepare_slices` does.
 
         Raises:
             ProblemError: The request cannot be answered.

@@ -86,9 +86,15 @@ class PromptQueue(Generic[T]):
             (self._long if queued.long else self._short).add(queued)
             self._changed.notify()
 
-    def put_back(self, queued: QueuedPrompt[T]) -> None:
-        """Have a prompt wait again, in its old place, of which a slice is done."""
+    def put_back(self, queued: QueuedPrompt[T], *, behind: bool = False) -> None:
+        """Have a prompt wait again, of which a slice is done.
+
+        Args:
+            behind: All that wait; else it has its old place.
+        """
         with self._changed:
+            if behind:
+                queued.serial = next(self._serials)
             if queued.long:
                 self._passed = MAX_PASSING - 1
             (self._long if queued.long else self._short).add(queued)

@@ -8,12 +8,12 @@ import attrs
 import structlog
 
 from greenroom.actors.core.pulse import Pulse
-from greenroom.actors.engine_protocol import SlicingAdapter
+from greenroom.actors.engine_protocol import SlicingAdapter, SlicingInspector
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.prompt_queue import PromptQueue, QueuedPrompt, cost_of
+from greenroom.engine.slices import WAITS
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
 
 log = structlog.get_logger()
@@ -54,10 +54,12 @@ class _Begun:
 
     Args:
         slices: What is left of it, once it has begun; belongs to this thread.
+        waits: Something else works for it.
     """
 
     preparation: Preparation
-    slices: Generator[None, None, PreparedInput] | None = None
+    slices: Generator[object, None, AdapterResult] | None = None
+    waits: bool = False
 
 
 class TokenizerLoop:
@@ -120,7 +122,7 @@ class TokenizerLoop:
             result = None if begun.preparation.reply.closed else self._prepare(opened, begun)
             self.in_hand = None
             if isinstance(result, _Begun):
-                self._preparations.put_back(queued)
+                self._preparations.put_back(queued, behind=begun.waits)
             else:
                 self._report(PromptPrepared(begun.preparation, result))
             del queued, begun, result
@@ -137,16 +139,19 @@ class TokenizerLoop:
         adapter, preparation = opened.adapter, begun.preparation
         request = preparation.request
         try:
-            if preparation.inspected:
-                return adapter.inspect_prompt(request)
-            if not isinstance(adapter, SlicingAdapter):
-                return adapter.prepare_input(request)
-            begun.slices = begun.slices or adapter.prepare_slices(request)
+            if begun.slices is None and preparation.inspected:
+                if not isinstance(adapter, SlicingInspector):
+                    return adapter.inspect_prompt(request)
+                begun.slices = adapter.inspect_slices(request)
+            elif begun.slices is None:
+                if not isinstance(adapter, SlicingAdapter):
+                    return adapter.prepare_input(request)
+                begun.slices = adapter.prepare_slices(request)
             try:
-                next(begun.slices)
+                begun.waits = next(begun.slices) == WAITS
             except StopIteration as end:
-                prepared: PreparedInput = end.value
-                return prepared
+                result: AdapterResult = end.value
+                return result
             return begun
         except ProblemError as error:
             return error.problem

@@ -115,14 +115,11 @@ class Adapter:
         Raises:
             ProblemError: 400 for whatever the request or the model's template cannot do.
         """
-        parameters = resolve(request.overrides, self._configured, self.default_overrides)
+        parameters = self._parameters(request)
         if isinstance(request.input, RawInput):
             prepared = self._prepare_raw(request.input, parameters)
             return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
-        chat, appendix = self._read_chat(request)
-        prepared = self._prepare_chat(request, chat, parameters)
-        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
-        return prepared if constrained else attrs.evolve(prepared, appendix=appendix)
+        return self._prepare_read(request, parameters, *self._read_chat(request))
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return a request's prompt as the model reads it.
@@ -130,22 +127,11 @@ class Adapter:
         Raises:
             ProblemError: 400 for whatever the request or the model's template cannot do.
         """
-        text: str | None = None
-        dropped = 0
-        if isinstance(request.input, RawInput):
-            tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
-            text = request.input.prompt if isinstance(request.input.prompt, str) else None
-        else:
-            chat, _ = self._read_chat(request)
-            parameters = resolve(request.overrides, self._configured, self.default_overrides)
-            thinking = self._choose_thinking(request.id, chat, parameters)
-            encoded = self._conversations.encode(
-                chat, thinking.means, request.overflow, parameters.max_tokens
-            )
-            text, tokens = self._conversations.shown_text(encoded), encoded.tokens
-            dropped = encoded.dropped_messages
-        contents = contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
-        return attrs.evolve(contents, dropped_messages=dropped)
+        if not isinstance(request.input, RawInput):
+            return self._inspect_read(request, self._read_chat(request)[0])
+        tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
+        text = request.input.prompt if isinstance(request.input.prompt, str) else None
+        return contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
 
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
@@ -178,6 +164,26 @@ class Adapter:
         read = read_images(messages, request.key.model, sees=self.sees, ids=self._image_ids)
         return attrs.evolve(request.input, messages=read.messages), read.appendix
 
+    def _parameters(self, request: InferenceRequest) -> GenerationParameters:
+        return resolve(request.overrides, self._configured, self.default_overrides)
+
+    def _prepare_read(
+        self, request: InferenceRequest, parameters: GenerationParameters, chat: ChatInput, appendix: str
+    ) -> PreparedPrompt:
+        """Prepare a conversation that was read."""
+        prepared = self._prepare_chat(request, chat, parameters)
+        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
+        return prepared if constrained else attrs.evolve(prepared, appendix=appendix)
+
+    def _inspect_read(self, request: InferenceRequest, chat: ChatInput) -> PromptContents:
+        """Return the prompt of a conversation that was read."""
+        parameters = self._parameters(request)
+        thinking = _choose_thinking(self.thinking, request.id, chat, parameters)
+        encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
+        text = self._conversations.shown_text(encoded)
+        contents = contents_of(encoded.tokens, text, self.tokenizer, self._token_names, self.context_length)
+        return attrs.evolve(contents, dropped_messages=encoded.dropped_messages)
+
     def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
         tokens = self._raw_prompts.encode(raw)
         echo = self._raw_prompts.echo(raw, tokens)
@@ -195,7 +201,7 @@ class Adapter:
     def _prepare_chat(
         self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
     ) -> PreparedPrompt:
-        thinking = self._choose_thinking(request.id, chat, parameters)
+        thinking = _choose_thinking(self.thinking, request.id, chat, parameters)
         encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
         prompt, tokens = encoded.prompt, encoded.tokens
         if not tokens:
@@ -220,15 +226,6 @@ class Adapter:
             request, parameters, opens_thought=prompt.opens_thought, thinks=thinking.thinks
         )
         return _with_matcher(prepared, matcher)
-
-    def _choose_thinking(
-        self, request_id: str, chat: ChatInput, parameters: GenerationParameters
-    ) -> ChosenThinking:
-        chosen = self.thinking.choose(chat.thinking, parameters.thinking_budget, chat.template_options)
-        if not chosen.honoured:
-            asked = attrs.asdict(chat.thinking)
-            log.info("thinking not switched", request_id=request_id, **asked)
-        return chosen
 
     def _prepare_tokens(
         self, tokens: list[int], parameters: GenerationParameters, default_length: int, *, parse: bool
@@ -261,6 +258,16 @@ def _find_thinking(
         takes_system=choice.traits.system,
         known=known,
     )
+
+
+def _choose_thinking(
+    thinking: ThinkingSwitches, request_id: str, chat: ChatInput, parameters: GenerationParameters
+) -> ChosenThinking:
+    chosen = thinking.choose(chat.thinking, parameters.thinking_budget, chat.template_options)
+    if not chosen.honoured:
+        asked = attrs.asdict(chat.thinking)
+        log.info("thinking not switched", request_id=request_id, **asked)
+    return chosen
 
 
 def _with_matcher(prepared: PreparedPrompt, matcher: Matcher | None) -> PreparedPrompt:

@@ -9,8 +9,8 @@ from greenroom.engine.catalog.files.sentence_files import SentenceFiles, read_se
 from greenroom.engine.embeddings.instructions import Instructions, instructions_of
 from greenroom.engine.embeddings.prepared_texts import PreparedTexts
 from greenroom.engine.encoders.rows import Row
-from greenroom.engine.encoders.slices import Slices, run_slices
 from greenroom.engine.encoders.text_rows import TextRows
+from greenroom.engine.slices import Slices, run_slices
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
@@ -95,7 +95,7 @@ class EmbeddingAdapter:
         rows: list[Row] = []
         for row in self._prepared(asked):
             if row is None:
-                yield
+                yield None
             else:
                 rows.append(row)
         return PreparedTexts(tuple(rows), asked.dimensions, param=asked.param)

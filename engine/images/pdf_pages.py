@@ -11,13 +11,17 @@ import math
 import struct
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from PIL import Image
 
 from greenroom.engine.images import pdf_process
 from greenroom.engine.images.formats import is_pdf, name_of
 from greenroom.engine.images.limits import ImageLimits
+from greenroom.engine.slices import WAITS, Slices
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 INVALID_DOCUMENT = "invalid_document"
@@ -29,19 +33,37 @@ SECONDS = 20.0
 """That the pages of all documents of a request may take."""
 _BYTES = 2 * 1024**3
 """Of address space; a page of pictures takes some hundred megabytes."""
+AT_ONCE = 2
+"""Processes that draw for all models; whoever else wants one waits, and others go on."""
+_DRAWING = threading.BoundedSemaphore(AT_ONCE)
+_SLICE_SECONDS = 0.02
+_LONGEST_REASON = 100_000
+
+
+class DrawingTime:
+    """What is left of the seconds that the documents of a request may take; waiting for a turn takes none.
+
+    Args:
+        seconds: That are left.
+    """
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self.seconds = seconds
 
 
 def draw_pages(
     data: bytes,
     limits: ImageLimits = ImageLimits(),  # noqa: B008
     *,
-    seconds: float = SECONDS,
+    left: DrawingTime | None = None,
     param: str | None = None,
-) -> list[Image.Image]:
-    """Return the pages of a document, in order, as RGB.
+) -> Slices[list[Image.Image]]:
+    """Return the pages of a document, in order, as RGB, yielding while others draw them.
+
+    Whoever leaves it ends the process that draws.
 
     Args:
-        seconds: That they may take.
+        left: The time that they may take.
         param: What the client calls the document, for errors.
 
     Raises:
@@ -58,23 +80,48 @@ def draw_pages(
     if importlib.util.find_spec("pypdfium2") is None:
         detail = "Documents need the library pypdfium2: `pip install pypdfium2`."
         raise ProblemError(Problem(501, "library_missing", detail))
-    drawn, reason = _run(data, limits.pages, seconds)
+    while not _DRAWING.acquire(timeout=_SLICE_SECONDS):
+        yield WAITS
+    try:
+        drawn, reason = yield from _run(data, limits.pages, left or DrawingTime())
+    finally:
+        _DRAWING.release()
     if reason:
         raise invalid(f"{named} cannot be shown: {reason}.", param, INVALID_DOCUMENT)
     return _images(drawn)
 
 
-def _run(data: bytes, max_pages: int, seconds: float) -> tuple[bytes, str]:
+def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, str]]:
     """Return what the process has written, and what was wrong with the file; empty if nothing was."""
-    arguments = (max_pages, PAGE_PIXELS, _BYTES, math.ceil(seconds) + 1)
+    arguments = (max_pages, PAGE_PIXELS, _BYTES, math.ceil(left.seconds) + 1)
     command = [sys.executable, "-I", str(Path(pdf_process.__file__)), *map(str, arguments)]
+    with TemporaryFile() as given, TemporaryFile() as drawn, TemporaryFile() as said:
+        given.write(data)
+        given.seek(0)
+        process = subprocess.Popen(command, stdin=given, stdout=drawn, stderr=said)
+        began = time.monotonic()
+        try:
+            while (status := _status(process)) is None:
+                if time.monotonic() - began > left.seconds:
+                    return b"", f"drawing its pages takes too long (a request's documents have {SECONDS:g} s)"
+                yield WAITS
+        finally:
+            process.kill()
+            process.wait()
+            left.seconds -= time.monotonic() - began
+        drawn.seek(0)
+        said.seek(0)
+        if status == pdf_process.REFUSED:
+            return b"", said.read(_LONGEST_REASON).decode("utf-8", "replace").strip()[-300:]
+        return drawn.read(), "" if status == 0 else "drawing its pages takes too much, or it is broken"
+
+
+def _status(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait for a short while, and return how a process has ended; None if it has not."""
     try:
-        ran = subprocess.run(command, input=data, capture_output=True, timeout=max(seconds, 0.0), check=False)
+        return process.wait(_SLICE_SECONDS)
     except subprocess.TimeoutExpired:
-        return b"", f"drawing its pages takes too long (the documents of a request have {SECONDS:g} seconds)"
-    if ran.returncode == pdf_process.REFUSED:
-        return b"", ran.stderr.decode("utf-8", "replace").strip()[-300:]
-    return ran.stdout, "" if ran.returncode == 0 else "drawing its pages takes too much, or it is broken"
+        return None
 
 
 def _images(drawn: bytes) -> list[Image.Image]:

@@ -7,6 +7,7 @@ Reads the file from its standard input. Writes for each page its width and heigh
 from __future__ import annotations
 
 import math
+import os
 import resource
 import struct
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 REFUSED = 3
 """Exit status of a file that cannot be drawn."""
 
+_NICENESS = 10
+"""Of this process: the answers that a server is writing come first."""
 _POINTS = 72
 _DOTS = 150
 """Per inch, at which print of ten points can be read."""
@@ -81,6 +84,7 @@ def _limit(nbytes: int, seconds: int) -> None:
 
 
 if __name__ == "__main__":
+    os.nice(_NICENESS)
     _limit(int(sys.argv[3]), int(sys.argv[4]))
     try:
         draw(sys.stdin.buffer.read(), int(sys.argv[1]), int(sys.argv[2]))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from greenroom.engine.encoders.rows import Row, Tokens
-from greenroom.engine.encoders.slices import Slices
+from greenroom.engine.slices import Slices
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import ScoreInput
 
@@ -116,7 +116,7 @@ class PairReader:
                     detail = f"`{asked.param}` and their queries have more than {MAX_TOKENS:,} tokens"
                     raise _too_long(f"{detail} together. Send them in several requests.", asked.param)
                 rows.append(row)
-            yield
+            yield None
         return tuple(rows)
 
     def _documents(self, asked: ScoreInput) -> Iterator[tuple[Tokens, list[Tokens]]]:

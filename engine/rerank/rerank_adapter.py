@@ -8,11 +8,11 @@ from typing import Any
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.encoders.rows import PreparedRows, common_beginning
-from greenroom.engine.encoders.slices import Slices, run_slices
 from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
 from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
 from greenroom.engine.rerank.reranker_kinds import reranker_form
 from greenroom.engine.rerank.yes_no_form import MAX_CONTEXT, YesNoForm
+from greenroom.engine.slices import Slices, run_slices
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.model_protocol import PromptContents

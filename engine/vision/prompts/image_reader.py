@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -16,7 +15,8 @@ from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.audio.samples import Samples
 from greenroom.engine.images.decode import decode_image
 from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
-from greenroom.engine.images.pdf_pages import SECONDS, draw_pages
+from greenroom.engine.images.pdf_pages import DrawingTime, draw_pages
+from greenroom.engine.slices import Slices
 from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, check_sizes, given_messages
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
@@ -50,8 +50,10 @@ class ImageReader:
         self._history = history
         self._kept = ProcessedImages()
 
-    def read(self, chat: ChatInput) -> ChatInput:
+    def read_slices(self, chat: ChatInput) -> Slices[ChatInput]:
         """Return a conversation whose images and sounds are processed, and whose documents are images.
+
+        Others may go on between two of them, and while pages are drawn.
 
         Raises:
             ProblemError: 400 that names an image, or the first of too many.
@@ -61,21 +63,25 @@ class ImageReader:
         hears = "audio" in self._markers
         messages = given_messages(chat.messages, self._history, self._limits, hears=hears)
         check_sizes(messages, self._limits)
-        documents = self._read_documents(messages)
+        documents = yield from self._read_documents(messages)
         numbers = itertools.count()
-        read = (self._read_message(message, documents, numbers) for message in messages)
+        read: list[Message] = []
+        for message in messages:
+            read.append((yield from self._read_message(message, documents, numbers)))
         return attrs.evolve(chat, messages=tuple(read))
 
     def _read_message(
         self, message: Message, documents: Mapping[int, _Pages], numbers: Iterator[int]
-    ) -> Message:
+    ) -> Slices[Message]:
         parts: list[ContentPart] = []
         for part in message.content:
             match part:
                 case ImagePart():
                     parts.append(_shown(self._read_image(part), part.param, numbers))
+                    yield None
                 case AudioPart():
                     parts.append(_shown(self._read_sound(part), part.param, numbers, "audio"))
+                    yield None
                 case DocumentPart() if id(part) in documents:
                     parts += [TextPart(f"[Document: {part.name}]\n")] if part.name else []
                     parts += (_shown(page, part.param, numbers) for page in documents[id(part)])
@@ -109,7 +115,7 @@ class ImageReader:
 
         return self._kept.get(digest, process)
 
-    def _read_documents(self, messages: Sequence[Message]) -> Mapping[int, _Pages]:
+    def _read_documents(self, messages: Sequence[Message]) -> Slices[Mapping[int, _Pages]]:
         """Return the pages of documents, by the identity of their parts.
 
         Those that came first are left out where there are too many pages; all since the last answer must fit.
@@ -117,11 +123,11 @@ class ImageReader:
         parts = [part for m in messages for part in m.content if isinstance(part, DocumentPart)]
         new = {id(part) for m in last_turn(messages) for part in m.content}
         documents: dict[int, _Pages] = {}
-        until = time.monotonic() + SECONDS
+        left = DrawingTime()
         room = self._limits.pages
         for part in reversed(parts):
             try:
-                pages = self._read_pages(part, attrs.evolve(self._limits, pages=room), until)
+                pages = yield from self._read_pages(part, attrs.evolve(self._limits, pages=room), left)
             except ProblemError:
                 if id(part) in new or not documents:
                     raise
@@ -130,7 +136,7 @@ class ImageReader:
             room -= len(pages)
         return documents
 
-    def _read_pages(self, part: DocumentPart, limits: ImageLimits, until: float) -> _Pages:
+    def _read_pages(self, part: DocumentPart, limits: ImageLimits, left: DrawingTime) -> Slices[_Pages]:
         file = hashlib.sha256(part.data).digest()
 
         def digest_of(page: int) -> bytes:
@@ -139,13 +145,17 @@ class ImageReader:
         kept = self._kept.find(map(digest_of, range(limits.pages)))
         if kept and kept[0].of == len(kept):
             return kept
-        drawn = draw_pages(part.data, limits, seconds=until - time.monotonic(), param=part.param)
+        drawn = yield from draw_pages(part.data, limits, left=left, param=part.param)
 
         def process(page: int) -> ProcessedImage:
             made = self._process_image(drawn[page], digest_of(page), part.param)
             return attrs.evolve(made, of=len(drawn))
 
-        return [self._kept.get(digest_of(page), partial(process, page)) for page in range(len(drawn))]
+        pages: list[ProcessedImage] = []
+        for page in range(len(drawn)):
+            yield None
+            pages.append(self._kept.get(digest_of(page), partial(process, page)))
+        return pages
 
     def _process_image(self, image: Image.Image, digest: bytes, param: str | None) -> ProcessedImage:
         words = f"{image.width:,} x {image.height:,} pixels"

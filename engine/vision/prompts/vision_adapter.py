@@ -11,15 +11,17 @@ from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.adapters.prompts.image_writer import ImageWriter
 from greenroom.engine.adapters.templates.template_probe import probe_template, template_renderer
 from greenroom.engine.images.limits import ImageLimits
+from greenroom.engine.slices import Slices, run_slices
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, load_image_processor
 from greenroom.engine.vision.prompts.image_reader import ImageReader
 from greenroom.engine.vision.prompts.template_images import find_marks, reserved_words
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import ProblemError, invalid, load_failed
-from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
+from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 
 
@@ -41,9 +43,46 @@ class VisionAdapter(Adapter):
         self._reader = reader
         self._image_tokens = image_tokens
 
-    def _read_chat(self, request: InferenceRequest) -> tuple[ChatInput, str]:
-        chat, appendix = super()._read_chat(request)
-        return self._reader.read(chat), appendix
+    def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
+        """Do what `prepare_slices` does, without a pause.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the model's template cannot do.
+        """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedPrompt]:
+        """Prepare a request; others may go on between its images, and while pages of documents are drawn.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the model's template cannot do.
+        """
+        if isinstance(request.input, RawInput):
+            return super().prepare_input(request)
+        parameters = self._parameters(request)
+        chat, appendix = self._read_chat(request)
+        read = yield from self._reader.read_slices(chat)
+        return self._prepare_read(request, parameters, read, appendix)
+
+    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
+        """Do what `inspect_slices` does, without a pause.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the model's template cannot do.
+        """
+        return run_slices(self.inspect_slices(request))
+
+    def inspect_slices(self, request: InferenceRequest) -> Slices[PromptContents]:
+        """Return a request's prompt as the model reads it, in slices as `prepare_slices`.
+
+        Raises:
+            ProblemError: 400 for whatever the request or the model's template cannot do.
+        """
+        if isinstance(request.input, RawInput):
+            return super().inspect_prompt(request)
+        chat, _ = self._read_chat(request)
+        read = yield from self._reader.read_slices(chat)
+        return self._inspect_read(request, read)
 
     def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
         prepared = super()._prepare_raw(raw, parameters)

@@ -53,6 +53,17 @@ def test_a_long_prompt_is_passed_by_so_many_and_no_more() -> None:
     assert taken(queue) == "short"
 
 
+def test_what_waits_lets_others_of_its_client_go() -> None:
+    queue: PromptQueue[str] = PromptQueue()
+    queue.put("document", LONG)
+    queue.put("image", LONG)
+    sliced = queue.take()
+    assert sliced is not None
+    assert sliced.prompt == "document"
+    queue.put_back(sliced, behind=True)
+    assert [taken(queue), taken(queue)] == ["image", "document"]
+
+
 def test_slices_of_a_long_prompt_and_short_ones_take_turns() -> None:
     queue: PromptQueue[str] = PromptQueue()
     queue.put("long", LONG)

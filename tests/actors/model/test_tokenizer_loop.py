@@ -1,9 +1,10 @@
-"""Requests of many texts are prepared in slices, between which others go on."""
+"""Requests of many texts, and of documents, are prepared in slices, between which others go on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import numpy as np
@@ -11,18 +12,22 @@ import pytest
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.engine_protocol import SlicingAdapter
+from greenroom.actors.engine_protocol import SlicingAdapter, SlicingInspector
 from greenroom.actors.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import PromptPrepared, TokenizerLoop, TokenizerReport
+from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.prepared_input import PreparedInput
-from greenroom.schemas.requests import EmbeddingInput, InferenceRequest, RequestInput, ScoreInput
+from greenroom.schemas.prepared_input import PreparedInput, PreparedPrompt
+from greenroom.schemas.requests import ChatInput, EmbeddingInput, InferenceRequest, RequestInput, ScoreInput
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.hostile import documents, pngs
 from greenroom.tests.support.random_texts import random_texts
 from greenroom.tests.support.tiny_encoders import TinyEncoder
+from greenroom.tests.support.tiny_vision_models import TinyVisionModel
 
+T = TypeVar("T")
 TEXTS = random_texts(700, longest=20)
 
 
@@ -34,24 +39,30 @@ class Interrupted:
     happens: Callable[[], object]
     slices: int = 0
 
-    def prepare_slices(self, request: InferenceRequest) -> Generator[None, None, PreparedInput]:
-        slices = self.adapter.prepare_slices(request)
+    def prepare_slices(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
+        return (yield from self._interrupted(self.adapter.prepare_slices(request)))
+
+    def _interrupted(self, slices: Generator[object, None, T]) -> Generator[object, None, T]:
         while True:
             try:
-                next(slices)
+                paused = next(slices)
             except StopIteration as end:
-                prepared: PreparedInput = end.value
-                return prepared
+                made: T = end.value
+                return made
             self.slices += 1
             if self.slices == 1:
                 self.happens()
-            yield
+            yield paused
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         return self.adapter.prepare_input(request)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
         return self.adapter.inspect_prompt(request)
+
+    def inspect_slices(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
+        assert isinstance(self.adapter, SlicingInspector)
+        return (yield from self._interrupted(self.adapter.inspect_slices(request)))
 
 
 class InterruptedEngines(Engines):
@@ -70,16 +81,21 @@ class InterruptedEngines(Engines):
 class Road:
     """A tokenizer's thread, run by the test itself; requests named `long` are put before it begins."""
 
-    def __init__(self, folder: Path, asked: RequestInput) -> None:
+    def __init__(self, folder: Path, asked: RequestInput, *, inspected: bool = False) -> None:
         self.engines = InterruptedEngines(Settings(models=(str(folder),)))
         self.reports: list[TokenizerReport] = []
-        self.loop = TokenizerLoop(ModelKey(folder.name), self.engines, self.reports.append)
-        self.long = self.put("long", asked)
+        self.reported: Callable[[], object] = lambda: None
+        self.loop = TokenizerLoop(ModelKey(folder.name), self.engines, self._report)
+        self.long = self.put("long", asked, inspected=inspected)
 
-    def put(self, request_id: str, asked: RequestInput) -> ReplyStream[object]:
+    def _report(self, report: TokenizerReport) -> None:
+        self.reports.append(report)
+        self.reported()
+
+    def put(self, request_id: str, asked: RequestInput, *, inspected: bool = False) -> ReplyStream[object]:
         replies: ReplyStream[object] = ReplyStream()
         request = InferenceRequest(request_id, ModelKey("m"), asked)
-        self.loop.put(Preparation(request, replies.sender))
+        self.loop.put(Preparation(request, replies.sender, inspected=inspected))
         return replies
 
     def run(self, happens: Callable[[], object]) -> dict[str, object]:
@@ -121,3 +137,45 @@ def test_what_nobody_waits_for_any_more_is_left_at_the_next_slice(
     road = Road(tiny_encoder(kind), ASKED[kind][0])
     assert road.run(road.long.close) == {"long": None}
     assert road.engines.adapter.slices == 1
+
+
+def _chat(*content: ContentPart) -> ChatInput:
+    return ChatInput((Message("user", (*content, TextPart("What is this?"))),))
+
+
+@pytest.mark.parametrize("inspected", [False, True])
+def test_a_chat_is_prepared_while_pages_of_another_are_drawn(
+    tiny_vision_model: TinyVisionModel, inspected: bool
+) -> None:
+    document = DocumentPart(documents.document(2))
+    road = Road(tiny_vision_model("qwen2_vl"), _chat(document), inspected=inspected)
+    found = road.run(lambda: road.put("short", _chat()))
+    assert list(found) == ["short", "long"]
+    assert isinstance(found["long"], PromptContents if inspected else PreparedPrompt)
+
+
+@pytest.mark.parametrize("inspected", [False, True])
+def test_nobody_draws_a_document_that_nobody_waits_for(
+    tiny_vision_model: TinyVisionModel, inspected: bool
+) -> None:
+    document = DocumentPart(documents.slow_page())
+    road = Road(tiny_vision_model("qwen2_vl"), _chat(document), inspected=inspected)
+    assert road.run(road.long.close) == {"long": None}
+    assert road.engines.adapter.slices == 1
+
+
+def test_one_document_does_not_hold_up_the_next(tiny_vision_model: TinyVisionModel) -> None:
+    """While its pages are drawn, others with images go on: also those of the same client."""
+    road = Road(tiny_vision_model("qwen2_vl"), _chat(DocumentPart(documents.slow_page())))
+    road.put("pages", _chat(DocumentPart(documents.document(2))))
+    road.put("image", _chat(ImagePart(pngs.png(64, 64))))
+
+    def leave_last() -> None:
+        if sum(isinstance(each, PromptPrepared) for each in road.reports) == 2:
+            road.long.close()
+
+    road.reported = leave_last
+    found = road.run(lambda: None)
+    assert set(list(found)[:2]) == {"pages", "image"}
+    assert all(isinstance(found[name], PreparedPrompt) for name in ("pages", "image"))
+    assert found["long"] is None

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from PIL import Image
 
+from greenroom.engine.images import pdf_pages
 from greenroom.engine.images.limits import ImageLimits
-from greenroom.engine.images.pdf_pages import PAGE_PIXELS, draw_pages
+from greenroom.engine.images.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
+from greenroom.engine.slices import run_slices
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents
 
 PARAM = "messages[0].content[0].file"
 
 
+def drawn(data: bytes, *limits: ImageLimits, **named: Any) -> list[Image.Image]:
+    return run_slices(draw_pages(data, *limits, **named))
+
+
 def refused(data: bytes, limits: ImageLimits = ImageLimits()) -> Problem:  # noqa: B008
     with pytest.raises(ProblemError) as caught:
-        draw_pages(data, limits, param=PARAM)
+        drawn(data, limits, param=PARAM)
     return caught.value.problem
 
 
 def test_pages_are_drawn_in_order_at_a_size_that_can_be_read() -> None:
-    pages = draw_pages(documents.document(3, box="0 0 595 842"))
+    pages = drawn(documents.document(3, box="0 0 595 842"))
     assert [page.size for page in pages] == [(1240, 1755)] * 3
     assert pages[0].getpixel((100, 1600)) == (0, 0, 255)
     assert pages[0].getpixel((1000, 100)) == (255, 255, 255)
@@ -40,13 +50,13 @@ def test_hostile_documents_are_refused_by_name(make: Callable[[], bytes]) -> Non
 )
 def test_odd_documents_are_drawn_or_refused_within_their_size(name: str) -> None:
     with suppress(ProblemError):
-        pages = draw_pages(documents.ODD[name](), param=PARAM)
+        pages = drawn(documents.ODD[name](), param=PARAM)
         assert all(page.width * page.height <= 2 * PAGE_PIXELS for page in pages)
 
 
 def test_a_page_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(ProblemError, match="takes too long"):
-        draw_pages(documents.slow_page(), seconds=0.5)
+        drawn(documents.slow_page(), left=DrawingTime(0.5))
 
 
 def test_an_encrypted_document_says_so() -> None:
@@ -57,3 +67,53 @@ def test_the_number_of_pages_is_limited() -> None:
     detail = refused(documents.document(3), ImageLimits(pages=2)).detail
     assert "3 pages" in detail
     assert "2" in detail
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """All that are started from now on."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def noted(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*arguments, **named))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    return started
+
+
+def test_whoever_leaves_a_document_ends_its_process(processes: list[subprocess.Popen[bytes]]) -> None:
+    drawing = draw_pages(documents.slow_page())
+    next(drawing)
+    (process,) = processes
+    assert process.poll() is None
+    drawing.close()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_few_processes_draw_at_once_and_waiting_takes_none_of_a_documents_time(
+    processes: list[subprocess.Popen[bytes]],
+) -> None:
+    slow = [draw_pages(documents.slow_page()) for _ in range(AT_ONCE)]
+    for drawing in slow:
+        next(drawing)
+    left = DrawingTime()
+    waiting = draw_pages(documents.document(), left=left)
+    for _ in range(3):
+        next(waiting)
+    assert len(processes) == AT_ONCE
+    assert left.seconds == DrawingTime().seconds
+    for drawing in slow:
+        drawing.close()
+    assert len(run_slices(waiting)) == 1
+    assert len(processes) == AT_ONCE + 1
+
+
+def test_a_process_that_draws_takes_no_more_memory_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    monkeypatch.setattr(pdf_pages, "_BYTES", 300 * 1024**2)
+    with pytest.raises(ProblemError, match="cannot be shown"):
+        drawn(documents.inflating())
+    assert processes[0].returncode != 0

@@ -7,7 +7,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-Slices = Generator[None, None, T]
+WAITS = "waits"
+"""What is yielded where something else works for the request, so that its like may go on meanwhile."""
+
+Slices = Generator[str | None, None, T]
 """Yields wherever it can be left for a while, or for good, and returns what it has made."""
 
 
