@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.files.sentence_files import SentenceFiles, read_sentence_files
 from greenroom.engine.embeddings.instructions import Instructions, instructions_of
 from greenroom.engine.embeddings.prepared_texts import PreparedTexts
@@ -15,7 +15,7 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.problems import ProblemError, invalid, load_failed
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest, RawInput
 
 MAX_NUMBERS = 1 << 25
@@ -34,11 +34,8 @@ def make_embedding_adapter(
     Raises:
         ProblemError: 503 `load_failed`: its vectors are made in a way that is not known here.
     """
-    try:
+    with named_failures(tokenizer.folder, model):
         files = read_sentence_files(tokenizer.folder)
-    except ValueError as error:
-        detail = failure_reason(error, tokenizer.folder)
-        raise ProblemError(load_failed(model, f"{detail}.")) from error
     rows = TextRows(tokenizer, min(record.context, max_context or record.context))
     return EmbeddingAdapter(model, record, rows, files, instructions_of(model, files))
 

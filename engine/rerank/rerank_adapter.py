@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.catalog.files.json_files import read_json_object
-from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.encoders.rows import PreparedRows, common_beginning
 from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
 from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
@@ -16,7 +16,7 @@ from greenroom.engine.slices import Slices, run_slices
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.model_protocol import PromptContents
-from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.settings import Settings
 
@@ -76,7 +76,7 @@ def open_rerank_adapter(
     """
     from transformers import AutoTokenizer
 
-    try:
+    with named_failures(folder, name):
         config = read_json_object(folder / "config.json")
         form = reranker_form(config)
         tokenizer = AutoTokenizer.from_pretrained(
@@ -88,10 +88,6 @@ def open_rerank_adapter(
             types = int(config.get("type_vocab_size") or 1)
             return RerankAdapter(record, encoder, CrossEncoderForm(encoder, types), context)
         return RerankAdapter(record, encoder, YesNoForm(encoder), min(context, MAX_CONTEXT))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
-        raise ProblemError(load_failed(name, failure_reason(error, folder))) from error
 
 
 def _backend(tokenizer: Any) -> Any:

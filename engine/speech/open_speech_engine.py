@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors
@@ -21,7 +21,6 @@ from greenroom.engine.speech.preparing.weight_names import check_speech_weights
 from greenroom.engine.speech.speakers.open_speaker import open_speaker
 from greenroom.engine.speech.speech_engine import SpeechEngine
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.problems import ProblemError, load_failed
 
 _LEAST_TRANSIENT = 32 << 20
 _MOST_TRANSIENT = 1 << 30
@@ -37,11 +36,8 @@ def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> S
     Raises:
         ProblemError: 501: a library is missing; 503: the architecture is not known.
     """
-    try:
-        with offline():
-            return SpeechAdapter(model, find_abilities(folder, record.architecture))
-    except ValueError as error:
-        raise ProblemError(load_failed(model, failure_reason(error, folder))) from error
+    with named_failures(folder, model), offline():
+        return SpeechAdapter(model, find_abilities(folder, record.architecture))
 
 
 def open_speech_engine(load: ModelLoad) -> SpeechEngine:

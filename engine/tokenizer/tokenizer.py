@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
 from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
 from greenroom.engine.tokenizer.text_encoder import TextEncoder
 from greenroom.engine.tokenizer.vocabulary import vocabulary_of
 from greenroom.schemas.control_tokens import ControlToken
-from greenroom.schemas.problems import ProblemError, load_failed
 
 _TAIL = 4
 """Tokens that a detokenizer reads before raw text goes on; enough for any split character."""
@@ -221,17 +220,12 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
     from mlx_lm.utils import load_tokenizer as load_wrapped
 
     read_in_pieces()
-    try:
+    with named_failures(folder, name, "its tokenizer"):
         configuration: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         if template := _processors_template(folder):
             configuration["chat_template"] = template
         wrapped = load_wrapped(folder, configuration, eos_token_ids=_configured_eos_token_ids(folder))
         return ChatTokenizer(wrapped, folder)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
-        reason = f"its tokenizer is unusable: {failure_reason(error, folder)}"
-        raise ProblemError(load_failed(name or folder.name, reason)) from error
 
 
 def _processors_template(folder: Path) -> str | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from greenroom.schemas.problems import ProblemError, load_failed
 
 _PACKAGES = {"hf_olmo": "ai2-olmo"}
 """Packages that are called otherwise than the modules they bring."""
@@ -12,6 +15,32 @@ _OURS = ("mlx_lm.models.", "mlx_vlm.models.")
 """Modules that are missing where a library does not know an architecture, which it says itself."""
 
 _MAX_REASON_LENGTH = 300
+
+
+@contextmanager
+def named_failures(
+    folder: Path, model: str = "", part: str = "", passing: tuple[type[BaseException], ...] = ()
+) -> Iterator[None]:
+    """Turn whatever foreign code raises within, `exit()` and Rust's panics too, into a problem with a reason.
+
+    Args:
+        folder: The model's.
+        model: What it is called in errors; by default as its folder.
+        part: What of it is made within, as in "its tokenizer".
+        passing: What is raised as it is.
+
+    Raises:
+        ProblemError: As raised within; else 503 `load_failed`.
+    """
+    as_they_are: tuple[type[BaseException], ...] = (ProblemError, KeyboardInterrupt, *passing)
+    try:
+        yield
+    except as_they_are:
+        raise
+    except BaseException as error:
+        reason = failure_reason(error, folder)
+        detail = f"{part} is unusable: {reason}" if part else reason
+        raise ProblemError(load_failed(model or folder.name, detail)) from error
 
 
 def failure_reason(error: BaseException, folder: Path) -> str:

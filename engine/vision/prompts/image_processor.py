@@ -17,13 +17,12 @@ from greenroom.engine.adapters.conversation.shown_images import Medium
 from greenroom.engine.adapters.prompts.image_writer import ImageTokens
 from greenroom.engine.audio.samples import Samples
 from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.engine.images.limits import SightLimit
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.held_arrays import HELD
-from greenroom.schemas.problems import ProblemError, load_failed
 
 _OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 """What a processor returns beside what it makes of images."""
@@ -190,7 +189,7 @@ def load_image_processor(
     Raises:
         ProblemError: 503 `load_failed`.
     """
-    try:
+    with named_failures(folder, name, "its image processor"):
         from mlx_vlm.utils import load_processor
 
         import_model_code(f"mlx_vlm.models.{vision_module(architecture)}")  # It registers its processor.
@@ -200,11 +199,6 @@ def load_image_processor(
         if not hasattr(processor, "image_processor"):
             raise ValueError(f"{type(processor).__name__} takes no images")
         _keep_in_numpy(processor)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # anything may come out of foreign code, `exit()` and Rust's panics too
-        reason = f"its image processor is unusable: {failure_reason(error, folder)}"
-        raise ProblemError(load_failed(name or folder.name, reason)) from error
     hears = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
     return ImageProcessor(processor, tokenizer, _fingerprint(folder), hears=hears)
 
