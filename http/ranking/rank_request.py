@@ -43,6 +43,8 @@ def parse_rerank_request(
         value = getattr(wire, name)
         if value is not None and value < 1:
             raise invalid(f"`{name}` is {value}, but must be at least 1.", name)
+    if "" in (wire.rank_fields or ()):
+        raise invalid("`rank_fields` holds an empty name: name fields of documents.", "rank_fields")
     query = wire.query.text
     texts = (_text(document, at, wire.rank_fields) for at, document in enumerate(wire.documents))
     asked = ScoreInput(

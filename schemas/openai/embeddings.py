@@ -53,7 +53,7 @@ def _texts(value: Any, _: Any) -> Texts:
     if isinstance(value, str):
         value = [value] if value else value
     elif not isinstance(value, list):
-        raise wrong_type("a string, an array of strings, or arrays of token ids", value)
+        raise wrong_type(EXPECTED.removeprefix("must be "), value)
     if not value:
         raise WireError("must not be empty")
     if type(value[0]) is int:
@@ -76,7 +76,9 @@ def _encoding_format(value: Any, _: Any) -> EncodingFormat:
 def _truncate(value: Any, _: Any) -> Truncate:
     if isinstance(value, bool):
         return Truncate(value)
-    return Truncate(one_of(("NONE", "END"), value) == "END")
+    if value not in ("NONE", "END"):
+        raise WireError("must be true, false, 'NONE' or 'END'")
+    return Truncate(value == "END")
 
 
 OPENAI.register_structure_hook(Texts, _texts)

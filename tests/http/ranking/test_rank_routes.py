@@ -108,6 +108,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/rerank", {"documents": ["a"] * 10_001}, "documents"),
     ("/v1/rerank", {"rank_fields": ["title"]}, "documents[0]"),
     ("/v1/rerank", {"rank_fields": ["text"] * 17}, "rank_fields"),
+    ("/v1/rerank", {"rank_fields": ["text", ""]}, "rank_fields"),
     ("/v1/rerank", {"top_n": 0}, "top_n"),
     ("/v1/rerank", {"top_n": True}, "top_n"),
     ("/v1/rerank", {"top_n": 1.5}, "top_n"),

@@ -90,6 +90,8 @@ async def test_tokens_and_prompts(settings: Settings) -> None:
         ({"input": "a", "input_type": "poem"}, "input_type"),
         ({"input": "a", "instruction": "Find code"}, "instruction"),
         ({"input": "a", "truncate": "START"}, "truncate"),
+        ({"input": "a", "truncate": 0}, "truncate"),
+        ({"input": "a", "truncate": []}, "truncate"),
         ({"input": ["a", "hello class " * 100]}, "input[1]"),
         ({"input": ["a"] * 16_385}, "input"),
         ({}, "input"),
