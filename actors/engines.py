@@ -140,7 +140,7 @@ class Engines:
         return OpenedModel(files.id, folder, record, adapter)
 
     def load_engine(
-        self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
+        self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
     ) -> Engine[Any]:
         """Load the weights; everything of the engine then belongs to the calling thread.
 
@@ -150,7 +150,7 @@ class Engines:
         from greenroom.actors.kinds import open_engine
 
         model = ModelFolder(opened.id, opened.folder, opened.record)
-        return open_engine(model, self._settings, progress, abandoned, self._open_account())
+        return open_engine(model, self._settings, progress, is_abandoned, self._open_account())
 
     def _open_account(self) -> MemoryAccount:
         from greenroom.engine.memory.account import MemoryAccount

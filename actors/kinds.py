@@ -60,24 +60,24 @@ def open_engine(
     model: ModelFolder,
     settings: Settings,
     progress: Callable[[float], None],
-    abandoned: Callable[[], bool],
+    is_abandoned: Callable[[], bool],
     account: MemoryAccount,
 ) -> Engine[Any]:
     """Load a model's weights; everything of the engine then belongs to the calling thread.
 
     Args:
         progress: Called with the fraction of the weights that are in memory, 0 to 1.
-        abandoned: Called between chunks of the weights; returns whether to stop.
+        is_abandoned: Called between chunks of the weights; returns whether to stop.
         account: Of memory, shared by all models of the process.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: `abandoned` returned True.
+        LoadAbandonedError: `is_abandoned` returned True.
     """
     _import_libraries(model.record.model_type)
     from greenroom.engine.memory.model_load import ModelLoad
 
-    load = ModelLoad(model.folder, model.record, settings, progress, abandoned, account)
+    load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
     return _opening(model.record.model_type)(load)
 
 

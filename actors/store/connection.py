@@ -40,7 +40,7 @@ class Connection:
     Args:
         database: A path, `:memory:`, or an open database, which is left open and has to be made with
             `check_same_thread=False`; nothing else may use it meanwhile.
-        abandoned: Is asked before each commit; a transaction that it abandons has changed nothing.
+        is_abandoned: Is asked before each commit; a transaction that it abandons has changed nothing.
 
     Attributes:
         path: The file, unless the database is in memory.
@@ -51,9 +51,9 @@ class Connection:
     """
 
     def __init__(
-        self, database: str | Database | sqlite3.Connection, abandoned: Callable[[], bool] = lambda: False
+        self, database: str | Database | sqlite3.Connection, is_abandoned: Callable[[], bool] = lambda: False
     ) -> None:
-        self._abandoned = abandoned
+        self._is_abandoned = is_abandoned
         self._own = isinstance(database, str)
         self._database = _open(database) if isinstance(database, str) else _adopt(database)
         self._connection = self._database.conn
@@ -104,7 +104,7 @@ class Connection:
         self._connection.execute("begin immediate")
         try:
             yield
-            if self._abandoned():
+            if self._is_abandoned():
                 raise TransactionAbandoned
             self._connection.execute("commit")
         except BaseException:

@@ -60,18 +60,18 @@ class DatabaseOpener:
         self._boot = uuid.uuid4().hex
         self._lock: ServerLock | None = None
 
-    def open(self, abandoned: Callable[[], bool]) -> OpenStore:
+    def open(self, is_abandoned: Callable[[], bool]) -> OpenStore:
         """Open it, and fail what servers that have died left unfinished.
 
         Args:
-            abandoned: Asked before each commit; a transaction that it abandons is undone.
+            is_abandoned: Asked before each commit; a transaction that it abandons is undone.
 
         Raises:
             UnusableDatabase: It cannot be opened.
             sqlite3.Error: Likewise.
             OSError: Likewise.
         """
-        connection = Connection(self._database, abandoned)
+        connection = Connection(self._database, is_abandoned)
         try:
             # A database in memory, or one without a file, is nobody else's.
             if connection.path is not None and (self._lock is None or not self._lock.holds()):

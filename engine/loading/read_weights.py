@@ -44,15 +44,15 @@ def weight_bytes(model: Any) -> int:
     return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
 
 
-def read_weights(model: Any, progress: Callable[[float], None], abandoned: Callable[[], bool]) -> None:
+def read_weights(model: Any, progress: Callable[[float], None], is_abandoned: Callable[[], bool]) -> None:
     """Read the weights of a model that was loaded lazily, layer by layer.
 
     Args:
         progress: Called with the fraction that is in memory, 0 to 1.
-        abandoned: Called between chunks; returns whether to stop.
+        is_abandoned: Called between chunks; returns whether to stop.
 
     Raises:
-        LoadAbandonedError: `abandoned` returned True.
+        LoadAbandonedError: `is_abandoned` returned True.
     """
     from mlx.utils import tree_flatten
 
@@ -60,7 +60,7 @@ def read_weights(model: Any, progress: Callable[[float], None], abandoned: Calla
     total = sum(value.nbytes for _, value in weights) or 1
     done = 0
     for chunk in _chunks(weights):
-        if abandoned():
+        if is_abandoned():
             raise LoadAbandonedError
         mx.eval(chunk)
         done += sum(value.nbytes for value in chunk)

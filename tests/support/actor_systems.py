@@ -172,17 +172,17 @@ class FaultyEngines(Engines):
         return attrs.evolve(opened, adapter=FaultyAdapter(opened.adapter, self._faults))
 
     def load_engine(
-        self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
+        self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
     ) -> Engine[Any]:
         name = Path(opened.folder).name
         self._faults.loads.append(name)
         if self._faults.gate is not None:
             while not self._faults.gate.wait(0.01):
-                if abandoned():
+                if is_abandoned():
                     raise RuntimeError("abandoned")
         if name in self._faults.load:
             raise self._faults.load[name]
-        engine = FaultyEngine(super().load_engine(opened, progress, abandoned), self._faults)
+        engine = FaultyEngine(super().load_engine(opened, progress, is_abandoned), self._faults)
         self._faults.engines.append(engine)
         return engine
 

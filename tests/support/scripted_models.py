@@ -28,7 +28,7 @@ class ScriptedEngines(Engines):
         self._script = script
 
     def load_engine(
-        self, opened: OpenedModel, progress: Callable[[float], None], abandoned: Callable[[], bool]
+        self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
     ) -> Engine[Any]:
         adapter = cast("Adapter", opened.adapter)
         return ScriptedEngine(adapter, self._script(adapter))
