@@ -6,11 +6,11 @@ import time
 from functools import partial
 
 from greenroom.engine.cacheless_engine import CachelessEngine
-from greenroom.engine.encoders.pace import Pace
 from greenroom.engine.encoders.pass_memory import PassMemory
 from greenroom.engine.encoders.row_queue import Batch, Job, RowQueue
 from greenroom.engine.encoders.rows import PreparedRows, RowModel, Values
 from greenroom.engine.encoders.shared_heads import Head, HeadModel, SharedHeads
+from greenroom.engine.encoders.token_budget import TokenBudget
 from greenroom.engine.memory.account import Share
 from greenroom.schemas.events import Failed, Finished, FinishReason, InferenceEvent, Usage
 from greenroom.schemas.problems import Problem, ProblemError
@@ -31,7 +31,7 @@ class EncoderEngine(CachelessEngine):
         self._model: RowModel | None = model
         self._memory = PassMemory(share)
         self._queue = RowQueue()
-        self._pace = Pace()
+        self._budget = TokenBudget()
         self._heads = SharedHeads(model, self._memory) if isinstance(model, HeadModel) else None
         self._ended: Events = []
 
@@ -63,7 +63,7 @@ class EncoderEngine(CachelessEngine):
         if not len(self._queue):
             self._memory.begin_work()
         if self._heads is not None:
-            self._heads.plan(job, self._pace.free_padding)
+            self._heads.plan(job, self._budget.free_padding)
         self._queue.add(job)
 
     def cancel(self, request_id: str) -> None:
@@ -103,13 +103,13 @@ class EncoderEngine(CachelessEngine):
     def _max_rows(self, computing: RowModel | Head, width: int) -> int:
         """Return how many rows of that length a pass may have."""
         allowed = self._memory.allowance()
-        rows = max(1, int(self._pace.tokens) // width)
+        rows = max(1, int(self._budget.tokens) // width)
         needed = computing.batch_bytes(rows, width)
         return rows if needed <= allowed else max(1, rows * allowed // needed)
 
     def _advance(self, job: Job, head: Head) -> None:
         """Compute a part of what the rows of a request begin with."""
-        count = min(head.left, int(self._pace.tokens))
+        count = min(head.left, int(self._budget.tokens))
         if not self._memory.reserve(head.advance_bytes(count)):
             self._give_up_heads(job)
             return
@@ -119,11 +119,11 @@ class EncoderEngine(CachelessEngine):
             head.advance(count)
         finally:
             self._memory.release()
-        self._pace.observe(count, time.perf_counter() - began)
+        self._budget.observe(count, time.perf_counter() - began)
         self._queue.charge(job, count)
 
     def _compute(self, first: Job, computing: RowModel | Head) -> None:
-        batch = self._queue.take(first, partial(self._max_rows, computing), self._pace.free_padding)
+        batch = self._queue.take(first, partial(self._max_rows, computing), self._budget.free_padding)
         rows = batch.rows
         if not self._memory.reserve(computing.batch_bytes(len(rows), batch.width)):
             self._queue.put_back(batch)
@@ -136,7 +136,7 @@ class EncoderEngine(CachelessEngine):
             computed = computing.compute(rows)
         finally:
             self._memory.release()
-        self._pace.observe(len(rows) * batch.width, time.perf_counter() - began)
+        self._budget.observe(len(rows) * batch.width, time.perf_counter() - began)
         for (job, index), values in zip(batch.members, computed, strict=True):
             job.tokens_done += len(job.prepared.rows[index].tokens)
             job.unanswered -= 1

@@ -82,7 +82,7 @@ def test_documents_may_be_the_same(model: Reranker, advanced: list[int], documen
 
 def test_long_queries_are_computed_bit_by_bit(model: Reranker, advanced: list[int]) -> None:
     model.engine.submit(score(QUERY, MANY), model.adapter.prepare_input(score(QUERY, MANY)))
-    model.engine._pace.tokens = 40.0
+    model.engine._budget.tokens = 40.0
     events = model.engine.step()
     assert advanced == [40]
     assert events == []
@@ -117,7 +117,7 @@ def test_requests_that_take_turns_take_each_others_room(
     expected = {name: model.scores(score(query, MANY)) for name, query in queries.items()}
     once = sum(advanced)
     monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.head_bytes(200))
-    model.engine._pace.tokens = 256.0
+    model.engine._budget.tokens = 256.0
     events = model.run(*(named(name, query) for name, query in queries.items()))
     assert sum(advanced) > 2 * once, "each was computed again"
     for name in queries:
@@ -138,7 +138,7 @@ def test_without_room_for_the_query_pairs_are_computed_whole(model: Reranker) ->
 def test_few_documents_share_passes_with_those_of_others_instead(
     model: Reranker, advanced: list[int]
 ) -> None:
-    model.engine._pace.tokens = 65_536.0
+    model.engine._budget.tokens = 65_536.0
     model.scores(score(QUERY, DOCUMENTS))
     assert advanced == []
 

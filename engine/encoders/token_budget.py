@@ -11,7 +11,7 @@ MAX_TOKENS = 65_536
 _FIRST = 2_048
 
 
-class Pace:
+class TokenBudget:
     """Tokens of a pass, padding included, so that passes take about `TARGET` seconds.
 
     Attributes:
