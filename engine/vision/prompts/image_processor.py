@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,46 +12,18 @@ from PIL import Image
 from greenroom.engine.adapters.conversation.shown_images import Medium
 from greenroom.engine.adapters.prompts.image_writer import ImageTokens
 from greenroom.engine.audio.samples import Samples
-from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.load_failures import named_failures
-from greenroom.engine.catalog.kinds.vision_kinds import vision_module
-from greenroom.engine.images.limits import SightLimit
-from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.held_arrays import HELD
+from greenroom.engine.vision.prompts.senses import hearing_of, sight_limit
 
 _OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 """What a processor returns beside what it makes of images."""
-
-_CONFIGURATIONS = ("preprocessor_config.json", "processor_config.json", "config.json")
-
-_LARGEST_AREA = 16 * 1024 * 1024
-"""Pixels that are kept for a processor that does not say how many it keeps."""
-_LONGEST_SIDE = 16_384
-"""A size above this is no side, but an area: Qwen's processors name both alike."""
-
-
-_LONGEST_SOUND = 300.0
-"""Seconds, for a processor that does not say."""
 
 _MARKERS: Mapping[Medium, tuple[str, ...]] = {
     "image": ("boi_token", "image_token", "image_placeholder"),
     "audio": ("audio_token", "boa_token"),
 }
 """Attributes of processors."""
-
-
-@attrs.frozen
-class Hearing:
-    """What a model hears.
-
-    Args:
-        rate: Samples a second.
-        seconds: Of a sound at most.
-    """
-
-    rate: int
-    seconds: float
 
 
 @attrs.frozen
@@ -89,6 +57,10 @@ class ImageProcessor:
         processor: As mlx-vlm loads it.
         fingerprint: Differs where the processor's configuration does.
         hears: The model has a tower for sound.
+
+    Attributes:
+        sight: How large images may be of which it loses no pixels.
+        hearing: What the model hears, if it does.
     """
 
     def __init__(
@@ -96,23 +68,12 @@ class ImageProcessor:
     ) -> None:
         self.fingerprint = fingerprint
         self.sight = sight_limit(getattr(processor, "image_processor", None))
-        self._hears = hears
+        self.hearing = hearing_of(processor) if hears else None
         self._processor = processor
         self._tokenizer = tokenizer
         self._added = {
             ident for token, ident in tokenizer.added_tokens.items() if token.strip() and not token.isspace()
         }
-
-    @property
-    def hearing(self) -> Hearing | None:
-        """What the model hears, if it does."""
-        extractor = getattr(self._processor, "feature_extractor", None)
-        if extractor is None or not self._hears:
-            return None
-        tokens, span = (
-            getattr(self._processor, name, 0) for name in ("audio_seq_length", "audio_ms_per_token")
-        )
-        return Hearing(getattr(extractor, "sampling_rate", 16_000), tokens * span / 1000 or _LONGEST_SOUND)
 
     def markers(self, medium: Medium) -> tuple[str, ...]:
         """Return what the processor says it replaces by images or sounds, likeliest first."""
@@ -171,85 +132,6 @@ class ImageProcessor:
         ident: Any = getattr(self._processor, f"{medium}_token_id", None)
         counts = Counter(tokens)
         return counts[ident] if ident in counts else counts.most_common(1)[0][1]
-
-
-def load_image_processor(
-    folder: Path,
-    architecture: str,
-    tokenizer: ChatTokenizer,
-    trust_remote_code: bool = False,
-    name: str = "",
-) -> ImageProcessor:
-    """Read the image processor of a model's folder; needs no weights.
-
-    Args:
-        architecture: `model_type` of config.json.
-        name: What the model is called in errors.
-
-    Raises:
-        ProblemError: 503 `load_failed`.
-    """
-    with named_failures(folder, name, "its image processor"):
-        from mlx_vlm.utils import load_processor
-
-        import_model_code(f"mlx_vlm.models.{vision_module(architecture)}")  # It registers its processor.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of filters that hear nothing, and of names to come
-            processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
-        if not hasattr(processor, "image_processor"):
-            raise ValueError(f"{type(processor).__name__} takes no images")
-        _keep_in_numpy(processor)
-    hears = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
-    return ImageProcessor(processor, tokenizer, _fingerprint(folder), hears=hears)
-
-
-def _keep_in_numpy(processor: Any) -> None:
-    """Have a processor return NumPy: large images would be copied twice, holding the GIL."""
-    import numpy as np
-
-    def to_array(value: Any) -> Any:
-        try:
-            return np.array(value) if isinstance(value, list) else value
-        except ValueError:  # rows of different lengths
-            return value
-
-    def to_arrays(made: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: to_array(value) for name, value in made.items()}
-
-    module = sys.modules[type(processor).__module__]
-    if hasattr(module, "to_mlx"):
-        module.to_mlx = to_arrays  # type: ignore[attr-defined]
-
-
-def sight_limit(processor: Any) -> SightLimit:
-    """Return the size above which an image processor loses pixels, as far as its attributes tell."""
-    area = getattr(processor, "max_pixels", None)
-    if isinstance(area, int) and area > 0:
-        return SightLimit(area=area)
-    size = getattr(processor, "size", None)
-    size = size if isinstance(size, Mapping) else {}
-    longest, height, width = (size.get(side) for side in ("longest_edge", "height", "width"))
-    if isinstance(longest, int) and longest > _LONGEST_SIDE:
-        return SightLimit(area=longest)
-    if isinstance(longest, int):
-        return SightLimit(longest, longest)
-    if height and width and not _looks_closer(processor):
-        return SightLimit(width, height)
-    return SightLimit(area=_LARGEST_AREA)
-
-
-def _looks_closer(processor: Any) -> bool:
-    """Return whether an image may be cut into pieces of the processor's size."""
-    words = ("tile", "crop", "patches", "pinpoints", "pan_and_scan", "splitting")
-    return any(value and any(word in name for word in words) for name, value in vars(processor).items())
-
-
-def _fingerprint(folder: Path) -> bytes:
-    digest = hashlib.sha256()
-    for name in _CONFIGURATIONS:
-        path = folder / name
-        digest.update(path.read_bytes() if path.is_file() else b"")
-    return digest.digest()
 
 
 def _as_array(value: Any) -> Any:

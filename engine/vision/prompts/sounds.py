@@ -6,7 +6,7 @@ import numpy as np
 
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.engine.audio.samples import Samples
-from greenroom.engine.vision.prompts.image_processor import Hearing
+from greenroom.engine.vision.prompts.senses import Hearing
 from greenroom.schemas.messages import AudioPart
 from greenroom.schemas.problems import invalid
 

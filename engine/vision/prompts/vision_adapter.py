@@ -13,8 +13,9 @@ from greenroom.engine.adapters.templates.template_probe import probe_template, t
 from greenroom.engine.images.limits import ImageLimits
 from greenroom.engine.slices import Slices, run_slices
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.engine.vision.prompts.image_processor import ImageProcessor, load_image_processor
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor
 from greenroom.engine.vision.prompts.image_reader import ImageReader
+from greenroom.engine.vision.prompts.load_image_processor import load_image_processor
 from greenroom.engine.vision.prompts.template_images import find_marks, reserved_words
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.generation import GenerationParameters

@@ -1,0 +1,75 @@
+"""The processor of a model's folder, as mlx-vlm loads it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.load_failures import named_failures
+from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor
+
+_CONFIGURATIONS = ("preprocessor_config.json", "processor_config.json", "config.json")
+
+
+def load_image_processor(
+    folder: Path,
+    architecture: str,
+    tokenizer: ChatTokenizer,
+    trust_remote_code: bool = False,
+    name: str = "",
+) -> ImageProcessor:
+    """Read the image processor of a model's folder; needs no weights.
+
+    Args:
+        architecture: `model_type` of config.json.
+        name: What the model is called in errors.
+
+    Raises:
+        ProblemError: 503 `load_failed`.
+    """
+    with named_failures(folder, name, "its image processor"):
+        from mlx_vlm.utils import load_processor
+
+        import_model_code(f"mlx_vlm.models.{vision_module(architecture)}")  # It registers its processor.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of filters that hear nothing, and of names to come
+            processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
+        if not hasattr(processor, "image_processor"):
+            raise ValueError(f"{type(processor).__name__} takes no images")
+        _keep_in_numpy(processor)
+    hears = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
+    return ImageProcessor(processor, tokenizer, _fingerprint(folder), hears=hears)
+
+
+def _keep_in_numpy(processor: Any) -> None:
+    """Have a processor return NumPy: large images would be copied twice, holding the GIL."""
+    import numpy as np
+
+    def to_array(value: Any) -> Any:
+        try:
+            return np.array(value) if isinstance(value, list) else value
+        except ValueError:  # rows of different lengths
+            return value
+
+    def to_arrays(made: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: to_array(value) for name, value in made.items()}
+
+    module = sys.modules[type(processor).__module__]
+    if hasattr(module, "to_mlx"):
+        module.to_mlx = to_arrays  # type: ignore[attr-defined]
+
+
+def _fingerprint(folder: Path) -> bytes:
+    digest = hashlib.sha256()
+    for name in _CONFIGURATIONS:
+        path = folder / name
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.digest()

@@ -1,0 +1,63 @@
+"""How much a model sees and hears, as far as the attributes of its processor tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from greenroom.engine.images.limits import SightLimit
+
+_LARGEST_AREA = 16 * 1024 * 1024
+"""Pixels that are kept for a processor that does not say how many it keeps."""
+_LONGEST_SIDE = 16_384
+"""A size above this is no side, but an area: Qwen's processors name both alike."""
+
+_LONGEST_SOUND = 300.0
+"""Seconds, for a processor that does not say."""
+
+
+@attrs.frozen
+class Hearing:
+    """What a model hears.
+
+    Args:
+        rate: Samples a second.
+        seconds: Of a sound at most.
+    """
+
+    rate: int
+    seconds: float
+
+
+def hearing_of(processor: Any) -> Hearing | None:
+    """Return what a processor makes of sounds; None if it takes none."""
+    extractor = getattr(processor, "feature_extractor", None)
+    if extractor is None:
+        return None
+    tokens, span = (getattr(processor, name, 0) for name in ("audio_seq_length", "audio_ms_per_token"))
+    return Hearing(getattr(extractor, "sampling_rate", 16_000), tokens * span / 1000 or _LONGEST_SOUND)
+
+
+def sight_limit(processor: Any) -> SightLimit:
+    """Return the size above which an image processor loses pixels, as far as its attributes tell."""
+    area = getattr(processor, "max_pixels", None)
+    if isinstance(area, int) and area > 0:
+        return SightLimit(area=area)
+    size = getattr(processor, "size", None)
+    size = size if isinstance(size, Mapping) else {}
+    longest, height, width = (size.get(side) for side in ("longest_edge", "height", "width"))
+    if isinstance(longest, int) and longest > _LONGEST_SIDE:
+        return SightLimit(area=longest)
+    if isinstance(longest, int):
+        return SightLimit(longest, longest)
+    if height and width and not _looks_closer(processor):
+        return SightLimit(width, height)
+    return SightLimit(area=_LARGEST_AREA)
+
+
+def _looks_closer(processor: Any) -> bool:
+    """Return whether an image may be cut into pieces of the processor's size."""
+    words = ("tile", "crop", "patches", "pinpoints", "pan_and_scan", "splitting")
+    return any(value and any(word in name for word in words) for name, value in vars(processor).items())
