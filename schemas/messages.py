@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import attrs
@@ -87,7 +87,10 @@ class AudioPart:
     param: str | None = attrs.field(default=None, kw_only=True, eq=False)
 
 
-ContentPart = TextPart | ImagePart | DocumentPart | AudioPart
+MediaPart = ImagePart | DocumentPart | AudioPart
+"""A file inside a message."""
+
+ContentPart = TextPart | MediaPart
 """Everything a message can hold."""
 
 
@@ -189,3 +192,23 @@ class Message:
     def text(self) -> str:
         """All text parts, joined without a separator."""
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """The files, in order."""
+        return tuple(part for part in self.content if isinstance(part, MediaPart))
+
+    @property
+    def images(self) -> tuple[ImagePart, ...]:
+        """Those of the files that are images."""
+        return tuple(part for part in self.content if isinstance(part, ImagePart))
+
+
+def media_of(messages: Iterable[Message]) -> Iterator[MediaPart]:
+    """Yield the files of a conversation, in order."""
+    return (part for message in messages for part in message.media)
+
+
+def images_of(messages: Iterable[Message]) -> Iterator[ImagePart]:
+    """Yield the images of a conversation, in order."""
+    return (image for message in messages for image in message.images)

@@ -206,7 +206,7 @@ class Adapter:
         prompt, tokens = encoded.prompt, encoded.tokens
         if not tokens:
             raise invalid("The conversation is empty: there is nothing to answer.", "messages")
-        images = self._conversations.images_of(encoded)
+        images = self._conversations.prepared_images(encoded)
         default = self.context_length // 2
         default = min(default, DEFAULT_IMAGE_MAX_TOKENS) if images else default
         prepared = self._prepare_tokens(tokens, parameters, default, parse=True)

@@ -19,7 +19,15 @@ from greenroom.http.media.media_reader import (
     check_total_size,
 )
 from greenroom.schemas.file_formats import is_pdf
-from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message
+from greenroom.schemas.messages import (
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    ImagePart,
+    MediaPart,
+    Message,
+    media_of,
+)
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
@@ -228,12 +236,8 @@ def _joined(target: httpx.URL, location: str) -> str:
         return location
 
 
-def _media(request: InferenceRequest) -> Iterator[ImagePart | DocumentPart | AudioPart]:
-    if isinstance(request.input, ChatInput):
-        for message in request.input.messages:
-            for part in message.content:
-                if isinstance(part, ImagePart | DocumentPart | AudioPart):
-                    yield part
+def _media(request: InferenceRequest) -> Iterator[MediaPart]:
+    return media_of(request.input.messages if isinstance(request.input, ChatInput) else ())
 
 
 def _unfetched(request: InferenceRequest) -> Iterator[ImagePart | DocumentPart]:

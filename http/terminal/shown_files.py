@@ -40,7 +40,7 @@ def read_shown_file(path: str) -> ImagePart | DocumentPart:
 
 def chat_content(message: Message) -> str | list[dict[str, Any]]:
     """Return a message's content as OpenAI's servers take it."""
-    if all(isinstance(part, TextPart) for part in message.content):
+    if not message.media:
         return message.text
     return [_chat_part(part) for part in message.content]
 

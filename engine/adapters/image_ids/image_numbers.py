@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from greenroom.engine.adapters.image_ids.filename_table import LARGEST_NUMBER, NamedImage
 from greenroom.schemas.file_formats import image_format
-from greenroom.schemas.messages import ImagePart, Message
+from greenroom.schemas.messages import ImagePart, Message, images_of
 
 _HASH_DIGITS = 8
 _OWN_NAME = re.compile(r"image_([0-9a-f]{8,64})(?:\..*)?")
@@ -60,11 +60,6 @@ def _free_numbers(taken: Collection[int]) -> Iterator[int]:
     yield from range(highest + 1, LARGEST_NUMBER + 1)
     yield from (number for number in range(1, highest) if number not in taken)
     yield from itertools.count(LARGEST_NUMBER + 1)
-
-
-def images_of(messages: Iterable[Message]) -> Iterable[ImagePart]:
-    """Return the images of messages, in order."""
-    return (part for message in messages for part in message.content if isinstance(part, ImagePart))
 
 
 def image_name(image: ImagePart, digits: int = _HASH_DIGITS) -> str:

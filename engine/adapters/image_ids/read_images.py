@@ -7,14 +7,17 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from greenroom.engine.adapters.image_ids.filename_table import NamedImage, filename_table, split_tables
-from greenroom.engine.adapters.image_ids.image_numbers import ImageNumbers, images_of, last_turn
+from greenroom.engine.adapters.image_ids.image_numbers import ImageNumbers, last_turn
 from greenroom.schemas.messages import (
     AudioPart,
     ContentPart,
     DocumentPart,
     ImagePart,
+    MediaPart,
     Message,
     TextPart,
+    images_of,
+    media_of,
 )
 from greenroom.schemas.problems import ProblemError, invalid, not_fetched
 
@@ -46,11 +49,10 @@ def read_images(messages: tuple[Message, ...], model: str, *, sees: bool, ids: b
     Raises:
         ProblemError: 400 that names an image, a document or a recording that the model cannot be shown.
     """
-    holds_media = [message for message in messages if _holds_media(message)]
-    if not holds_media and not ids:
+    media = tuple(media_of(messages))
+    if not media and not ids:
         return ReadImages(messages)
-    for message in holds_media:
-        _check_fetched(message)
+    _check_fetched(media)
     if not sees:
         _refuse(messages, model, ids=ids)
     if sees and not ids:
@@ -80,7 +82,7 @@ class _Tables:
         seen: set[int] = set()
         question: int | None = None
         for index, message in enumerate(self._messages):
-            seen.update(numbers.of(image).number for image in images_of((message,)))
+            seen.update(numbers.of(image).number for image in message.images)
             if message.role == "user":
                 question = index
             named = map(numbers.named, self._by_message[index])
@@ -100,36 +102,29 @@ class _Tables:
         return filename_table(sorted(new, key=lambda image: image.number))
 
 
-def _check_fetched(message: Message) -> None:
-    for part in message.content:
-        if isinstance(part, ImagePart | DocumentPart) and not part.data:
+def _check_fetched(media: Iterable[MediaPart]) -> None:
+    for part in media:
+        if not isinstance(part, AudioPart) and not part.data:
             raise not_fetched(part.param)
 
 
 def _refuse(messages: Sequence[Message], model: str, *, ids: bool) -> None:
     """Refuse what the user shows in the last turn to a model that is not to be told of it either."""
-    for message in last_turn(messages):
-        for part in message.content:
-            if message.role != "user" or isinstance(part, TextPart) or (ids and isinstance(part, ImagePart)):
-                continue
+    for part in media_of(message for message in last_turn(messages) if message.role == "user"):
+        if not (ids and isinstance(part, ImagePart)):
             raise _unseen(part, model)
 
 
-def _unseen(part: ContentPart, model: str) -> ProblemError:
+def _unseen(part: MediaPart, model: str) -> ProblemError:
     what = {ImagePart: "an image", DocumentPart: "a document", AudioPart: "a recording"}[type(part)]
-    param = None if isinstance(part, TextPart) else part.param
-    subject = f"`{param}` is" if param else "The last message holds"
+    subject = f"`{part.param}` is" if part.param else "The last message holds"
     detail = f"{subject} {what}, but '{model}' is a model for text: it is no vision model, and hears nothing."
-    return invalid(detail, param, "unsupported_content")
-
-
-def _holds_media(message: Message) -> bool:
-    return any(not isinstance(part, TextPart) for part in message.content)
+    return invalid(detail, part.param, "unsupported_content")
 
 
 def _shown(message: Message, numbers: ImageNumbers, *, sees: bool) -> Message:
     """Return a message whose images have their numbers before them, or in their place."""
-    if not _holds_media(message):
+    if not message.media:
         return message
     parts: list[ContentPart] = []
     for part in message.content:

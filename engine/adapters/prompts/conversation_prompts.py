@@ -95,7 +95,7 @@ class ConversationPrompts:
         fitting = None if self._is_too_long(chat.messages) else self._encode_within(chat, thinking, room)
         return fitting or self._encode_rest(chat, thinking, room)
 
-    def images_of(self, encoded: EncodedConversation) -> tuple[PreparedImage, ...]:
+    def prepared_images(self, encoded: EncodedConversation) -> tuple[PreparedImage, ...]:
         """Return the images of a conversation, with the places of their tokens."""
         if self._images is None:
             return ()

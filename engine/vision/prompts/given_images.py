@@ -8,7 +8,15 @@ import attrs
 
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.images.limits import MEGABYTE, ImageLimits
-from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.messages import (
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    ImagePart,
+    Message,
+    TextPart,
+    media_of,
+)
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.settings import ImageHistory
 
@@ -65,24 +73,21 @@ def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
         ProblemError: 400 that names the first that is too much.
     """
     total = 0
-    for message in messages:
-        for part in message.content:
-            if isinstance(part, ImagePart | DocumentPart | AudioPart):
-                total += len(part.data)
-                if total > limits.bytes_together:
-                    most = limits.bytes_together // MEGABYTE
-                    detail = f"Images, documents and recordings have more than {most} MB together."
-                    raise invalid(detail, part.param or "messages", "image_too_large")
+    for part in media_of(messages):
+        total += len(part.data)
+        if total > limits.bytes_together:
+            most = limits.bytes_together // MEGABYTE
+            detail = f"Images, documents and recordings have more than {most} MB together."
+            raise invalid(detail, part.param or "messages", "image_too_large")
 
 
 def _without_sounds(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages with a word for each recording; the last turn must have none."""
-    for message in last_turn(messages):
-        for part in message.content:
-            if isinstance(part, AudioPart):
-                named = f"`{part.param}`" if part.param else "The last message"
-                detail = f"{named} is a recording, but this is a model for text and images: it does not hear."
-                raise invalid(detail, part.param or "messages", "unsupported_content")
+    for part in media_of(last_turn(messages)):
+        if isinstance(part, AudioPart):
+            named = f"`{part.param}`" if part.param else "The last message"
+            detail = f"{named} is a recording, but this is a model for text and images: it does not hear."
+            raise invalid(detail, part.param or "messages", "unsupported_content")
     return [
         attrs.evolve(
             message,
@@ -94,7 +99,7 @@ def _without_sounds(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _last_alone(messages: Sequence[Message]) -> Sequence[Message]:
     asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
-    if any(isinstance(part, ImagePart | DocumentPart) for part in messages[asked].content):
+    if any(not isinstance(part, AudioPart) for part in messages[asked].media):
         system = (message for message in messages[:asked] if message.role == "system")
         return (*system, *messages[asked:])
     before = [_without_images(message) for message in messages[:asked]]

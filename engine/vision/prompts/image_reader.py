@@ -21,7 +21,15 @@ from greenroom.engine.vision.prompts.given_images import DOCUMENT_NOT_SHOWN, che
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
 from greenroom.engine.vision.prompts.sounds import decode_sound
-from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.messages import (
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    ImagePart,
+    Message,
+    TextPart,
+    media_of,
+)
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import ChatInput
 from greenroom.schemas.settings import ImageHistory
@@ -58,7 +66,7 @@ class ImageReader:
         Raises:
             ProblemError: 400 that names an image, or the first of too many.
         """
-        if all(isinstance(part, TextPart) for message in chat.messages for part in message.content):
+        if not any(message.media for message in chat.messages):
             return chat
         hears = "audio" in self._markers
         messages = given_messages(chat.messages, self._history, self._limits, hears=hears)
@@ -120,8 +128,8 @@ class ImageReader:
 
         Those that came first are left out where there are too many pages; all since the last answer must fit.
         """
-        parts = [part for m in messages for part in m.content if isinstance(part, DocumentPart)]
-        new = {id(part) for m in last_turn(messages) for part in m.content}
+        parts = [part for part in media_of(messages) if isinstance(part, DocumentPart)]
+        new = {id(part) for part in media_of(last_turn(messages))}
         documents: dict[int, _Pages] = {}
         left = DrawingTime()
         room = self._limits.pages
