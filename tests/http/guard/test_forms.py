@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 from greenroom.http.guard import upload_folder
 from greenroom.http.guard.form_reader import FormReader
 from greenroom.http.guard.upload_folder import FILES_AT_MOST, UploadFolder
-from greenroom.http.transport.paced_body import PacedRequest
+from greenroom.http.transport.paced_body import PacedBody, PacedRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import MEGABYTE, Settings
@@ -230,13 +230,13 @@ async def test_no_more_of_a_body_is_in_memory_than_waits_to_be_written(
 ) -> None:
     receiver = Receiver()
     held: list[int] = []
-    append = PacedRequest.body_class.append
+    expect = PacedBody.expect
 
-    def append_and_measure(body: object, data: bytes) -> None:
-        append(body, data)  # type: ignore[arg-type]
-        held.append(len(body._data))  # type: ignore[attr-defined]
+    def expect_and_measure(body: PacedBody, size: int) -> None:
+        expect(body, size)
+        held.append(body._held)
 
-    monkeypatch.setattr(PacedRequest.body_class, "append", append_and_measure)
+    monkeypatch.setattr(PacedBody, "expect", expect_and_measure)
     answer = await post(receiver, Upload({}, MAX_BYTES - 4096))
     assert answer.status == 200
     assert 0 < max(held) < MEGABYTE
