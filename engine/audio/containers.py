@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
+import structlog
+
 from greenroom.schemas.problems import ProblemError, invalid
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+
+log = structlog.get_logger(__name__)
 
 FORMATS = (
     "aac",
@@ -52,6 +57,10 @@ _BUFFER_BYTES = 256 * 1024
 _MOST_READ = 8
 """How often a file's bytes may be read: seeking to and fro in a crafted one must end."""
 _FURTHER_READ = 64 * 1024 * 1024
+_MAX_STREAMS = 32
+_MAX_BLOCK = 32 * 1024 * 1024
+"""Bytes that FFmpeg may ask for at once: an index of 1.4 million packets; six hours of sound have a million.
+A few hundred bytes may promise so many that their index would take gigabytes, for each track."""
 _lock = threading.Lock()
 
 
@@ -109,7 +118,7 @@ def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
         "protocol_whitelist": "none",
         "probesize": str(_PROBE_BYTES),
         "analyzeduration": str(_PROBE_MICROSECONDS),
-        "max_streams": "64",
+        "max_streams": str(_MAX_STREAMS),
         "scan_all_pmts": "0",
     }
     try:
@@ -141,11 +150,23 @@ def undecodable(param: str) -> ProblemError:
 
 
 def import_av() -> Any:
-    """Return PyAV, imported once."""
+    """Return PyAV, imported once, whose libraries take no more memory at once than files need."""
     with _lock:
         import av
 
+        _bound_blocks()
         return av
+
+
+@functools.cache
+def _bound_blocks() -> None:
+    import av._core
+
+    try:
+        # libavutil is found through PyAV's own module, which is linked to it.
+        ctypes.CDLL(av._core.__file__).av_max_alloc(ctypes.c_size_t(_MAX_BLOCK))
+    except (OSError, AttributeError) as error:
+        log.warning("memory of decoders is not bounded", reason=str(error))
 
 
 def _refuse_further_files(url: str, flags: int, options: Any) -> NoReturn:

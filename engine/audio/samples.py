@@ -142,7 +142,7 @@ class OpenedRecording:
                 return
             except av.EOFError:
                 return
-            except (av.FFmpegError, OSError, ValueError) as error:
+            except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
                 broken += 1
                 if broken > _MAX_BROKEN:
                     raise undecodable(self._param) from error

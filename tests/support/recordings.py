@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RATE = 16_000
+_PIECE = 60 * RATE
 
 CONTAINERS: Mapping[str, tuple[str, str]] = {
     "wav": ("wav", "pcm_s16le"),
@@ -80,11 +81,13 @@ def write_recording(
         resampler = av.AudioResampler(stream.format.name, layout, rate, frame_size=stream.frame_size or 1024)
         if pictures is not None:
             _write_pictures(output, pictures, len(sound) / RATE)
-        frame = av.AudioFrame.from_ndarray(sound[None], "flt", "mono")
-        frame.sample_rate = RATE
-        frames = [*resampler.resample(frame), *resampler.resample(None)]
-        for each in [*frames, None]:
-            output.mux(stream.encode(each))
+        for begin in range(0, len(sound), _PIECE):
+            frame = av.AudioFrame.from_ndarray(sound[None, begin : begin + _PIECE], "flt", "mono")
+            frame.sample_rate = RATE
+            for each in resampler.resample(frame):
+                output.mux(stream.encode(each))
+        for last in [*resampler.resample(None), None]:
+            output.mux(stream.encode(last))
     return path
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import threading
 import tracemalloc
 import wave
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 from greenroom.engine.audio import reader, samples
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.hostile import sounds
+from greenroom.tests.support.hostile import movies, sounds
 from greenroom.tests.support.recordings import CONTAINERS, RATE, Sound, silence, write_recording
 
 
@@ -184,6 +186,32 @@ def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:
     recording.close()
     assert heard == 600 * RATE
     assert peak < heard * 4 / 6
+
+
+_PEAK = """
+import resource, sys
+from pathlib import Path
+from greenroom.engine.audio.samples import OpenedRecording
+from greenroom.schemas.problems import ProblemError
+for name in sys.argv[1:]:
+    try:
+        list(OpenedRecording(Path(name), 16_000).blocks())
+    except ProblemError as error:
+        assert error.problem.status == 400
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+"""
+
+
+@pytest.mark.parametrize("make", [movies.promising, movies.promising_fragment])
+def test_promised_samples_take_no_memory(make: Callable[[int], bytes], tmp_path: Path) -> None:
+    """In a process of its own, since what the system counts is the most that there ever was."""
+    few, many = tmp_path / "few.m4a", tmp_path / "many.m4a"
+    few.write_bytes(make(100))
+    many.write_bytes(make(50_000_000))
+    command = [sys.executable, "-c", _PEAK, str(few), str(many)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    before, after = map(int, ran.stdout.split())
+    assert after - before < 50_000_000
 
 
 def test_decoding_keeps_no_further_ahead_than_is_wanted(tmp_path: Path) -> None:

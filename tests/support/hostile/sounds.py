@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from greenroom.tests.support.hostile import pictures
+from greenroom.tests.support.hostile import movies, pictures
 
 PCM, FLOAT = 1, 3
 """Codings of a WAV file."""
@@ -131,6 +131,9 @@ REFUSED: Mapping[str, Callable[[], bytes]] = {
     "WAV of an unknown coding": lambda: wav(bytes(1_000), coding=0x9999),
     "truncated FLAC": lambda: silent_flac(0.01)[:30],
     "archive of nested containers": nested_archive,
+    "MP4 that promises 10,000,000 samples": partial(movies.promising, 10_000_000),
+    "MP4 of 64 such tracks": partial(movies.promising, 10_000_000, 64),
+    "MP4 whose fragment promises 10,000,000 samples": partial(movies.promising_fragment, 10_000_000),
     **{
         f"{name} of a local file": partial(naming("file:///etc/passwd").__getitem__, name)
         for name in naming("")
