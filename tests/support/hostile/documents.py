@@ -79,6 +79,28 @@ def slow_page(operations: int = 2_000_000) -> bytes:
     return document(content=b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream" % (len(data), data))
 
 
+def nested_forms(depth: int = 40) -> bytes:
+    """Return a document whose page draws a form twice, which draws another twice, and so on to the first."""
+
+    def form(number: int) -> bytes:
+        following = 4 + (number + 1) % depth
+        head = b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</XObject<</F %d 0 R>>>>" % following
+        return b"<<%b/Length 12>>stream\n/F Do /F Do \nendstream" % head
+
+    page = (
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 200]/Contents %d 0 R/Resources<</XObject<</F 4 0 R>>>>>>"
+    )
+    tree = b"<</Type/Pages/Count 1/Kids[3 0 R]>>"
+    forms = [form(number) for number in range(depth)]
+    return pdf([b"<</Type/Catalog/Pages 2 0 R>>", tree, page % (4 + depth), *forms, _stream(b"/F Do")])
+
+
+def with_attachment() -> bytes:
+    """Return a document that holds another file, an archive."""
+    names = b"/Names<</EmbeddedFiles<</Names[(a.zip) <</Type/Filespec/F(a.zip)/EF<</F 3 0 R>>>>]>>>>"
+    return document(extra=names)
+
+
 def circular_pages() -> bytes:
     """Return a document whose tree of pages contains itself."""
     return pdf([b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 9/Kids[2 0 R 2 0 R]/Parent 2 0 R>>"])
@@ -120,6 +142,8 @@ ODD: Mapping[str, Callable[[], bytes]] = {
     "page of 1 GB": inflating,
     "page of 2,000,000 operations": slow_page,
     "script": acting,
+    "attachment": with_attachment,
+    "forms within forms, in circles": nested_forms,
     "picture named PDF": pngs.png,
 }
 """Each may be drawn or refused with a 4xx, at no more than a page's cost."""

@@ -71,6 +71,28 @@ def heic_without_picture() -> bytes:
     )
 
 
+def heic(pictures: int = 1) -> bytes:
+    """Return a HEIC file of so many pictures."""
+    from PIL import Image
+    from pillow_heif import from_pillow
+
+    picture = Image.radial_gradient("L").resize((64, 64)).convert("RGB")
+    whole = from_pillow(picture)
+    for _ in range(pictures - 1):
+        whole.add_from_pillow(picture)
+    file = io.BytesIO()
+    whole.save(file)
+    return file.getvalue()
+
+
+def heic_bomb(side: int = 60_000) -> bytes:
+    """Return a HEIC file that says it has `side` x `side` pixels."""
+    whole = bytearray(heic())
+    start = whole.index(b"ispe") + 8
+    whole[start : start + 8] = struct.pack(">II", side, side)
+    return bytes(whole)
+
+
 def svg() -> bytes:
     """Return a drawing that would load another file."""
     return (
@@ -127,6 +149,10 @@ REFUSED: Mapping[str, Maker] = {
     "WebP bomb": webp_bomb,
     "truncated WebP": lambda: photo(kind="WEBP")[:60],
     "HEIC without picture": heic_without_picture,
+    "truncated HEIC": lambda: heic()[:-20],
+    "HEIC bomb": heic_bomb,
+    "HEIC that says it has other pixels": partial(heic_bomb, 8_000),
+    "HEIC that says it is a film": lambda: heic().replace(b"ftypheic", b"ftypisom"),
     "SVG": svg,
     "EPS": postscript,
     "TIFF": tiff,
@@ -151,6 +177,7 @@ ODD: Mapping[str, Maker] = {
     "JPEG that is an archive": lambda: with_archive(photo()),
     "GIF that is a page and a PDF": lambda: with_page(gif(frames=1)),
     "PNG that is a page": lambda: with_page(pngs.png()),
+    "HEIC of 300 pictures": partial(heic, 300),
     "CMYK JPEG": lambda: _converted("CMYK"),
     "gray JPEG": lambda: _converted("L"),
 }
