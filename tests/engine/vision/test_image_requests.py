@@ -88,6 +88,33 @@ def test_a_preempted_answer_about_images_goes_on_as_it_was(
     assert driver.tokens == [*wanted, wanted[2], wanted[0]]
 
 
+@pytest.mark.soak
+def test_a_preempted_answer_about_an_image_goes_on_under_its_grammar(
+    tiny_vision_model: TinyVisionModel,
+) -> None:
+    folder = tiny_vision_model("qwen2_vl")
+    _, adapter = loaded(folder)
+    known = GrammarCompiler(GrammarTokenizer(adapter.tokenizer.wrapped, adapter.stop_token_ids))
+    prompts = [_long(folder, parts) for parts in (ONE, TWO, TEXT, OTHER, TEXT, ONE)]
+
+    def submit(driver: VisionDriver, prompt: Parts) -> None:
+        matcher = known.compile(Constraint(RegexFormat("([a-z]{2,9} ){200}")))
+        driver.submit(prompt, 60, stop_token_ids=frozenset(adapter.stop_token_ids), matcher=matcher)
+
+    together = VisionDriver(folder, account=MemoryAccount(kv_limit=int(3.5 * (1 << 20))))
+    together.engine.admission.max_reserved_tokens = 1
+    alone = VisionDriver(folder)
+    for prompt in prompts:
+        submit(together, prompt)
+        submit(alone, prompt)
+        alone.run()
+    together.run()
+    assert together.engine.statistics().admission.preempted > 0
+    assert together.tokens == alone.tokens
+    assert {len(tokens) for tokens in together.tokens} == {60}
+    assert len({tuple(tokens) for tokens in together.tokens}) == 4
+
+
 def test_a_stop_string_ends_an_answer_about_an_image(tiny_vision_model: TinyVisionModel) -> None:
     driver = VisionDriver(tiny_vision_model("qwen2_vl"))
     whole = driver.submit(ONE, 20)
