@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -148,23 +147,29 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
       greenroom bench http://127.0.0.1:8000 --against http://127.0.0.1:8080 --scenario long-prompt
       greenroom bench ~/models/Qwen3-4B-4bit --concurrency 1,32 --json > figures.json
     """
-    import trio
     from rich.console import Console
 
     from greenroom.http.bench.load_client import BenchError
+    from greenroom.http.process.command_run import run_command
     from greenroom.http.process.log_configuration import configure_logging
 
     configure_logging("console", "error")
     chosen = BenchPlan(**plan)
-    try:
-        model, results = trio.run(_measure, chosen, Console(stderr=True))
-        _print_report(results, model, as_json, picture)
-    except* BenchError as problems:
-        problem: BaseException = problems
-        while isinstance(problem, BaseExceptionGroup):
-            problem = problem.exceptions[0]
-        raise click.ClickException(str(problem)) from None
-    sys.exit(1 if any(result.errors for row in results for result in row) else 0)
+
+    async def bench() -> int:
+        found: BaseException | None = None
+        try:
+            model, results = await _measure(chosen, Console(stderr=True))
+            _print_report(results, model, as_json, picture)
+        except* BenchError as problems:
+            found = problems
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        if found is not None:
+            raise click.ClickException(str(found))
+        return 1 if any(result.errors for row in results for result in row) else 0
+
+    run_command(bench)
 
 
 async def _measure(plan: BenchPlan, console: Console) -> tuple[str, Results]:

@@ -30,7 +30,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             with _opened(path) as file:
                 yield file
             return
-        path = path.resolve()
+        path = Path(os.path.realpath(path))
         part = path.with_name(f".greenroom-{uuid.uuid4().hex}.part")
         try:
             with part.open("x+b") as file:

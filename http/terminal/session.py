@@ -83,6 +83,10 @@ def _read_line(console: Console) -> str | None:
     try:
         with _interrupting():
             line = input(">>> ").strip()
+        line.encode()
+    except UnicodeError:  # without readline, which leaves out what is none
+        console.print("That is no UTF-8.", style="red")
+        return ""
     except (EOFError, KeyboardInterrupt, OSError):
         console.print()
         return None

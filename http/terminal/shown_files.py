@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,19 @@ def read_shown_file(path: str) -> ImagePart | DocumentPart:
     Raises:
         CannotShowError: It cannot be read, is too large, or is neither an image nor a PDF.
     """
-    file = Path(path).expanduser()
     try:
+        file = Path(path).expanduser()
         if file.exists() and not (file.is_file() or file.is_dir()):
             raise CannotShowError(f"{path} is no regular file")
         with file.open("rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
-    except OSError as problem:
-        raise CannotShowError(f"{path}: {problem.strerror or problem}") from problem
+    except (OSError, RuntimeError, ValueError) as problem:  # also no such user's home, and a null byte
+        reason = problem.strerror if isinstance(problem, OSError) else None
+        raise CannotShowError(f"{path}: {reason or problem}") from problem
     if len(data) > MAX_FILE_BYTES:
         raise CannotShowError(f"{path} has more than the {MAX_FILE_BYTES:,} bytes that a file may have")
     if is_pdf(data):
-        return DocumentPart(data, name=file.name, param=path)
+        return DocumentPart(data, name=os.fsencode(file.name).decode(errors="replace"), param=path)
     if image_format(data) is None:
         raise CannotShowError(f"{path} is no JPEG, PNG, GIF, WebP or HEIC image, and no PDF")
     return ImagePart(data, param=path)

@@ -106,6 +106,7 @@ def test_chat_says_which_file_it_cannot_show(tmp_path: Path) -> None:
         (tmp_path / "b.png", "No such file"),
         (tmp_path, "directory"),
         ("/dev/zero", "is no regular file"),
+        ("~nobody-of-that-name/a.png", "Could not determine home directory"),
     ):
         refused = run_greenroom("chat", "--image", str(path), stdin="Hello\n")
         assert refused.returncode == 2
@@ -144,7 +145,9 @@ def test_at_a_terminal_an_image_is_shown_with_the_next_line(tiny_model: TinyMode
     assert terminal.end() == 0
 
 
-def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(tiny_model: TinyModel) -> None:
+def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(
+    tiny_model: TinyModel,
+) -> None:
     terminal = Terminal("chat", str(tiny_model("llama")))
     usual = terminal.modes()
     terminal.read_until(">>> ")
