@@ -238,10 +238,13 @@ class Admission:
 
 
 def _prompt_too_long(sequence: Sequence, capacity: int) -> Problem:
+    images = sequence.features is not None and sequence.features.image_tokens > 0
+    what = ", which with its images is more than fits" if images else ", more than fit"
+    advice = "show fewer or smaller images, or " if images else ""
     detail = (
-        f"The prompt has {len(sequence.prompt)} tokens, more than fit into the memory for running "
+        f"The prompt has {len(sequence.prompt)} tokens{what} into the memory for running "
         f"requests ({capacity >> 20} MB; kv_cache_bytes, memory_bytes). "
-        "Please reduce the length of the messages."
+        f"Please {advice}reduce the length of the messages."
     )
     return Problem(400, "context_length_exceeded", detail, "messages")
 

@@ -88,6 +88,20 @@ def test_a_preempted_answer_about_images_goes_on_as_it_was(
     assert driver.tokens == [*wanted, wanted[2], wanted[0]]
 
 
+def test_an_image_that_fits_into_no_memory_is_refused_as_one(tiny_vision_model: TinyVisionModel) -> None:
+    account = MemoryAccount(kv_limit=4 << 20)
+    driver = VisionDriver(tiny_vision_model("qwen2_vl"), account=account)
+    refused = driver.submit(["Look ", picture(1, 600), " what is it?"], 5)
+    text = driver.submit(TEXT, 5)
+    driver.run()
+    (failed,) = driver.events[refused]
+    assert isinstance(failed, Failed)
+    assert failed.problem.status == 400
+    assert "fewer or smaller images" in failed.problem.detail
+    assert finished(driver.events[text]).reason == "length"
+    assert account.statistics().running == 0
+
+
 @pytest.mark.soak
 def test_a_preempted_answer_about_an_image_goes_on_under_its_grammar(
     tiny_vision_model: TinyVisionModel,
