@@ -59,9 +59,13 @@ class Terminal:
         """Return how the terminal is set (`termios`)."""
         return termios.tcgetattr(self._fd)
 
-    def end(self) -> int:
-        """Return the exit status."""
-        _, status = os.waitpid(self.pid, 0)
+    def end(self, number: signal.Signals | None = None) -> int:
+        """Return the exit status; until then send a signal, which readline may miss before it waits."""
+        ended, status = os.waitpid(self.pid, os.WNOHANG if number else 0)
+        while number and not ended:
+            os.kill(self.pid, number)
+            time.sleep(0.5)
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
         self.modes_at_end = self.modes()
         os.close(self._fd)
         return os.waitstatus_to_exitcode(status)
@@ -151,6 +155,5 @@ def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(
     terminal = Terminal("chat", str(tiny_model("llama")))
     usual = terminal.modes()
     terminal.read_until(">>> ")
-    os.kill(terminal.pid, signal.SIGTERM)
-    assert terminal.end() == 128 + signal.SIGTERM
+    assert terminal.end(signal.SIGTERM) == 128 + signal.SIGTERM
     assert terminal.modes_at_end == usual
