@@ -102,13 +102,11 @@ def _encode(value: Any, makers: Mapping[str, Maker]) -> str:
         case Made(maker, size):
             return _encode(makers[maker](size), makers)
         case dict():
-            return (
-                "{"
-                + ",".join(f"{json.dumps(name)}:{_encode(of, makers)}" for name, of in value.items())
-                + "}"
-            )
+            # Lists, since calls within generators count as C's, of which Python 3.12 allows fewer.
+            members = [f"{json.dumps(name)}:{_encode(of, makers)}" for name, of in value.items()]
+            return "{" + ",".join(members) + "}"
         case list() | tuple():
-            return f"[{','.join(_encode(item, makers) for item in value)}]"
+            return f"[{','.join([_encode(item, makers) for item in value])}]"
     return json.dumps(value)
 
 
