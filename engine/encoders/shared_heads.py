@@ -10,7 +10,8 @@ from greenroom.engine.encoders.row_queue import Job
 from greenroom.engine.encoders.rows import Row, RowModel, Tokens, Values
 
 MAX_SETBACKS = 5
-"""Times that memory may be missing for a request's head, or beside it; then its rows are computed whole."""
+"""Times that a request may lose its head, or find no memory for it or beside it; then its rows are computed
+whole. Heads that take each other's room would otherwise be begun for ever, and none completed."""
 WORTH = 4
 """Passes' overheads that it must save: a request whose head is shared has passes of its own."""
 
@@ -87,9 +88,8 @@ class SharedHeads:
 
     def release_all(self, job: Job) -> None:
         """Free all heads, since a pass of a request finds no memory: who has it may wait for ours."""
-        for other in list(self._heads):
-            self.release(other)
-        self._set_back(job)
+        for each in {job, *self._heads}:
+            self._evict(each)
 
     def _open(self, job: Job) -> Head | None:
         nbytes = self._model.head_bytes(job.apart)
@@ -97,8 +97,12 @@ class SharedHeads:
             if not self._heads:
                 self._set_back(job)
                 return None
-            self.release(next(iter(self._heads)))
+            self._evict(next(iter(self._heads)))
         return self._model.open_head(job.prepared.rows[0].tokens[: job.apart])
+
+    def _evict(self, job: Job) -> None:
+        self.release(job)
+        self._set_back(job)
 
     def _set_back(self, job: Job) -> None:
         job.setbacks += 1

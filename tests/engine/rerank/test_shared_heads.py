@@ -124,6 +124,27 @@ def test_requests_that_take_turns_take_each_others_room(
         assert np.abs(np.subtract(scores_of(events, name), expected[name])).max() < SMALL
 
 
+def test_heads_that_take_several_passes_do_not_take_each_others_room_for_ever(
+    model: Reranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = model.engine._model
+    assert isinstance(decoder, YesNoDecoder)
+    queries = {"a": QUERY, "b": f"walks {QUERY}"}
+    expected = {name: model.scores(score(query, MANY)) for name, query in queries.items()}
+    monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.head_bytes(200))
+    monkeypatch.setattr(model.engine._budget, "observe", lambda tokens, seconds: None)
+    model.engine._budget.tokens = 40.0
+    for name, query in queries.items():
+        request = named(name, query)
+        model.engine.submit(request, model.adapter.prepare_input(request))
+    events: list[tuple[str, InferenceEvent]] = []
+    for _ in range(1_000):
+        events += model.engine.step()
+    assert not model.engine.has_work
+    for name in queries:
+        assert np.abs(np.subtract(scores_of(events, name), expected[name])).max() < SMALL
+
+
 def test_without_room_for_the_query_pairs_are_computed_whole(model: Reranker) -> None:
     request = score(QUERY, MANY)
     longest = max(len(row.tokens) for row in model.adapter.prepare_input(request).rows)
