@@ -34,6 +34,9 @@ MAX_SCHEMA = 1_000
 """Values of a schema that is compiled as quickly."""
 MAX_PASSING = 16
 """Short prompts that pass a long one at most; then it is its turn."""
+WAIT_COST = MAX_SHORT // 2
+"""Of each look at what a prompt waits for, some 20 ms. If that cost nothing, a client that had less than
+others would have every turn until its prompt is done, though that may wait for one of theirs."""
 MAX_COUNTED = 16 * MAX_SHORT
 """Cost up to which prompts are told apart: to count takes time, too."""
 
@@ -48,7 +51,8 @@ class QueuedPrompt(Generic[T]):
     Args:
         serial: Tells prompts apart; earlier ones have smaller ones.
         cost: See `cost_of`.
-        begun: A slice of it is done, and its client has been charged for all.
+        begun: A slice of it is done, and its client has been charged for all that can be done at once.
+        waits: Something else worked for it when it was put back.
     """
 
     prompt: T
@@ -56,6 +60,7 @@ class QueuedPrompt(Generic[T]):
     client: str
     cost: int
     begun: bool = False
+    waits: bool = False
 
     @property
     def long(self) -> bool:
@@ -90,9 +95,10 @@ class PromptQueue(Generic[T]):
         """Have a prompt wait again, of which a slice is done.
 
         Args:
-            behind: All that wait; else it has its old place.
+            behind: All that wait, since something else works for it; else it has its old place.
         """
         with self._changed:
+            queued.waits = behind
             if behind:
                 queued.serial = next(self._serials)
             if queued.long:
@@ -139,7 +145,8 @@ class _Turns(Generic[T]):
         """Remove and return the next: of a client's, the one that costs least, or the oldest, in turns."""
         waiting = [WaitingPrompt(each.client, str(each.serial), each.cost) for each in self._waiting]
         queued = self._waiting.pop(self._fair_queue.choose(waiting))
-        self._fair_queue.charge([queued.client], 0 if queued.begun else queued.cost)
+        further = WAIT_COST if queued.waits else 0
+        self._fair_queue.charge([queued.client], further if queued.begun else queued.cost)
         queued.begun = True
         return queued
 

@@ -64,6 +64,23 @@ def test_what_waits_lets_others_of_its_client_go() -> None:
     assert [taken(queue), taken(queue)] == ["image", "document"]
 
 
+def test_what_waits_does_not_have_every_turn_of_clients_that_had_more() -> None:
+    queue: PromptQueue[str] = PromptQueue()
+    queue.put("drawing", LONG, "10.0.0.1")
+    queue.put("waiting for that", LONG, "10.0.0.2")
+    for at in range(4):
+        queue.put(f"image {at}", LONG, "10.0.0.1")
+    order: list[str] = []
+    while order.count("drawing") < 4:
+        assert len(order) < 50
+        queued = queue.take()
+        assert queued is not None
+        order.append(queued.prompt)
+        if not queued.prompt.startswith("image"):
+            queue.put_back(queued, behind=True)
+    assert order.count("waiting for that") > 4
+
+
 def test_slices_of_a_long_prompt_and_short_ones_take_turns() -> None:
     queue: PromptQueue[str] = PromptQueue()
     queue.put("long", LONG)
