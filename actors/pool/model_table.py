@@ -84,7 +84,8 @@ class ModelTable:
             refusal = self._no_room(key)
         slots = min(choices, self._slots)
         if refusal is None and record.tickets.length_beyond(record.free_slots, slots) > record.max_queue:
-            refusal = queue_full(record.key.model, len(record.tickets))
+            inside = max(0, record.used_slots - self._slots)  # of an engine that admits all
+            refusal = queue_full(record.key.model, len(record.tickets) + inside)
         if refusal is not None:
             reply.fail(refusal)
             return

@@ -141,5 +141,6 @@ async def test_small_requests_need_no_slot_beside_large_ones_and_the_queue_is_bo
                 refused = (await events_of(embedding(system, ("hello",), "fifth")))[-1]
             assert isinstance(refused, Failed)
             assert refused.problem.code == "queue_full"
+            assert refused.problem.detail.startswith("3 requests are already waiting")
             third.close()
             assert len(vectors(await events_of(embedding(system, ("hello",), "again")))) == 1
