@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import uuid
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         part = path.with_name(f".greenroom-{uuid.uuid4().hex}.part")
         try:
             with part.open("x+b") as file:
+                if path.exists():  # who may read it is not ours to say
+                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
                 yield file
             part.replace(path)
         finally:
