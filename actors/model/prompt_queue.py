@@ -101,7 +101,7 @@ class PromptQueue(Generic[T]):
             queued.waits = behind
             if behind:
                 queued.serial = next(self._serials)
-            if queued.long:
+            elif queued.long:
                 self._passed = MAX_PASSING - 1
             (self._long if queued.long else self._short).add(queued)
 

@@ -83,8 +83,9 @@ class ModelRecord:
         match report:
             case StateChanged(state, admits_all):
                 self.record_state(state, now)
-                if admits_all:
+                if admits_all and self.max_queue:
                     self.slots, self.max_queue = self.slots + self.max_queue, 0
+                    self.waiting_time = WaitingTime(self.slots)
             case LoadProgress(fraction):
                 self.progress = fraction
             case Unloaded():

@@ -100,15 +100,18 @@ def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, 
         given.seek(0)
         process = subprocess.Popen(command, stdin=given, stdout=drawn, stderr=said)
         began = time.monotonic()
+        drawing = 0.0
         try:
+            # Only until it is seen to have ended: what comes after is waiting for the thread that looks.
             while (status := _status(process)) is None:
-                if time.monotonic() - began > left.seconds:
+                drawing = time.monotonic() - began
+                if drawing > left.seconds:
                     return b"", f"drawing its pages takes too long (a request's documents have {SECONDS:g} s)"
                 yield WAITS
         finally:
             process.kill()
             process.wait()
-            left.seconds -= time.monotonic() - began
+            left.seconds = max(0.0, left.seconds - drawing)
         drawn.seek(0)
         said.seek(0)
         if status == pdf_process.REFUSED:

@@ -56,6 +56,7 @@ class TowerPieces:
         except StopIteration as built:
             self._result = built.value
         except Exception as error:  # whatever comes of a graph that is not evaluated as its makers did
+            self._pieces = None  # with it goes what is computed of the graph: all is computed anew
             log.info("image computed in one piece", reason=f"{type(error).__name__}: {error}")
         self.is_done = True
 

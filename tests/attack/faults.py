@@ -19,6 +19,8 @@ REASONS = frozenset(
 """Codes with which a 5xx status is an answer and no fault."""
 NOT_SPOKEN = frozenset({501, 505})
 """What HTTP answers to versions and codings that a server does not know (RFC 9110, 15.6)."""
+PROBLEM_TYPE = "urn:greenroom:problem:"
+"""Before the code, where a protocol has no place of its own for it."""
 _BROKEN_WITHIN = (b'"internal_error"', b'"model_crashed"', b'"model_hung"')
 """What an answer that began with 200 must not end with."""
 _REFUSED_WITHIN = re.compile(rb'"error": ?[{"]')
@@ -85,9 +87,13 @@ def _has_failed(exchange: Exchange) -> bool:
 
 
 def _code(body: bytes) -> str | None:
+    """Return the problem's code, wherever the protocol has it."""
     try:
-        error = json.loads(body)["error"]
+        answer = json.loads(body)
+        if str(answer.get("type")).startswith(PROBLEM_TYPE):
+            return str(answer["type"]).removeprefix(PROBLEM_TYPE)
+        error = answer["error"]
         code = error["code"] if "code" in error else error["details"]["error_code"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return code if isinstance(code, str) else None

@@ -132,8 +132,10 @@ def test_a_client_that_was_late_itself_blames_nobody() -> None:
 
 def test_answers_that_are_faults() -> None:
     full = json.dumps({"error": {"code": "queue_full"}}).encode()
+    document = json.dumps({"type": "urn:greenroom:problem:too_many_bodies", "error": "full"}).encode()
     exchanges = [
         Exchange("a", 503, full),
+        Exchange("as Ollama's", 503, document),
         Exchange("b", 500, b""),
         Exchange("c", 200, b'data: {"error": {"code": "internal_error"}}'),
         Exchange("d", None, timed_out=True),

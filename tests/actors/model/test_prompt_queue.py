@@ -81,6 +81,17 @@ def test_what_waits_does_not_have_every_turn_of_clients_that_had_more() -> None:
     assert order.count("waiting for that") > 4
 
 
+def test_short_prompts_pass_one_that_waits_as_they_pass_any_long_one() -> None:
+    queue: PromptQueue[str] = PromptQueue()
+    queue.put("drawing", LONG)
+    queued = queue.take()
+    assert queued is not None
+    queue.put_back(queued, behind=True)
+    for _ in range(MAX_PASSING + 1):
+        queue.put("short", SHORT)
+    assert [taken(queue) for _ in range(MAX_PASSING + 2)] == ["short"] * MAX_PASSING + ["drawing", "short"]
+
+
 def test_slices_of_a_long_prompt_and_short_ones_take_turns() -> None:
     queue: PromptQueue[str] = PromptQueue()
     queue.put("long", LONG)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -119,3 +121,17 @@ def test_a_process_that_draws_takes_no_more_memory_than_it_may(
     with pytest.raises(ProblemError, match="cannot be shown"):
         drawn(documents.inflating())
     assert processes[0].returncode != 0
+
+
+def test_what_passes_after_a_document_is_drawn_is_none_of_its_time(
+    processes: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = DrawingTime()
+    drawing = draw_pages(documents.document(), left=left)
+    next(drawing)
+    (process,) = processes
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now + 100)
+    assert len(run_slices(drawing)) == 1
+    assert left.seconds > 0
