@@ -5,6 +5,7 @@ Commands are imported when they are called: `greenroom --help` loads click and n
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Collection
@@ -14,6 +15,7 @@ import click
 
 from greenroom.http.process.problem_line import print_problem
 from greenroom.http.process.quick_imports import quick_imports
+from greenroom.http.terminal.standard_streams import drop_output
 
 if TYPE_CHECKING:
     from greenroom.schemas.settings import Settings
@@ -27,6 +29,10 @@ COMMANDS = {
     "models": "List the models that can be asked for.",
     "bench": "Measure a server, or a model against mlx-lm's bare loop.",
 }
+
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What standard output may be, of commands that only print."""
 
 
 class LazyCommands(click.Group):
@@ -142,6 +148,12 @@ def main() -> None:
         status = problem.exit_code
     except (click.Abort, KeyboardInterrupt):
         status = 130
+    except OSError as problem:
+        if problem.errno not in _UNWRITABLE:
+            raise
+        drop_output()
+        print_problem(click.ClickException(f"cannot write: {problem.strerror}"))
+        status = 1
     sys.exit(status)
 
 

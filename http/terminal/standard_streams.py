@@ -61,12 +61,16 @@ def try_print(text: str) -> bool:
         except UnicodeEncodeError:  # a terminal of another encoding than UTF-8
             print(text.encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding), end="", flush=True)
     except OSError as error:
-        # Python would complain about the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         if isinstance(error, BrokenPipeError):
             return False
         raise click.ClickException(f"standard output: {error.strerror or error}") from error
     return True
+
+
+def drop_output() -> None:
+    """Let what is still to be written to standard output vanish: Python would complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _decoded(data: bytes, place: str) -> str:

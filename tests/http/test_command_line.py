@@ -71,6 +71,12 @@ def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], messag
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("models", "demo", "--json"), ("models", "demo")])
+def test_output_that_cannot_be_written_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
+    done = run_greenroom(*arguments, redirected=">/dev/full")
+    assert (done.returncode, done.stderr) == (1, "greenroom: cannot write: No space left on device\n")
+
+
 def test_a_taken_port_is_refused_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
