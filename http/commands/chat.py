@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -12,6 +14,9 @@ from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.option_types import UTF8_TEXT
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.http.terminal.answer_sources import AnswerSource
 
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
 FLAGS = (
@@ -66,29 +71,12 @@ def command(
     if url is None:
         check_at_start(settings, local)
 
-    from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
-    from greenroom.http.terminal.standard_streams import read_text
-
-    try:
-        shown = tuple(read_shown_file(image) for image in images)
-    except CannotShowError as problem:
-        raise click.UsageError(str(problem)) from problem
-    prompt = None if sys.stdin is not None and sys.stdin.isatty() else read_text()
-
-    from functools import partial
-
-    from rich.console import Console
+    talk = _conversation(instructions, images)
+    options = {} if thinking is None else {"enable_thinking": thinking}
 
     from greenroom.http.process.command_run import run_command, run_with_system
-    from greenroom.http.terminal.answer_sources import AnswerSource, local_answers, open_server
-    from greenroom.http.terminal.session import answer_once, run_conversation
+    from greenroom.http.terminal.answer_sources import local_answers, open_server
 
-    talk: Callable[[AnswerSource], Awaitable[int]]
-    if prompt is None:
-        talk = partial(run_conversation, console=Console(), instructions=instructions, shown=shown)
-    else:
-        talk = partial(answer_once, prompt=prompt, instructions=instructions, shown=shown)
-    options = {} if thinking is None else {"enable_thinking": thinking}
     if url is None:
         run_with_system(settings, lambda system: talk(local_answers(system.pool, options)))
 
@@ -97,4 +85,27 @@ def command(
         async with open_server(address, model, overrides, options) as answer:
             return await talk(answer)
 
-    run_command(partial(talk_to_server, url))
+    run_command(lambda: talk_to_server(url))
+
+
+def _conversation(
+    instructions: str | None, images: tuple[str, ...]
+) -> Callable[[AnswerSource], Awaitable[int]]:
+    """Return what asks whoever answers: a conversation in a terminal, else the one prompt that is on stdin.
+
+    Raises:
+        UsageError: An image cannot be shown, or stdin holds no prompt.
+    """
+    from rich.console import Console
+
+    from greenroom.http.terminal.session import answer_once, run_conversation
+    from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
+    from greenroom.http.terminal.standard_streams import read_text
+
+    try:
+        shown = tuple(read_shown_file(image) for image in images)
+    except CannotShowError as problem:
+        raise click.UsageError(str(problem)) from problem
+    if sys.stdin is not None and sys.stdin.isatty():
+        return partial(run_conversation, console=Console(), instructions=instructions, shown=shown)
+    return partial(answer_once, prompt=read_text(), instructions=instructions, shown=shown)
