@@ -133,3 +133,4 @@ class Inbox(Generic[M]):
         with self._receiver:
             async for envelope in self._receiver:
                 control.send(envelope)
+                del envelope  # or the last one's images stayed in memory until the next comes

@@ -77,6 +77,7 @@ class Model:
         self._tokenizer = TokenizerWorker(key, engines, workers, self._control)
         self._worker = EngineWorker(key, engines, workers, self._control)
         self._requests = ModelRequests(self._tokenizer.put, self._worker.put, self._control.send, self._log)
+        self._stopping = False
 
     def send(self, command: ModelCommand) -> None:
         """Have a command carried out after what was sent before."""
@@ -90,7 +91,8 @@ class Model:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._inbox.forward, self._control)
                 self._tokenizer.start()
-                await self._receive()
+                while not self._stopping:
+                    self._receive(await self._control.receive())
                 nursery.cancel_scope.cancel("the model actor stops")
         except Exception:
             problem = model_crashed(self.key.model)
@@ -108,23 +110,22 @@ class Model:
         """Wait until the worker of an actor that has ended has freed the memory, and report if it hangs."""
         await self._worker.wait_released(lambda: self._report(WorkerHung(model_hung(self.key.model))))
 
-    async def _receive(self) -> None:
-        while True:
-            match await self._control.receive():
-                case Envelope(message, reply):
-                    self._receive_message(message, reply or Reply())
-                case Stepped(events):
-                    self._requests.deliver(events)
-                case ReplyClosed(request):
-                    self._requests.close(request)
-                case PromptPrepared(preparation, result):
-                    self._requests.record_prepared(preparation, result)
-                case Stop():
-                    return
-                case Load() | WaitForRoom() | Unload() | FailRequests() as command:
-                    self._carry_out(command)
-                case report:
-                    self._record(report)
+    def _receive(self, received: Any) -> None:
+        match received:
+            case Envelope(message, reply):
+                self._receive_message(message, reply or Reply())
+            case Stepped(events):
+                self._requests.deliver(events)
+            case ReplyClosed(request):
+                self._requests.close(request)
+            case PromptPrepared(preparation, result):
+                self._requests.record_prepared(preparation, result)
+            case Stop():
+                self._stopping = True
+            case Load() | WaitForRoom() | Unload() | FailRequests() as command:
+                self._carry_out(command)
+            case report:
+                self._record(report)
 
     def _receive_message(self, message: ModelMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)
@@ -139,10 +140,9 @@ class Model:
         match message:
             case Prepare() | Inspect() if self._opening_failed is not None:
                 reply.fail(self._opening_failed)
-            case Prepare(request):
-                self._requests.prepare(Preparation(request, reply))
-            case Inspect(request):
-                self._requests.prepare(Preparation(request, reply, inspected=True))
+            case Prepare(request) | Inspect(request):
+                inspected = isinstance(message, Inspect)
+                self._requests.prepare(Preparation(request, reply, inspected=inspected))
             case Generate() if self._lifecycle.state is ModelState.READY:
                 self._requests.generate(message, reply)
             case Generate():

@@ -99,17 +99,20 @@ class Responses:
                 self._nursery.start_soon(self._claims.run)
                 self._nursery.start_soon(self._clock)
                 while True:
-                    report = await self._control.receive()
-                    try:
-                        self._receive(report)
-                    except Exception:
-                        self._interrupted = _crashed()
-                        raise
+                    self._receive(await self._control.receive())
         except Exception:
             self._log.exception("actor crashed")
             self._log.info("restarted")
 
     def _receive(self, report: Any) -> None:
+        try:
+            self._carry_out(report)
+            self._answer_drain()
+        except Exception:
+            self._interrupted = _crashed()
+            raise
+
+    def _carry_out(self, report: Any) -> None:
         match report:
             case Envelope(message, reply):
                 self._receive_message(message, reply or Reply())
@@ -125,7 +128,6 @@ class Responses:
                 self._runs.remove(run)
             case _:
                 raise TypeError(f"no such report: {report!r}")
-        self._answer_drain()
 
     def _receive_message(self, message: ResponsesMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)

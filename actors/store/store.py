@@ -75,7 +75,8 @@ class Store:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._inbox.forward, self._control)
                     nursery.start_soon(self._prune_now_and_then)
-                    await self._receive()
+                    while not (self._stopping and not self._worker.active):
+                        self._receive(await self._control.receive())
                     nursery.cancel_scope.cancel("the store stops")
         finally:
             self._worker.end()
@@ -90,23 +91,22 @@ class Store:
             await self._ended.wait()
         self._scope.cancel("the store takes too long to stop")
 
-    async def _receive(self) -> None:
-        while not (self._stopping and not self._worker.active):
-            match await self._control.receive():
-                case Envelope(message, reply):
-                    self._receive_message(message, reply or Reply())
-                case Answered(job, answer):
-                    self._worker.record_answered(job)
-                    _send(job.reply, answer)
-                case DatabaseChanged(problem):
-                    self._problem = problem
-                case StoreOutcome() as outcome:
-                    self._worker.record(outcome)
-                    if self._stopping:
-                        self._worker.end()  # one that has taken over
-                case _Stop():
-                    self._stopping = True
-                    self._worker.end()
+    def _receive(self, received: Any) -> None:
+        match received:
+            case Envelope(message, reply):
+                self._receive_message(message, reply or Reply())
+            case Answered(job, answer):
+                self._worker.record_answered(job)
+                _send(job.reply, answer)
+            case DatabaseChanged(problem):
+                self._problem = problem
+            case StoreOutcome() as outcome:
+                self._worker.record(outcome)
+                if self._stopping:
+                    self._worker.end()  # one that has taken over
+            case _Stop():
+                self._stopping = True
+                self._worker.end()
 
     def _receive_message(self, message: StoreMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)

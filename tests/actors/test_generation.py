@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 
 import pytest
@@ -31,6 +30,7 @@ from greenroom.tests.support.actor_systems import (
     Faults,
     FaultyEngines,
     answer,
+    count_objects,
     eventually,
     generate,
     state,
@@ -97,6 +97,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_and_leaves_no_lease(setting
 
 
 async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> None:
+    others = count_objects(Reply, Preparation, RunningRequest)
     async with open_system(settings) as system:
         await answer(system.pool, "qwen3")
         chance = random.Random(3)
@@ -114,9 +115,7 @@ async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> 
         assert (await answer(system.pool, "qwen3"))[0]
 
         async def removed() -> bool:
-            gc.collect()
-            kept = [type(thing) for thing in gc.get_objects()]
-            return all(kept.count(kind) <= 2 for kind in (Reply, Preparation, RunningRequest))
+            return count_objects(Reply, Preparation, RunningRequest) <= others
 
         await eventually(removed)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,13 @@ async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 1
     with trio.fail_after(seconds):
         while not await happened():  # noqa: ASYNC110
             await trio.sleep(0.01)
+
+
+def count_objects(*kinds: type) -> Counter[type]:
+    """Return how many there are in this process. Not only of one test: what lives while a library is first
+    imported is never collected, nor what it refers to."""
+    gc.collect()
+    return Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds)
 
 
 HANG_TIMEOUT = 1e6

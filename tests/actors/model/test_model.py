@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import trio
@@ -29,7 +28,7 @@ from greenroom.schemas.model_protocol import (
 )
 from greenroom.schemas.pool_protocol import Acquire
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import answer, chat, eventually
+from greenroom.tests.support.actor_systems import answer, chat, count_objects, eventually
 
 
 async def find(system: System, model: str = "qwen3") -> Ref[ModelMessage]:
@@ -87,6 +86,7 @@ async def test_a_request_may_be_sent_to_be_answered_before_it_is_prepared(settin
 
 
 async def test_what_was_prepared_is_removed_when_its_owner_leaves(settings: Settings) -> None:
+    others = count_objects(Preparation)
     async with open_system(settings) as system:
         await answer(system.pool, "qwen3")
         model = await find(system)
@@ -101,9 +101,7 @@ async def test_what_was_prepared_is_removed_when_its_owner_leaves(settings: Sett
                 nursery.start_soon(leave, number)
 
         async def removed() -> bool:
-            gc.collect()
-            # Two may still be named by a loop that waits for its next message.
-            return sum(type(thing) is Preparation for thing in gc.get_objects()) <= 2
+            return count_objects(Preparation) <= others
 
         await eventually(removed)
 
