@@ -7,12 +7,12 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.current_request import BODIES, FETCHER, FORMS, SETTINGS, request_id
-from greenroom.http.answering.error_responses import answer_errors
-from greenroom.http.answering.model_routes import model_routes
-from greenroom.http.answering.problem_documents import ErrorMembers
-from greenroom.http.answering.response_timing import STATUS_TIMEOUT
-from greenroom.http.answering.wire_protocol import protocol_of
+from greenroom.http.answering.errors.problem_documents import ErrorMembers
+from greenroom.http.answering.protocols.error_responses import answer_errors
+from greenroom.http.answering.protocols.model_routes import model_routes
+from greenroom.http.answering.protocols.wire_protocol import protocol_of
+from greenroom.http.answering.requests.current_request import BODIES, FETCHER, FORMS, SETTINGS, request_id
+from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.guard.form_reader import FormReader
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard

@@ -10,13 +10,17 @@ from quart import Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.collected_answer import CollectedChoice, collect_choices
-from greenroom.http.answering.current_request import request_resources, with_files
-from greenroom.http.answering.event_stream import EventStream, StreamFormatter
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
+from greenroom.http.answering.collecting.recorded_answer import (
+    CollectingFormatter,
+    RecordedEventStream,
+    Recording,
+)
 from greenroom.http.answering.http_responses import large_json_response, stream_response
-from greenroom.http.answering.parallel_generations import ParallelEventStream, ParallelGenerations
-from greenroom.http.answering.recorded_answer import CollectingFormatter, RecordedEventStream, Recording
-from greenroom.http.answering.response_timing import wait_for_admission, wait_for_first_event
+from greenroom.http.answering.requests.current_request import request_resources, with_files
+from greenroom.http.answering.streaming.event_stream import EventStream, StreamFormatter
+from greenroom.http.answering.streaming.parallel_generations import ParallelEventStream, ParallelGenerations
+from greenroom.http.answering.streaming.response_timing import wait_for_admission, wait_for_first_event
 from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import trio
 from quart import Response
 
-from greenroom.http.answering.event_stream import EventStream
-from greenroom.http.answering.json_encoding import json_bytes, json_bytes_in_pieces
+from greenroom.http.answering.encoding.json_encoding import json_bytes, json_bytes_in_pieces
+from greenroom.http.answering.streaming.event_stream import EventStream
 
 LARGE = 4_096
 """Tokens that an answer shows one by one, from which on it is put together on a thread of its own."""

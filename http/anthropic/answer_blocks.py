@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from greenroom.http.answering.collected_answer import AnswerPart, Thought, worded_parts
-from greenroom.http.answering.thought_signature import sign
+from greenroom.http.answering.collecting.collected_answer import AnswerPart, Thought, worded_parts
+from greenroom.http.answering.sealing.thought_signature import sign
 from greenroom.schemas.messages import TextPart, ToolCall
 
 

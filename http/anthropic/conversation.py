@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from greenroom.http.answering.thought_signature import signed_thought
+from greenroom.http.answering.sealing.thought_signature import signed_thought
 from greenroom.http.anthropic.content_parts import block_parts, join_parts
 from greenroom.http.anthropic.content_text import (
     block_text,

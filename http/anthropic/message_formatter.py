@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.anthropic.answer_blocks import answer_blocks
 from greenroom.http.anthropic.message_stream import MessageStream, message_members
 from greenroom.http.anthropic.stop_reason import stop_reason

@@ -10,14 +10,14 @@ from quart import Blueprint, Response, request
 from greenroom.actors.consultation import count_prompt_tokens
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.current_request import (
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.requests.current_request import (
     answer_id,
     read_request,
     request_client,
     request_id,
     with_files,
 )
-from greenroom.http.answering.http_responses import json_response
 from greenroom.http.anthropic.message_formatter import MessageFormatter
 from greenroom.http.anthropic.messages_request import parse_messages_request
 from greenroom.http.anthropic.parameters import UNSUPPORTED

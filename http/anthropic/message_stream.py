@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
-from greenroom.http.answering.json_encoding import json_ascii, json_string
-from greenroom.http.answering.thought_signature import ThoughtSigner
+from greenroom.http.answering.encoding.json_encoding import json_ascii, json_string
+from greenroom.http.answering.sealing.thought_signature import ThoughtSigner
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.anthropic.answer_blocks import text_block, tool_use_id
 from greenroom.http.anthropic.errors import error_members
 from greenroom.http.anthropic.stop_reason import stop_reason

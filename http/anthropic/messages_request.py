@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_parameters
 from greenroom.http.anthropic.conversation import Conversation
 from greenroom.http.anthropic.parameters import MESSAGE_PARAMETERS
 from greenroom.http.anthropic.system_prompt import parse_system

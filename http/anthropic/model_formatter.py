@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.timestamps import timestamp
+from greenroom.http.answering.encoding.timestamps import timestamp
 from greenroom.http.anthropic.model_capabilities import chats, model_capabilities
 from greenroom.schemas.anthropic.answers import ModelBody, ModelPage
 from greenroom.schemas.pool_protocol import ModelCard

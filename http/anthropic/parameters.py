@@ -6,7 +6,7 @@ change nothing about the answer stand nowhere: `metadata`, and `cache_control`, 
 
 from __future__ import annotations
 
-from greenroom.http.answering.request_parameters import NeutralValues, ParameterTable
+from greenroom.http.answering.requests.request_parameters import NeutralValues, ParameterTable
 
 MESSAGE_PARAMETERS: ParameterTable = {
     "max_tokens": "max_tokens",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.wire_protocol import WireProtocol
+from greenroom.http.answering.protocols.wire_protocol import WireProtocol
 from greenroom.http.anthropic.errors import error_members
 from greenroom.http.anthropic.message_routes import message_routes
 from greenroom.http.anthropic.model_formatter import AnthropicModelFormatter

@@ -52,7 +52,7 @@ def command(
     if "-" in texts and len(texts) > 1:
         raise click.UsageError("- stands for the lines of stdin, and no other TEXT beside it")
 
-    from greenroom.http.answering.embedding_limits import checked_embedding
+    from greenroom.http.answering.requests.embedding_limits import checked_embedding
     from greenroom.http.process.log_configuration import configure_logging
     from greenroom.http.settings.start_checks import check_at_start
     from greenroom.schemas.problems import ProblemError

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.http.answering.json_encoding import finite_logprob
-from greenroom.http.answering.timestamps import timestamp
+from greenroom.http.answering.encoding.json_encoding import finite_logprob
+from greenroom.http.answering.encoding.timestamps import timestamp
 from greenroom.schemas.events import Finished, Timing, Token, TokenLogprob, Usage
 from greenroom.schemas.messages import ToolCall
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.collected_answer import CollectedChoice
-from greenroom.http.answering.json_encoding import json_bytes
-from greenroom.http.answering.timestamps import timestamp
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.answering.encoding.json_encoding import json_bytes
+from greenroom.http.answering.encoding.timestamps import timestamp
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, ending_of
 from greenroom.schemas.events import (
     Admitted,

@@ -10,9 +10,9 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.pool.lease import Granted
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import read_request, request_client, request_id
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.requests.current_request import read_request, request_client, request_id
+from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.ollama.answer_body import Kind, Piece, answer_body, loaded
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
 from greenroom.http.ollama.options import UNSUPPORTED, UNSUPPORTED_IN_GENERATE

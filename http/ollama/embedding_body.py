@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.http.answering.json_encoding import json_bytes
-from greenroom.http.answering.vectors import vector_json
+from greenroom.http.answering.encoding.json_encoding import json_bytes
+from greenroom.http.answering.encoding.vectors import vector_json
 from greenroom.http.ollama.answer_body import nanoseconds
 from greenroom.schemas.events import Finished
 from greenroom.schemas.result_events import Vector

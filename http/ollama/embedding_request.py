@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.ollama.request import check_loading
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.ollama.embeddings import EmbedRequest, OldEmbeddingsRequest

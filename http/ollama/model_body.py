@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from greenroom.http.answering.timestamps import timestamp
+from greenroom.http.answering.encoding.timestamps import timestamp
 from greenroom.schemas.model_description import ModelDescription
 
 _NEVER = "9999-12-31T23:59:59Z"

@@ -6,9 +6,9 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import read_request
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.requests.current_request import read_request
+from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.ollama.model_body import running, shown, tagged
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import JsonObject

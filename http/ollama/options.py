@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.request_parameters import (
+from greenroom.http.answering.requests.request_parameters import (
     NeutralValues,
     ParameterTable,
     parse_parameters,

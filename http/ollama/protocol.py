@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.wire_protocol import WireProtocol
+from greenroom.http.answering.protocols.wire_protocol import WireProtocol
 from greenroom.http.ollama.answer_routes import answer_routes
 from greenroom.http.ollama.embedding_routes import embedding_routes
 from greenroom.http.ollama.errors import error_members

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.ollama.options import parse_options
 from greenroom.schemas.messages import ImagePart, JsonObject, Message, TextPart, Tool, ToolCall

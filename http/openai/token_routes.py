@@ -9,9 +9,18 @@ from quart import Blueprint, Response
 
 from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.current_request import read_request, request_client, request_id, with_files
 from greenroom.http.answering.http_responses import json_response, large_json_response
-from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key, refuse_unsupported
+from greenroom.http.answering.requests.current_request import (
+    read_request,
+    request_client,
+    request_id,
+    with_files,
+)
+from greenroom.http.answering.requests.request_parameters import (
+    NeutralValues,
+    parse_model_key,
+    refuse_unsupported,
+)
 from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.messages import JsonObject

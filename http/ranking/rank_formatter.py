@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.http.answering.collected_results import Results
+from greenroom.http.answering.collecting.collected_results import Results
 from greenroom.schemas.ranking.rerank import RankedDocument, RerankAnswer, RerankRequest
 from greenroom.schemas.ranking.score import ScoreAnswer, ScoreBody
 from greenroom.schemas.result_events import Score

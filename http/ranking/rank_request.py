@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key
+from greenroom.http.answering.requests.request_parameters import NeutralValues, parse_model_key
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.ranking.rerank import Document, RerankRequest

@@ -7,9 +7,14 @@ from functools import partial
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.collected_results import collect_results
-from greenroom.http.answering.current_request import answer_id, read_request, request_client, request_id
+from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import LARGE, large_json_response
+from greenroom.http.answering.requests.current_request import (
+    answer_id,
+    read_request,
+    request_client,
+    request_id,
+)
 from greenroom.http.ranking.rank_formatter import CohereVersion, format_rerank, format_scores
 from greenroom.http.ranking.rank_request import (
     UNSUPPORTED_IN_RERANK,

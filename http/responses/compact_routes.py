@@ -11,8 +11,9 @@ from quart import Blueprint, Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.consultation import inspect_prompt
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.collected_answer import CollectedChoice, collect_choices
-from greenroom.http.answering.current_request import (
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.requests.current_request import (
     answer_id,
     read_request,
     request_client,
@@ -21,8 +22,7 @@ from greenroom.http.answering.current_request import (
     request_resources,
     with_files,
 )
-from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.server_seal import server_seal
+from greenroom.http.answering.sealing.server_seal import server_seal
 from greenroom.http.responses.compaction import REQUEST, Room, compacted
 from greenroom.http.responses.history import recall
 from greenroom.http.responses.parameters import UNSUPPORTED

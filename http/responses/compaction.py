@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.seal import Seal
+from greenroom.http.answering.sealing.seal import Seal
 from greenroom.schemas.messages import JsonObject
 
 KEPT_TURNS = 16_384

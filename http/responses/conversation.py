@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from greenroom.http.answering.call_arguments import ArgumentCheck
-from greenroom.http.answering.custom_tools import custom_call
-from greenroom.http.answering.seal import MAX_SEALED
-from greenroom.http.answering.thought_signature import is_signature, signed_thought
+from greenroom.http.answering.sealing.seal import MAX_SEALED
+from greenroom.http.answering.sealing.thought_signature import is_signature, signed_thought
+from greenroom.http.answering.tools.call_arguments import ArgumentCheck
+from greenroom.http.answering.tools.custom_tools import custom_call
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.responses.content_parts import content_parts, content_texts
 from greenroom.http.responses.hosted_items import HostedCall, HostedResult, hosted_parts

@@ -12,11 +12,11 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import read_request, request_owner
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.list_query import parse_list_query
-from greenroom.http.answering.metadata import parse_metadata
-from greenroom.http.answering.server_seal import server_seal
+from greenroom.http.answering.requests.current_request import read_request, request_owner
+from greenroom.http.answering.requests.list_query import parse_list_query
+from greenroom.http.answering.requests.metadata import parse_metadata
+from greenroom.http.answering.sealing.server_seal import server_seal
 from greenroom.http.responses.held_conversation import hold_conversation
 from greenroom.http.responses.history import check_items, find_references
 from greenroom.http.responses.included import check_included

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.metadata import parse_metadata
+from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.responses.response_object import ResponseEcho
 from greenroom.http.responses.tools import tool_echoes
 from greenroom.schemas.generation import Overrides

@@ -11,8 +11,8 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.problems import not_found, previous_not_found
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.seal import Seal
-from greenroom.http.answering.server_seal import server_seal
+from greenroom.http.answering.sealing.seal import Seal
+from greenroom.http.answering.sealing.server_seal import server_seal
 from greenroom.http.responses.compaction import Compaction, is_instruction
 from greenroom.http.responses.conversation import Conversation
 from greenroom.http.responses.item_bodies import stored_items

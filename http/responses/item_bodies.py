@@ -9,7 +9,7 @@ from typing import Any
 from quart import Response
 
 from greenroom.http.answering.http_responses import list_response
-from greenroom.http.answering.thought_signature import sign
+from greenroom.http.answering.sealing.thought_signature import sign
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.responses.requests import THOUGHTS
 from greenroom.schemas.store_protocol import ItemPage

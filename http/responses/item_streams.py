@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from greenroom.http.answering.text_input import TextInputReader
-from greenroom.http.answering.thought_signature import sign
+from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.tools.text_input import TextInputReader
 from greenroom.http.responses.output_items import (
     CallKinds,
     ItemStatus,

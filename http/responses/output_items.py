@@ -8,10 +8,15 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.http.answering.collected_answer import AnswerPart, CollectedChoice, Thought, worded_parts
-from greenroom.http.answering.text_input import text_of
-from greenroom.http.answering.thought_signature import sign
-from greenroom.http.answering.token_logprobs import token_logprobs
+from greenroom.http.answering.collecting.collected_answer import (
+    AnswerPart,
+    CollectedChoice,
+    Thought,
+    worded_parts,
+)
+from greenroom.http.answering.encoding.token_logprobs import token_logprobs
+from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.tools.text_input import text_of
 from greenroom.schemas.events import TokenLogprob
 from greenroom.schemas.messages import JsonObject, TextPart, ToolCall
 

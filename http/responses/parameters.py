@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.request_parameters import NeutralValues, ParameterTable, parse_parameters
+from greenroom.http.answering.requests.request_parameters import (
+    NeutralValues,
+    ParameterTable,
+    parse_parameters,
+)
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.responses.requests import LOGPROBS, PromptRequest, ResponseRequest
 

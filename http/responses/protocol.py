@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.wire_protocol import WireProtocol
+from greenroom.http.answering.protocols.wire_protocol import WireProtocol
 from greenroom.http.responses.compact_routes import compact_routes
 from greenroom.http.responses.conversation_routes import conversation_item_routes, conversation_routes
 from greenroom.http.responses.errors import error_members

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.responses.response_object import (
     ResponseEcho,
     ResponseHead,

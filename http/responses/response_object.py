@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.collected_answer import CollectedChoice
-from greenroom.http.answering.json_encoding import json_ascii
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.answering.encoding.json_encoding import json_ascii
 from greenroom.http.responses.output_items import CallKinds, output_items
 from greenroom.schemas.events import Finished, Usage
 from greenroom.schemas.messages import JsonObject

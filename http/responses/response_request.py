@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.http.answering.request_parameters import parse_model_key, parse_truncation, parse_verbosity
+from greenroom.http.answering.requests.request_parameters import (
+    parse_model_key,
+    parse_truncation,
+    parse_verbosity,
+)
 from greenroom.http.responses.conversation import Conversation
 from greenroom.http.responses.parameters import parse_response_parameters
 from greenroom.http.responses.text_format import parse_text_format

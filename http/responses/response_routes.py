@@ -9,7 +9,8 @@ from quart import Blueprint, Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.consultation import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.current_request import (
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.requests.current_request import (
     answer_id,
     read_request,
     request_client,
@@ -19,7 +20,6 @@ from greenroom.http.answering.current_request import (
     stores_answers,
     with_files,
 )
-from greenroom.http.answering.http_responses import json_response
 from greenroom.http.responses.history import Recalled, recall, recall_nothing
 from greenroom.http.responses.parameters import UNSUPPORTED
 from greenroom.http.responses.response_request import AskedResponse, parse_response_request

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
-from greenroom.http.answering.json_encoding import LINE_BREAKS, json_ascii, json_string
-from greenroom.http.answering.token_logprobs import token_logprobs
+from greenroom.http.answering.encoding.json_encoding import LINE_BREAKS, json_ascii, json_string
+from greenroom.http.answering.encoding.token_logprobs import token_logprobs
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.responses.item_streams import (
     CallStream,
     Event,

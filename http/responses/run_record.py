@@ -6,7 +6,7 @@ import json
 
 import attrs
 
-from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice, Thought
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice, Thought
 from greenroom.http.responses.output_items import output_items
 from greenroom.http.responses.response_object import (
     ResponseEcho,

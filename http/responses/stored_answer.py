@@ -11,10 +11,10 @@ from quart import Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import request_owner, request_resources, with_files
-from greenroom.http.answering.event_stream import Events, EventStream
 from greenroom.http.answering.http_responses import stream_response
-from greenroom.http.answering.response_timing import wait_for_first_event
+from greenroom.http.answering.requests.current_request import request_owner, request_resources, with_files
+from greenroom.http.answering.streaming.event_stream import Events, EventStream
+from greenroom.http.answering.streaming.response_timing import wait_for_first_event
 from greenroom.http.responses.held_conversation import hold_conversation
 from greenroom.http.responses.history import recall
 from greenroom.http.responses.run_record import RunRecord

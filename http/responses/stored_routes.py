@@ -10,10 +10,10 @@ from quart import Blueprint, Response, request
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.responses.handles import Subscribed
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import request_owner, request_resources
-from greenroom.http.answering.event_stream import EventStream
 from greenroom.http.answering.http_responses import json_response, stream_response
-from greenroom.http.answering.list_query import parse_list_query
+from greenroom.http.answering.requests.current_request import request_owner, request_resources
+from greenroom.http.answering.requests.list_query import parse_list_query
+from greenroom.http.answering.streaming.event_stream import EventStream
 from greenroom.http.responses.included import check_included
 from greenroom.http.responses.item_bodies import item_page
 from greenroom.http.responses.stored_answer import as_events, stored_response

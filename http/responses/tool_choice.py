@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering import tool_choice
-from greenroom.http.answering.tool_choice import TOOL_CHOICE, parse_allowed
+from greenroom.http.answering.tools import tool_choice
+from greenroom.http.answering.tools.tool_choice import TOOL_CHOICE, parse_allowed
 from greenroom.schemas.messages import JsonObject, ToolChoice
 from greenroom.schemas.problems import invalid, missing
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.http.answering.custom_tools import parse_custom_tool
+from greenroom.http.answering.tools.custom_tools import parse_custom_tool
 from greenroom.schemas.messages import JsonObject, Tool
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.responses.tools import CustomTool, FunctionTool, HostedTool, ToolParam

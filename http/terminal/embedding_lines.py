@@ -17,8 +17,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.json_encoding import json_string
-from greenroom.http.answering.vectors import in_order, vector_json
+from greenroom.http.answering.encoding.json_encoding import json_string
+from greenroom.http.answering.encoding.vectors import in_order, vector_json
 from greenroom.http.terminal.standard_streams import read_lines, try_print
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey

@@ -13,7 +13,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
-from greenroom.http.answering.problem_documents import ErrorShapes, no_shapes
+from greenroom.http.answering.errors.problem_documents import ErrorShapes, no_shapes
 from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.descriptors import connection_capacity
 from greenroom.http.transport.http11 import ServerConfig

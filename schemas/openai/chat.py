@@ -119,7 +119,7 @@ class FunctionParam:
 
 @attrs.frozen
 class ToolParam:
-    """A tool that is offered; what a custom one is like reads `greenroom.http.answering.custom_tools`."""
+    """A tool that is offered; what a custom one is like reads `http/answering/tools/custom_tools.py`."""
 
     type: str
     function: FunctionParam | None = None

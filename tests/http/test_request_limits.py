@@ -7,7 +7,7 @@ from pathlib import Path
 
 from greenroom.engine.audio.samples import MAX_SECONDS
 from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
-from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
+from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard import form_reader, json_counter
 from greenroom.http.guard.decoded_objects import MAX_HELD
 from greenroom.http.guard.request_body import FURTHER_BYTES

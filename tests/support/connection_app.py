@@ -10,7 +10,7 @@ from quart import Response, request
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 
-from greenroom.http.answering.current_request import request_resources
+from greenroom.http.answering.requests.current_request import request_resources
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.tests.support.http_servers import Server
 

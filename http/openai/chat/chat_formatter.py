@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.collected_answer import CollectedChoice
-from greenroom.http.answering.text_input import text_of
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.answering.tools.text_input import text_of
 from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.http.openai.chat.legacy_functions import FunctionStream, function_call, speaks_of_functions
 from greenroom.http.openai.text.chunk_stream import finish_reason, includes_usage, system_fingerprint

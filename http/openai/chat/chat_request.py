@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from greenroom.http.answering.call_arguments import ArgumentCheck
-from greenroom.http.answering.custom_tools import check_names, custom_call, parse_custom_tool
-from greenroom.http.answering.request_parameters import (
+from greenroom.http.answering.requests.request_parameters import (
     parse_model_key,
     parse_parameters,
     parse_truncation,
     parse_verbosity,
     refuse_unsupported,
 )
+from greenroom.http.answering.tools.call_arguments import ArgumentCheck
+from greenroom.http.answering.tools.custom_tools import check_names, custom_call, parse_custom_tool
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.openai.chat.legacy_functions import with_tools
 from greenroom.http.openai.chat.message_content import content_parts

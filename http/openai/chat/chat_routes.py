@@ -9,7 +9,8 @@ from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.current_request import (
+from greenroom.http.answering.collecting.recorded_answer import Recording
+from greenroom.http.answering.requests.current_request import (
     answer_id,
     read_request,
     request_client,
@@ -17,8 +18,7 @@ from greenroom.http.answering.current_request import (
     request_owner,
     stores_answers,
 )
-from greenroom.http.answering.custom_tools import custom_names_of
-from greenroom.http.answering.recorded_answer import Recording
+from greenroom.http.answering.tools.custom_tools import custom_names_of
 from greenroom.http.openai.chat.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.http.openai.chat.stored_completion import CompletionRecorder, KeptRequest, parse_kept_request

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.json_encoding import json_string
-from greenroom.http.answering.text_input import TextInputReader
+from greenroom.http.answering.encoding.json_encoding import json_string
+from greenroom.http.answering.tools.text_input import TextInputReader
 from greenroom.http.openai.text.chunk_stream import ChunkStream
 from greenroom.http.openai.text.logprobs import chat_logprobs
 from greenroom.schemas.events import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.json_encoding import json_string
+from greenroom.http.answering.encoding.json_encoding import json_string
 from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.schemas.events import InferenceEvent, ToolCallDelta
 from greenroom.schemas.messages import ToolCall

@@ -10,10 +10,10 @@ import attrs
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.store.problems import storing_disabled
-from greenroom.http.answering.collected_answer import CollectedChoice
-from greenroom.http.answering.json_encoding import json_bytes
-from greenroom.http.answering.list_query import ListQuery
-from greenroom.http.answering.metadata import parse_metadata
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.answering.encoding.json_encoding import json_bytes
+from greenroom.http.answering.requests.list_query import ListQuery
+from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.openai.chat.chat_formatter import ChatFormatter
 from greenroom.schemas.completion_store_protocol import SaveCompletion
 from greenroom.schemas.events import Failed

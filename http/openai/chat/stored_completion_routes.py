@@ -10,10 +10,10 @@ from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import read_request, request_owner
 from greenroom.http.answering.http_responses import json_response, list_response
-from greenroom.http.answering.list_query import parse_list_query
-from greenroom.http.answering.metadata import parse_metadata
+from greenroom.http.answering.requests.current_request import read_request, request_owner
+from greenroom.http.answering.requests.list_query import parse_list_query
+from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.openai.chat.stored_completion import completion_document, completion_messages
 from greenroom.schemas.completion_store_protocol import (
     CompletionPage,

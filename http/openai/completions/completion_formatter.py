@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.collected_answer import CollectedChoice
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.openai.completions.completion_request import wants_logprobs
 from greenroom.http.openai.completions.completion_stream import CompletionStream
 from greenroom.http.openai.text.chunk_stream import finish_reason, includes_usage, system_fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_parameters
 from greenroom.http.openai.text.parameters import COMPLETION_PARAMETERS
 from greenroom.http.openai.text.response_format import parse_response_format
 from greenroom.schemas.generation import check

@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.current_request import (
+from greenroom.http.answering.requests.current_request import (
     answer_id,
     read_request,
     request_client,

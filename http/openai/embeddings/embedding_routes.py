@@ -7,10 +7,10 @@ from functools import partial
 from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.collected_results import collect_results
-from greenroom.http.answering.current_request import read_request, request_client, request_id
+from greenroom.http.answering.collecting.collected_results import collect_results
+from greenroom.http.answering.encoding.vectors import in_order, numbers_of
 from greenroom.http.answering.http_responses import large_json_response
-from greenroom.http.answering.vectors import in_order, numbers_of
+from greenroom.http.answering.requests.current_request import read_request, request_client, request_id
 from greenroom.http.openai.embeddings.embedding_formatter import embedding_list
 from greenroom.http.openai.embeddings.embedding_request import parse_embedding_request
 from greenroom.schemas.openai.converter import OPENAI

@@ -9,7 +9,7 @@ import re
 
 import attrs
 
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.audio.audio_formats import AUDIO_FORMATS, AudioFormat
 from greenroom.schemas.openai.speech import SpeechRequest
 from greenroom.schemas.problems import invalid

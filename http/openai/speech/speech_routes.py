@@ -11,14 +11,14 @@ from quart import Blueprint, Response, request
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import stream_request
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.current_request import (
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.requests.current_request import (
     read_request,
     request_client,
     request_id,
     spool,
 )
-from greenroom.http.answering.event_stream import ThreadedEventStream
-from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.streaming.event_stream import ThreadedEventStream
 from greenroom.http.audio.audio_formats import AudioFormat
 from greenroom.http.openai.speech.speech_request import (
     decode_reference,

@@ -6,8 +6,8 @@ import base64
 
 import structlog
 
-from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS, AnswerCutError, data_event
-from greenroom.http.answering.openai_errors import error_event
+from greenroom.http.answering.errors.openai_errors import error_event
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS, AnswerCutError, data_event
 from greenroom.http.audio.audio_encoder import AudioEncoder
 from greenroom.http.audio.audio_formats import AudioFormat
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage

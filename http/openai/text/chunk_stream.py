@@ -7,9 +7,9 @@ from functools import cache
 
 import attrs
 
-from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS
-from greenroom.http.answering.json_encoding import json_ascii, json_string
-from greenroom.http.answering.openai_errors import error_object
+from greenroom.http.answering.encoding.json_encoding import json_ascii, json_string
+from greenroom.http.answering.errors.openai_errors import error_object
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
 from greenroom.http.openai.text.timings import timings
 from greenroom.http.openai.text.usage import usage_body
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent

@@ -6,8 +6,8 @@ import codecs
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from greenroom.http.answering.json_encoding import finite_logprob
-from greenroom.http.answering.token_logprobs import token_logprobs
+from greenroom.http.answering.encoding.json_encoding import finite_logprob
+from greenroom.http.answering.encoding.token_logprobs import token_logprobs
 from greenroom.schemas.events import Token, TokenLogprob
 
 

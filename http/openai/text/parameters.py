@@ -6,7 +6,7 @@ change nothing about the answer (`user`, `metadata`, `prompt_cache_key`, …) st
 
 from __future__ import annotations
 
-from greenroom.http.answering.request_parameters import NeutralValues, ParameterTable
+from greenroom.http.answering.requests.request_parameters import NeutralValues, ParameterTable
 
 _SAME_NAME = (
     "temperature",

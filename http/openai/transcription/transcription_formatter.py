@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.event_stream import SERVER_SENT_EVENTS, data_event
-from greenroom.http.answering.openai_errors import error_event
+from greenroom.http.answering.errors.openai_errors import error_event
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS, data_event
 from greenroom.http.audio.transcript import Transcript
 from greenroom.http.openai.transcription.language_names import language_name
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, Usage

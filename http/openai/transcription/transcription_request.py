@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable
 
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.requests.request_parameters import parse_model_key
 from greenroom.http.audio.transcript import Task
 from greenroom.http.guard.form_reader import Form
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest

@@ -6,9 +6,9 @@ from quart import Blueprint, Response
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import stream_request
-from greenroom.http.answering.collected_results import collect_results
-from greenroom.http.answering.current_request import read_form, request_client, request_id
+from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.http_responses import large_json_response
+from greenroom.http.answering.requests.current_request import read_form, request_client, request_id
 from greenroom.http.audio.transcript import Task, collected_transcript, plain_text
 from greenroom.http.openai.transcription.transcription_formatter import (
     TranscriptEvents,

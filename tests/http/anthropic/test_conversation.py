@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.thought_signature import sign, signed_thought
+from greenroom.http.answering.sealing.thought_signature import sign, signed_thought
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.anthropic_clients import USER, conversation

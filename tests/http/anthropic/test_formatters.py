@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from anthropic.types import Message, ModelInfo
 
-from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice
-from greenroom.http.answering.thought_signature import signed_thought
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice
+from greenroom.http.answering.sealing.thought_signature import signed_thought
 from greenroom.http.anthropic.message_formatter import MessageFormatter
 from greenroom.http.anthropic.message_stream import PING, MessageStream
 from greenroom.http.anthropic.model_formatter import AnthropicModelFormatter

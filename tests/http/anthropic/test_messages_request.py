@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.http.answering.request_parameters import refuse_unsupported
+from greenroom.http.answering.requests.request_parameters import refuse_unsupported
 from greenroom.http.anthropic.parameters import UNSUPPORTED
 from greenroom.schemas.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Message, TextPart
 from greenroom.schemas.problems import Problem, ProblemError

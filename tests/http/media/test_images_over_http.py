@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from greenroom.actors.system import open_system
-from greenroom.http.answering.current_request import FETCHER
+from greenroom.http.answering.requests.current_request import FETCHER
 from greenroom.http.app import create_app
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.hostile import pictures, pngs

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.collected_answer import ChoiceCollector
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector
 from greenroom.http.ollama.answer_body import Piece, answer_body
 from greenroom.http.ollama.answer_formatter import AnswerFormatter
 from greenroom.schemas.events import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.http.answering.seal import KEY_BYTES, Seal
+from greenroom.http.answering.sealing.seal import KEY_BYTES, Seal
 from greenroom.http.responses.compaction import KEPT_TURNS, Compaction, Room, compacted, last_turns
 from greenroom.schemas.problems import ProblemError
 

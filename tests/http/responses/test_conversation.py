@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.http.answering.thought_signature import sign
+from greenroom.http.answering.sealing.thought_signature import sign
 from greenroom.http.responses.conversation import Conversation
 from greenroom.schemas.messages import Message, ToolCall
 from greenroom.schemas.problems import Problem, ProblemError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.request_parameters import refuse_unsupported
+from greenroom.http.answering.requests.request_parameters import refuse_unsupported
 from greenroom.http.responses.echo import make_echo
 from greenroom.http.responses.parameters import UNSUPPORTED
 from greenroom.http.responses.response_object import ResponseEcho

@@ -14,8 +14,8 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from greenroom.http.answering.collected_answer import ChoiceCollector
-from greenroom.http.answering.thought_signature import signed_thought
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector
+from greenroom.http.answering.sealing.thought_signature import signed_thought
 from greenroom.http.responses.response_object import (
     ECHOED,
     ResponseEcho,

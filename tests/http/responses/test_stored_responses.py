@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from greenroom.actors.engines import Engines
-from greenroom.http.answering.thought_signature import signed_thought
+from greenroom.http.answering.sealing.thought_signature import signed_thought
 from greenroom.http.responses.stored_queries import with_thoughts
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.stored import StoredResponse

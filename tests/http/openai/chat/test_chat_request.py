@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
+from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard.json_counter import MAX_CONTAINERS
 from greenroom.http.openai.chat.chat_request import parse_chat_request
 from greenroom.schemas.messages import (

@@ -11,7 +11,7 @@ import openai.types.chat as chat_types
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice
 from greenroom.http.openai.chat.chat_formatter import ChatFormatter
 from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.http.openai.completions.completion_formatter import CompletionFormatter

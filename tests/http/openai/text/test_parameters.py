@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.http.answering.request_parameters import refuse_unsupported
+from greenroom.http.answering.requests.request_parameters import refuse_unsupported
 from greenroom.http.openai.text.parameters import (
     CHAT_PARAMETERS,
     COMPLETION_PARAMETERS,

@@ -9,9 +9,9 @@ from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestedRangeNotSatisfiable
 
-from greenroom.http.answering.current_request import request_id
-from greenroom.http.answering.problem_documents import problem_document, problem_headers, status_phrase
-from greenroom.http.answering.wire_protocol import WireProtocol, protocol_of
+from greenroom.http.answering.errors.problem_documents import problem_document, problem_headers, status_phrase
+from greenroom.http.answering.protocols.wire_protocol import WireProtocol, protocol_of
+from greenroom.http.answering.requests.current_request import request_id
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
 
 log = structlog.get_logger(actor="http")

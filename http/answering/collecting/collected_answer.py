@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 import trio
 
-from greenroom.http.answering.event_stream import Events
+from greenroom.http.answering.streaming.event_stream import Events
 from greenroom.schemas.events import (
     Admitted,
     Failed,

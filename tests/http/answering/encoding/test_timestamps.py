@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.http.answering.timestamps import timestamp
+from greenroom.http.answering.encoding.timestamps import timestamp
 
 
 @pytest.mark.parametrize(

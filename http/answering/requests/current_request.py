@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import cattrs
 from quart import current_app, request
 
-from greenroom.http.answering.request_parameters import NeutralValues, refuse_unsupported
+from greenroom.http.answering.requests.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.form_reader import Form, FormReader
 from greenroom.http.guard.request_body import RequestBodies

@@ -9,7 +9,7 @@ import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.current_request import request_resources
+from greenroom.http.answering.requests.current_request import request_resources
 from greenroom.schemas.events import Failed, Finished
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import ProblemError, internal_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from greenroom.http.answering.json_encoding import LOWEST, json_ascii, json_string
+from greenroom.http.answering.encoding.json_encoding import LOWEST, json_ascii, json_string
 from greenroom.schemas.events import Token, TokenLogprob
 
 

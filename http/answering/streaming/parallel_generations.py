@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from greenroom.actors.generation import Generation
-from greenroom.http.answering.event_stream import EventStream, StreamFormatter
+from greenroom.http.answering.streaming.event_stream import EventStream, StreamFormatter
 from greenroom.schemas.events import (
     Finished,
     InferenceEvent,

@@ -7,7 +7,7 @@ from quart import current_app
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.ask_actor import ask_actor
-from greenroom.http.answering.seal import Seal
+from greenroom.http.answering.sealing.seal import Seal
 from greenroom.schemas.store_protocol import FindSecret, Secret, StoreMessage
 
 _EXTENSION = "greenroom_seal"

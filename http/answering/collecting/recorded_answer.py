@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import attrs
 import structlog
 
-from greenroom.http.answering.collected_answer import ChoiceCollector, CollectedChoice, collect
-from greenroom.http.answering.event_stream import Events, EventStream, StreamFormatter
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice, collect
+from greenroom.http.answering.streaming.event_stream import Events, EventStream, StreamFormatter
 from greenroom.schemas.events import Failed, InferenceEvent
 from greenroom.schemas.problems import Problem, internal_error
 

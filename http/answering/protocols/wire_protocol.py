@@ -10,7 +10,7 @@ from quart import Blueprint
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.problem_documents import ErrorMembers
+from greenroom.http.answering.errors.problem_documents import ErrorMembers
 from greenroom.schemas.pool_protocol import ModelCard
 
 Routes = Callable[[ActorRefs, float], Sequence[Blueprint]]

@@ -10,7 +10,7 @@ import structlog
 import trio
 from quart.wrappers.response import ResponseBody
 
-from greenroom.http.answering.json_encoding import json_ascii
+from greenroom.http.answering.encoding.json_encoding import json_ascii
 from greenroom.schemas.events import InferenceEvent
 from greenroom.schemas.problems import Problem, internal_error
 

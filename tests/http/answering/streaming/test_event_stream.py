@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.http.answering.event_stream import HEARTBEAT, EventStream
+from greenroom.http.answering.streaming.event_stream import HEARTBEAT, EventStream
 from greenroom.http.openai.chat.chat_stream import ChatStream
 from greenroom.schemas.events import Finished, InferenceEvent, PromptProgress, TextDelta, Usage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.event_stream import data_event
+from greenroom.http.answering.streaming.event_stream import data_event
 from greenroom.schemas.problems import Problem
 
 

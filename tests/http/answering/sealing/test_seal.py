@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from greenroom.http.answering.seal import KEY_BYTES, MAX_SEALED, Seal
+from greenroom.http.answering.sealing.seal import KEY_BYTES, MAX_SEALED, Seal
 from greenroom.schemas.problems import ProblemError
 
 SEAL = Seal(bytes(range(KEY_BYTES)))
