@@ -10,7 +10,7 @@ from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.responses.event_encoding import decode_events
 from greenroom.actors.responses.event_log import EventLog
 from greenroom.actors.responses.handles import Subscribed, Subscription
-from greenroom.actors.store.problems import runs_elsewhere
+from greenroom.actors.store.database.problems import runs_elsewhere
 from greenroom.schemas.events import Failed
 from greenroom.schemas.problems import Problem, ProblemError, draining
 from greenroom.schemas.responses_protocol import AboutOne, CancelRun, DeleteRun, Retrieve, RunEnded, Subscribe

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import time
 
-from greenroom.actors.store.claims_table import ClaimsTable
-from greenroom.actors.store.completions_table import CompletionsTable
-from greenroom.actors.store.connection import Connection
-from greenroom.actors.store.conversations_table import ConversationsTable
-from greenroom.actors.store.history import MAX_HISTORY, Histories
-from greenroom.actors.store.items_table import ItemsTable
-from greenroom.actors.store.problems import storing_disabled
-from greenroom.actors.store.responses_table import ResponsesTable
-from greenroom.actors.store.retention import Retention
-from greenroom.actors.store.secrets_table import SecretsTable
-from greenroom.actors.store.servers_table import ServersTable
+from greenroom.actors.store.database.connection import Connection
+from greenroom.actors.store.database.problems import storing_disabled
+from greenroom.actors.store.tables.claims_table import ClaimsTable
+from greenroom.actors.store.tables.completions_table import CompletionsTable
+from greenroom.actors.store.tables.conversations_table import ConversationsTable
+from greenroom.actors.store.tables.history import MAX_HISTORY, Histories
+from greenroom.actors.store.tables.items_table import ItemsTable
+from greenroom.actors.store.tables.responses_table import ResponsesTable
+from greenroom.actors.store.tables.retention import Retention
+from greenroom.actors.store.tables.secrets_table import SecretsTable
+from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.claim_protocol import ClaimConversation, ReleaseConversation
 from greenroom.schemas.completion_store_protocol import (
     CompletionPage,

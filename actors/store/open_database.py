@@ -12,9 +12,9 @@ import attrs
 import structlog
 
 from greenroom.actors.store.answers import Answers
-from greenroom.actors.store.connection import Connection
-from greenroom.actors.store.server_locks import ServerLock
-from greenroom.actors.store.servers_table import ServersTable
+from greenroom.actors.store.database.connection import Connection
+from greenroom.actors.store.database.server_locks import ServerLock
+from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.store_protocol import Pruned
 
 if TYPE_CHECKING:

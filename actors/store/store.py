@@ -13,7 +13,7 @@ import trio
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
-from greenroom.actors.store.database_file import MEMORY
+from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.open_database import DatabaseOpener
 from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
 from greenroom.actors.store.store_worker import StoreOutcome, StoreWorker

@@ -13,10 +13,10 @@ import structlog
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.store.answers import Answer, Writing
-from greenroom.actors.store.connection import TransactionAbandoned
-from greenroom.actors.store.database_file import UnusableDatabase
+from greenroom.actors.store.database.connection import TransactionAbandoned
+from greenroom.actors.store.database.database_file import UnusableDatabase
+from greenroom.actors.store.database.problems import find_problem, unwritable_text
 from greenroom.actors.store.open_database import DatabaseOpener, OpenStore
-from greenroom.actors.store.problems import find_problem, unwritable_text
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
 from greenroom.schemas.store_protocol import Prune, Pruned, StoreMessage
 

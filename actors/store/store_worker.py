@@ -9,8 +9,8 @@ import structlog
 
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
+from greenroom.actors.store.database.problems import store_given_up, store_hung, store_overloaded
 from greenroom.actors.store.open_database import DatabaseOpener
-from greenroom.actors.store.problems import store_given_up, store_hung, store_overloaded
 from greenroom.actors.store.store_loop import Job, StoreLoop, StoreLoopEnded
 from greenroom.schemas.problems import Problem, internal_error
 

@@ -18,10 +18,10 @@ from greenroom.http.answering.requests.current_request import (
     request_id,
     with_files,
 )
-from greenroom.http.anthropic.message_formatter import MessageFormatter
-from greenroom.http.anthropic.messages_request import parse_messages_request
-from greenroom.http.anthropic.parameters import UNSUPPORTED
-from greenroom.http.anthropic.usage import asks_to_cache
+from greenroom.http.anthropic.output.message_formatter import MessageFormatter
+from greenroom.http.anthropic.output.usage import asks_to_cache
+from greenroom.http.anthropic.requests.messages_request import parse_messages_request
+from greenroom.http.anthropic.requests.parameters import UNSUPPORTED
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
 from greenroom.schemas.messages import JsonObject

@@ -6,9 +6,9 @@ from quart import Blueprint
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.protocols.wire_protocol import WireProtocol
-from greenroom.http.anthropic.errors import error_members
 from greenroom.http.anthropic.message_routes import message_routes
-from greenroom.http.anthropic.model_formatter import AnthropicModelFormatter
+from greenroom.http.anthropic.models.model_formatter import AnthropicModelFormatter
+from greenroom.http.anthropic.output.errors import error_members
 from greenroom.http.anthropic.probe_routes import probe_routes
 
 

@@ -23,11 +23,11 @@ from greenroom.http.answering.requests.current_request import (
     with_files,
 )
 from greenroom.http.answering.sealing.server_seal import server_seal
-from greenroom.http.responses.compaction import REQUEST, Room, compacted
-from greenroom.http.responses.history import recall
-from greenroom.http.responses.parameters import UNSUPPORTED
-from greenroom.http.responses.response_object import usage_object
-from greenroom.http.responses.response_request import AskedResponse, parse_response_request
+from greenroom.http.responses.history.compaction import REQUEST, Room, compacted
+from greenroom.http.responses.history.recall import recall
+from greenroom.http.responses.output.response_object import usage_object
+from greenroom.http.responses.requests.parameters import UNSUPPORTED
+from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
 from greenroom.schemas.messages import JsonObject, Message, TextPart, ToolChoice
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest

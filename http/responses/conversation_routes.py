@@ -17,10 +17,10 @@ from greenroom.http.answering.requests.current_request import read_request, requ
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.answering.sealing.server_seal import server_seal
-from greenroom.http.responses.held_conversation import hold_conversation
-from greenroom.http.responses.history import check_items, find_references
-from greenroom.http.responses.included import check_included
-from greenroom.http.responses.item_bodies import item_document, item_page, stored_items
+from greenroom.http.responses.history.held_conversation import hold_conversation
+from greenroom.http.responses.history.stand_ins import check_items, find_references
+from greenroom.http.responses.items.included import check_included
+from greenroom.http.responses.items.item_bodies import item_document, item_page, stored_items
 from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.items import Item

@@ -20,11 +20,12 @@ from greenroom.http.answering.requests.current_request import (
     stores_answers,
     with_files,
 )
-from greenroom.http.responses.history import Recalled, recall, recall_nothing
-from greenroom.http.responses.parameters import UNSUPPORTED
-from greenroom.http.responses.response_request import AskedResponse, parse_response_request
-from greenroom.http.responses.stored_answer import answer_stored
-from greenroom.http.responses.turn import parse_turn
+from greenroom.http.responses.history.recall import recall, recall_nothing
+from greenroom.http.responses.history.recalled import Recalled
+from greenroom.http.responses.requests.parameters import UNSUPPORTED
+from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
+from greenroom.http.responses.turns.stored_answer import answer_stored
+from greenroom.http.responses.turns.turn import parse_turn
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.responses.converter import RESPONSES

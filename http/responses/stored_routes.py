@@ -14,11 +14,11 @@ from greenroom.http.answering.http_responses import json_response, stream_respon
 from greenroom.http.answering.requests.current_request import request_owner, request_resources
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.streaming.event_stream import EventStream
-from greenroom.http.responses.included import check_included
-from greenroom.http.responses.item_bodies import item_page
-from greenroom.http.responses.stored_answer import as_events, stored_response
-from greenroom.http.responses.stored_queries import parse_stored_query, with_thoughts
-from greenroom.http.responses.stored_stream import stream_of
+from greenroom.http.responses.items.included import check_included
+from greenroom.http.responses.items.item_bodies import item_page
+from greenroom.http.responses.turns.stored_answer import as_events, stored_response
+from greenroom.http.responses.turns.stored_queries import parse_stored_query, with_thoughts
+from greenroom.http.responses.turns.stored_stream import stream_of
 from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, Retrieve, Subscribe
 from greenroom.schemas.store_protocol import Deleted, ItemPage, ListInput
 from greenroom.schemas.stored import StoredResponse

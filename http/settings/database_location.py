@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import structlog
 
-from greenroom.actors.store.check_database import check_database
-from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, default_path
+from greenroom.actors.store.database.check_database import check_database
+from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
 from greenroom.http.settings.sources import BadSettingError
 from greenroom.schemas.settings import Settings
 

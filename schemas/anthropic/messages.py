@@ -150,7 +150,7 @@ class PromptRequest:
 class MessagesRequest(PromptRequest):
     """The body of a request for an answer, but for its other generation parameters.
 
-    Those have a table of their own (`greenroom.http.anthropic.parameters`).
+    Those have a table of their own (`greenroom.http.anthropic.requests.parameters`).
     """
 
     max_tokens: int

@@ -121,7 +121,7 @@ class CompactRequest(PromptRequest):
 class ResponseRequest(CompactRequest):
     """The body of a request for a response, but for its generation parameters.
 
-    Those have a table of their own (`greenroom.http.responses.parameters`).
+    Those have a table of their own (`greenroom.http.responses.requests.parameters`).
 
     Args:
         client_metadata: What Codex says of itself; it changes nothing.

@@ -12,7 +12,7 @@ from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from greenroom.http.anthropic.messages_request import parse_messages_request
+from greenroom.http.anthropic.requests.messages_request import parse_messages_request
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest
 from greenroom.schemas.requests import ChatInput, InferenceRequest

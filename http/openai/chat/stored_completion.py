@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.ref import ActorStopped, Ref
-from greenroom.actors.store.problems import storing_disabled
+from greenroom.actors.store.database.problems import storing_disabled
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.encoding.json_encoding import json_bytes
 from greenroom.http.answering.requests.list_query import ListQuery

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.actors.store.answers import Answers
-from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.database.connection import Connection
 from greenroom.schemas.store_protocol import FindResponse, History, Turns
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.store_process import LARGE, StoreProcess, store_process

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.anthropic.messages_request import parse_messages_request
+from greenroom.http.anthropic.requests.messages_request import parse_messages_request
 from greenroom.http.ollama.request import parse_chat, parse_generate
 from greenroom.http.openai.chat.chat_request import parse_chat_request
-from greenroom.http.responses.response_request import parse_response_request
+from greenroom.http.responses.requests.response_request import parse_response_request
 from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import PromptRequest
 from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart

@@ -11,7 +11,7 @@ import pytest
 from openai.types.responses import CompactedResponse
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.http.responses.test_history import (
+from greenroom.tests.http.responses.history.test_history import (
     FIRST,
     QUESTION,
     SECOND,

@@ -11,7 +11,7 @@ import attrs
 import pytest
 import structlog
 
-from greenroom.actors.store.migrations import SET
+from greenroom.actors.store.database.migrations import SET
 from greenroom.http.settings.database_location import locate_database
 from greenroom.http.settings.sources import BadSettingError
 from greenroom.schemas.settings import Settings

@@ -1,0 +1,34 @@
+"""A quick look at whether a database can be used, without the library that works with it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from greenroom.actors.store.database.database_file import UnusableDatabase, database_uri, prepare_file
+from greenroom.actors.store.database.migrations import SET, check_version
+
+_LOOK_SECONDS = 0.1
+_APPLIED = "select name from _sqlite_migrations where migration_set = ?"
+
+
+def check_database(name: str) -> None:
+    """Make the file of a database if it is not there, and see that it is one that this version can use.
+
+    Raises:
+        UnusableDatabase: It cannot.
+    """
+    try:
+        path = Path(name).expanduser()
+        prepare_file(path)
+        with closing(sqlite3.connect(database_uri(path), timeout=_LOOK_SECONDS, uri=True)) as connection:
+            tables = {row[0] for row in connection.execute("select name from sqlite_master")}
+            if "_sqlite_migrations" in tables:
+                check_version(row[0] for row in connection.execute(_APPLIED, (SET,)))
+    except sqlite3.Error as error:
+        # One that another process holds just now is one.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise UnusableDatabase(str(error)) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UnusableDatabase(str(error)) from error

@@ -1,0 +1,225 @@
+"""A connection to the database, used by one thread."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, database_uri, prepare_file
+from greenroom.actors.store.database.migrations import check_version, load_migrations
+from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+BUSY_TIMEOUT = 5.0
+"""Seconds to wait for another process that writes."""
+
+MAX_MEMORY = 1 << 30
+"""Bytes of a database in memory."""
+PAGE = 4096
+MAX_LOG = 16 << 20
+"""Bytes that the log beside a file keeps for what is written next."""
+
+Row = sqlite3.Row
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class TransactionAbandoned(Exception):
+    """Nobody waits for the outcome any more: the transaction has been undone."""
+
+
+class Connection:
+    """Reads and transactions.
+
+    Args:
+        database: A path, `:memory:`, or an open database, which is left open and has to be made with
+            `check_same_thread=False`; nothing else may use it meanwhile.
+        is_abandoned: Is asked before each commit; a transaction that it abandons has changed nothing.
+
+    Attributes:
+        path: The file, unless the database is in memory.
+
+    Raises:
+        UnusableDatabase: It cannot be opened.
+        sqlite3.Error: Likewise.
+    """
+
+    def __init__(
+        self, database: str | Database | sqlite3.Connection, is_abandoned: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._is_abandoned = is_abandoned
+        self._own = isinstance(database, str)
+        self._database = _open(database) if isinstance(database, str) else _adopt(database)
+        self._connection = self._database.conn
+        try:
+            self.path = self._find_path()
+            self._file = self.path.stat() if self._own and self.path is not None else None
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, statement: str, parameters: Parameters = ()) -> list[Row]:
+        """Return the rows of a query."""
+        return list(self.rows(statement, parameters))
+
+    def rows(self, statement: str, parameters: Parameters = ()) -> Iterator[Row]:
+        """Yield the rows of a query as they are found. Close the iterator if it is not read to its end."""
+        cursor = self._connection.cursor()
+        cursor.row_factory = Row
+        try:
+            yield from cursor.execute(statement, parameters)
+        finally:
+            cursor.close()
+
+    def first(self, statement: str, parameters: Parameters = ()) -> Row | None:
+        """Return the first row of a query, if it has any."""
+        cursor = self._connection.cursor()
+        cursor.row_factory = Row
+        try:
+            row: Row | None = cursor.execute(statement, parameters).fetchone()
+            return row
+        finally:
+            cursor.close()
+
+    def write(self, statement: str, parameters: Parameters = ()) -> int:
+        """Change rows inside a transaction; return how many."""
+        return self._connection.execute(statement, parameters).rowcount
+
+    def insert(self, table: str, values: dict[str, Any]) -> int:
+        """Add a row inside a transaction; return its number."""
+        columns, places = ", ".join(values), ", ".join("?" * len(values))
+        statement = f"insert into {table} ({columns}) values ({places})"
+        return self._connection.execute(statement, tuple(values.values())).lastrowid or 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what is written inside, all of it or nothing."""
+        self._connection.execute("begin immediate")
+        try:
+            yield
+            if self._is_abandoned():
+                raise TransactionAbandoned
+            self._connection.execute("commit")
+        except BaseException:
+            # A full disk has undone it already.
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all that is read inside be of one moment, whatever other processes write."""
+        self._connection.execute("begin")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+
+    @property
+    def moved(self) -> bool:
+        """Whether the file at its path is another one by now, or gone."""
+        if self._file is None or self.path is None:
+            return False
+        try:
+            found = self.path.stat()
+        except OSError:
+            return True
+        return not os.path.samestat(found, self._file)
+
+    def vacuum(self, pages: int) -> bool:
+        """Give some of the free pages back to the disk, and return whether to go on with more of them."""
+        free = self._free_pages()
+        if free <= pages:
+            return False
+        # `execute` would take one step of it, and give back one page.
+        self._connection.executescript(f"pragma incremental_vacuum({pages:d})")
+        return self._free_pages() < free
+
+    def write_back(self) -> None:
+        """Empty the log into the file: what was deleted still stands in it."""
+        self.first("pragma wal_checkpoint(truncate)")
+
+    def _free_pages(self) -> int:
+        row = self.first("pragma freelist_count")
+        return 0 if row is None else int(row[0])
+
+    def close(self) -> None:
+        """Close the connection, unless it is somebody else's."""
+        if self._own:
+            self._database.close()
+
+    def _find_path(self) -> Path | None:
+        name = next(row[2] for row in self.read("pragma database_list") if row[1] == "main")
+        return Path(name) if name else None
+
+    def _migrate(self) -> None:
+        migrations = load_migrations()
+        check_version(applied.name for applied in migrations.applied(self._database))
+        if migrations.pending(self._database):
+            # Another process may be at it: what is pending is looked up again inside.
+            with self.transaction():
+                migrations.apply(self._database)
+
+
+def _enable_wal(database: Database) -> None:
+    """Have a log beside the file; SQLite does not wait by itself for another process that is at it."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            database.enable_wal()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _open(name: str) -> Database:
+    if name != MEMORY:
+        prepare_file(Path(name))
+    target = MEMORY if name == MEMORY else database_uri(Path(name))
+    connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT, uri=True)
+    database = _wrap(connection)
+    try:
+        if not next(connection.execute("pragma page_count"))[0]:
+            connection.execute("pragma auto_vacuum = incremental")
+        _enable_wal(database)
+        # What has been committed outlives a power failure, too: milliseconds of a turn that takes seconds.
+        connection.execute("pragma synchronous = full")
+        connection.execute("pragma foreign_keys = on")
+        if name == MEMORY:
+            connection.execute(f"pragma max_page_count = {MAX_MEMORY // PAGE}")
+        else:
+            # What is deleted is gone from the file as well; one large turn leaves no large log.
+            connection.execute("pragma secure_delete = on")
+            connection.execute(f"pragma journal_size_limit = {MAX_LOG}")
+    except BaseException:
+        connection.close()
+        raise
+    return database
+
+
+def _adopt(database: Database | sqlite3.Connection) -> Database:
+    connection = database if isinstance(database, sqlite3.Connection) else database.conn
+    try:
+        connection.execute("select 1")
+    except sqlite3.ProgrammingError as error:
+        raise UnusableDatabase("the database that was passed in needs `check_same_thread=False`") from error
+    if connection.in_transaction:
+        raise UnusableDatabase("the database that was passed in has an open transaction")
+    return _wrap(connection)
+
+
+def _wrap(connection: sqlite3.Connection) -> Database:
+    database: Database = import_sqlite_utils().Database(
+        connection, recursive_triggers=False, execute_plugins=False
+    )
+    return database

@@ -1,0 +1,128 @@
+"""The tables, as they came to be. A migration that has been released is never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from greenroom.actors.store.database.database_file import UnusableDatabase
+from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database, Migrations
+
+SET = "greenroom"
+
+
+def load_migrations() -> Migrations:
+    """Return all migrations there are."""
+    migrations: Migrations = import_sqlite_utils().Migrations(SET)
+    for step in _STEPS:
+        migrations(name=step.__name__)(step)
+    return migrations
+
+
+def check_version(names: Iterable[str]) -> None:
+    """Refuse a database to which migrations were applied that are not known here.
+
+    Raises:
+        UnusableDatabase: A later version has written it.
+    """
+    known = {step.__name__ for step in _STEPS}
+    for name in names:
+        if name not in known:
+            raise UnusableDatabase(f"a newer version of Greenroom has written it (it has '{name}')")
+
+
+def create_tables(database: Database) -> None:
+    """Make the first tables. What is long stands last in a row: what stands before it is read without it."""
+    for statement in _TABLES.split(";"):
+        database.execute(statement)
+
+
+def find_items_by_id(database: Database) -> None:
+    """Let items be found whatever they belong to: a request may refer to any of them."""
+    database.execute("drop index greenroom_items_id")
+    database.execute("create index greenroom_items_id on greenroom_items (id, conversation)")
+
+
+def claim_conversations(database: Database) -> None:
+    """Let servers know which conversation another one is generating a turn of."""
+    database.execute(
+        "create table greenroom_claims (owner text not null, conversation text not null, boot text not null,"
+        " primary key (owner, conversation)) without rowid"
+    )
+
+
+_STEPS = (create_tables, find_items_by_id, claim_conversations)
+
+_TABLES = """
+create table greenroom_servers (
+    boot text primary key,
+    started real not null
+);
+create table greenroom_secrets (
+    name text primary key,
+    value blob not null
+);
+create table greenroom_conversations (
+    number integer primary key autoincrement,
+    id text not null unique,
+    owner text not null,
+    created real not null,
+    used real not null,
+    metadata text not null
+);
+create index greenroom_conversations_used on greenroom_conversations (used);
+create table greenroom_responses (
+    number integer primary key autoincrement,
+    id text not null unique,
+    owner text not null,
+    parent text,
+    conversation text,
+    boot text,
+    status text not null,
+    used real not null,
+    last_item integer,
+    length integer not null,
+    model text not null,
+    created real not null,
+    completed real,
+    background integer not null,
+    raw text not null,
+    body text not null,
+    events text
+);
+create index greenroom_responses_parent on greenroom_responses (parent) where parent is not null;
+create index greenroom_responses_conversation on greenroom_responses (conversation)
+    where conversation is not null;
+create index greenroom_responses_boot on greenroom_responses (boot) where boot is not null;
+create index greenroom_responses_used on greenroom_responses (used);
+create table greenroom_items (
+    number integer primary key autoincrement,
+    id text not null,
+    response integer references greenroom_responses (number),
+    conversation integer references greenroom_conversations (number),
+    output integer not null,
+    length integer not null,
+    body text not null
+);
+create index greenroom_items_response on greenroom_items (response, number) where response is not null;
+create index greenroom_items_conversation on greenroom_items (conversation, number)
+    where conversation is not null;
+create index greenroom_items_id on greenroom_items (conversation, id) where conversation is not null;
+create table greenroom_completions (
+    number integer primary key autoincrement,
+    id text not null unique,
+    owner text not null,
+    created real not null,
+    used real not null,
+    length integer not null,
+    model text not null,
+    metadata text not null,
+    body text not null,
+    messages text not null
+);
+create index greenroom_completions_owner on greenroom_completions (owner, number);
+create index greenroom_completions_used on greenroom_completions (used)
+"""

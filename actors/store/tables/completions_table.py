@@ -1,0 +1,107 @@
+"""Chat completions that were stored."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from greenroom.actors.store.database.connection import Connection, Row
+from greenroom.actors.store.database.problems import not_found
+from greenroom.actors.store.tables.items_table import check_size
+from greenroom.actors.store.tables.paging import read_page
+from greenroom.schemas.completion_store_protocol import CompletionPage, ListCompletions
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.stored import StoredCompletion
+
+_COLUMNS = "id, owner, created, model, length, metadata, body, messages"
+
+
+class CompletionsTable:
+    """Completions by id and owner; what is unknown raises a ProblemError, 404."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def save(self, completion: StoredCompletion) -> None:
+        """Add a completion."""
+        metadata = json.dumps(dict(completion.metadata))
+        size = check_size([metadata, completion.messages, completion.body])
+        with self._connection.transaction():
+            self._connection.insert(
+                "greenroom_completions",
+                {
+                    "id": completion.id,
+                    "owner": completion.owner,
+                    "created": completion.created,
+                    "used": time.time(),
+                    "length": size,
+                    "model": completion.model,
+                    "metadata": metadata,
+                    "body": completion.body,
+                    "messages": completion.messages,
+                },
+            )
+
+    def find(self, name: str, owner: str) -> StoredCompletion:
+        """Return a completion."""
+        row = self._connection.first(
+            f"select {_COLUMNS} from greenroom_completions where id = ? and owner = ?", (name, owner)
+        )
+        if row is None:
+            raise ProblemError(not_found("chat completion", name))
+        return _completion(row)
+
+    def list(self, asked: ListCompletions) -> CompletionPage:
+        """Return a page of an owner's completions."""
+        condition, values = "owner = ?", [asked.owner]
+        if asked.model is not None:
+            condition += " and model = ?"
+            values.append(asked.model)
+        for key, value in asked.metadata.items():
+            condition += " and exists (select 1 from json_each(metadata) where key = ? and value = ?)"
+            values += [key, value]
+        chosen: tuple[Any, ...] = tuple(values)
+        rows, has_more = read_page(
+            self._connection,
+            "greenroom_completions",
+            _COLUMNS,
+            condition,
+            chosen,
+            asked.after,
+            asked.limit,
+            asked.order,
+        )
+        return CompletionPage(tuple(map(_completion, rows)), has_more)
+
+    def update(self, name: str, owner: str, metadata: Mapping[str, str]) -> StoredCompletion:
+        """Replace a completion's metadata."""
+        text = json.dumps(dict(metadata))
+        check_size([text])
+        with self._connection.transaction():
+            self._connection.write(
+                "update greenroom_completions set metadata = ?, used = ? where id = ? and owner = ?",
+                (text, time.time(), name, owner),
+            )
+            return self.find(name, owner)
+
+    def delete(self, name: str, owner: str) -> None:
+        """Delete a completion."""
+        with self._connection.transaction():
+            if not self._connection.write(
+                "delete from greenroom_completions where id = ? and owner = ?", (name, owner)
+            ):
+                raise ProblemError(not_found("chat completion", name))
+
+
+def _completion(row: Row) -> StoredCompletion:
+    return StoredCompletion(
+        row["id"],
+        row["owner"],
+        row["created"],
+        row["model"],
+        row["messages"],
+        row["body"],
+        json.loads(row["metadata"]),
+    )

@@ -1,0 +1,113 @@
+"""Conversations: a name, metadata and items."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+
+from greenroom.actors.store.database.connection import Connection, Row
+from greenroom.actors.store.database.problems import not_found
+from greenroom.actors.store.tables.items_table import ItemsTable, check_size
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.store_protocol import ItemPage
+from greenroom.schemas.stored import Order, StoredConversation, StoredItem
+
+
+class ConversationsTable:
+    """Conversations by id and owner; what is unknown raises a ProblemError, 404."""
+
+    def __init__(self, connection: Connection, items: ItemsTable) -> None:
+        self._connection = connection
+        self._items = items
+
+    def create(self, conversation: StoredConversation, items: tuple[StoredItem, ...]) -> None:
+        """Add a conversation with its first items."""
+        metadata = json.dumps(dict(conversation.metadata))
+        check_size([metadata], (item.body for item in items))
+        with self._connection.transaction():
+            number = self._connection.insert(
+                "greenroom_conversations",
+                {
+                    "id": conversation.id,
+                    "owner": conversation.owner,
+                    "created": conversation.created,
+                    "used": time.time(),
+                    "metadata": metadata,
+                },
+            )
+            self._items.append(items, conversation=number)
+
+    def find(self, name: str, owner: str) -> StoredConversation:
+        """Return a conversation."""
+        return _conversation(self._row(name, owner))
+
+    def number(self, name: str, owner: str) -> int:
+        """Return the number under which its items are found."""
+        return int(self._row(name, owner)["number"])
+
+    def touch(self, number: int) -> None:
+        """Record that a conversation is used now, inside a transaction."""
+        self._connection.write(
+            "update greenroom_conversations set used = ? where number = ?", (time.time(), number)
+        )
+
+    def update(self, name: str, owner: str, metadata: Mapping[str, str]) -> StoredConversation:
+        """Replace a conversation's metadata."""
+        text = json.dumps(dict(metadata))
+        check_size([text])
+        with self._connection.transaction():
+            number = self.number(name, owner)
+            self._connection.write(
+                "update greenroom_conversations set metadata = ? where number = ?", (text, number)
+            )
+            self.touch(number)
+            return self.find(name, owner)
+
+    def delete(self, name: str, owner: str) -> None:
+        """Delete a conversation with the items that are in no response."""
+        with self._connection.transaction():
+            self.drop(self.number(name, owner))
+
+    def drop(self, number: int) -> None:
+        """Delete a conversation likewise, inside a transaction."""
+        self._items.drop_conversation(number)
+        self._connection.write("delete from greenroom_conversations where number = ?", (number,))
+
+    def add_items(self, name: str, owner: str, items: tuple[StoredItem, ...]) -> None:
+        """Append items."""
+        check_size(item.body for item in items)
+        with self._connection.transaction():
+            number = self.number(name, owner)
+            self._items.append(items, conversation=number)
+            self.touch(number)
+
+    def list_items(self, name: str, owner: str, after: str | None, limit: int, order: Order) -> ItemPage:
+        """Return a page of its items."""
+        return self._items.list_conversation(self.number(name, owner), after, limit, order)
+
+    def find_item(self, name: str, owner: str, item: str) -> StoredItem:
+        """Return one of its items."""
+        return self._items.find(self.number(name, owner), item)
+
+    def remove_item(self, name: str, owner: str, item: str) -> StoredConversation:
+        """Take an item out."""
+        with self._connection.transaction():
+            number = self.number(name, owner)
+            self._items.remove(number, item)
+            self.touch(number)
+            return self.find(name, owner)
+
+    def _row(self, name: str, owner: str) -> Row:
+        row = self._connection.first(
+            "select number, id, owner, created, metadata from greenroom_conversations"
+            " where id = ? and owner = ?",
+            (name, owner),
+        )
+        if row is None:
+            raise ProblemError(not_found("conversation", name, "conversation"))
+        return row
+
+
+def _conversation(row: Row) -> StoredConversation:
+    return StoredConversation(row["id"], row["owner"], row["created"], json.loads(row["metadata"]))

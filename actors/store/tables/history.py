@@ -1,0 +1,122 @@
+"""What came before a new turn: the chain of a response's ancestors, or a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from greenroom.actors.store.database.connection import Connection, Row
+from greenroom.actors.store.database.problems import previous_not_found, unfinished
+from greenroom.actors.store.tables.conversations_table import ConversationsTable
+from greenroom.actors.store.tables.items_table import ItemsTable
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.store_protocol import Turns
+from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredTurn
+
+MAX_HISTORY = 64 << 20
+"""Characters of a history that are read, newest turn first: as many as the largest request body has bytes. No
+model's context takes more."""
+MAX_CHAIN = 100_000
+"""Responses that are followed back."""
+
+_CHAIN = f"""
+with recursive chain as (
+    select 0 as depth, number, id, parent, conversation, status, last_item, length
+        from greenroom_responses where id = :id and owner = :owner
+    union all
+    select depth + 1, r.number, r.id, r.parent, r.conversation, r.status, r.last_item, r.length
+        from chain join greenroom_responses r on r.id = chain.parent and r.owner = :owner
+        where chain.conversation is null
+    limit {MAX_CHAIN}
+)
+select * from chain order by depth
+"""
+
+
+class Histories:
+    """Reads histories; what is unknown raises a ProblemError, 404.
+
+    Args:
+        max_length: Characters; older turns than fit are counted and left out; the newest turn always comes.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        items: ItemsTable,
+        conversations: ConversationsTable,
+        max_length: int = MAX_HISTORY,
+    ) -> None:
+        self._connection = connection
+        self._items = items
+        self._conversations = conversations
+        self._max_length = max_length
+
+    def of_conversation(self, name: str, owner: str) -> Turns:
+        """Return the turns of a conversation."""
+        return self._read_conversation(self._conversations.number(name, owner), None, self._max_length, 1)
+
+    def of_response(self, name: str, owner: str) -> Turns:
+        """Return the turns up to a response, its own being the last one.
+
+        Raises:
+            ProblemError: 404: it, one of those that it continues, or their conversation is gone. 409: it is
+                not finished.
+        """
+        chain = self._connection.read(_CHAIN, {"id": name, "owner": owner})
+        if not chain:
+            raise ProblemError(previous_not_found(name))
+        if chain[0]["status"] in UNFINISHED:
+            raise ProblemError(unfinished(name))
+        head = chain[-1]
+        if head["conversation"] is None and head["parent"] is not None and len(chain) < MAX_CHAIN:
+            raise ProblemError(previous_not_found(head["parent"]))
+        # The conversation of the first response has its turn as well, unless it failed.
+        in_conversation = head["conversation"] is not None and head["status"] != "failed"
+        apart = chain[:-1] if in_conversation else chain
+        kept = _fitting([row["length"] for row in apart], self._max_length, 1)
+        before = Turns(())
+        if head["conversation"] is not None:
+            left = self._max_length - sum(row["length"] for row in apart)
+            conversation = self._conversations.number(head["conversation"], owner)
+            at_least = 0 if apart else 1
+            before = self._read_conversation(conversation, head["last_item"], left, at_least)
+        rows = self._items.of_responses([row["number"] for row in reversed(apart[:kept])])
+        return Turns((*before.turns, *_turns(rows)), before.left_out + len(apart) - kept)
+
+    def _read_conversation(self, conversation: int, last: int | None, most: int, at_least: int) -> Turns:
+        """Return the newest turns of a conversation, of those up to an item.
+
+        Args:
+            last: Number of the item; None stands for the last one.
+            most: Characters that the turns may have.
+            at_least: Turns that come whatever they have.
+        """
+        sizes = self._items.sizes_of_conversation(conversation, last)
+        turns = [list(group) for _, group in groupby(sizes, key=_turn)]
+        kept = _fitting([sum(row["length"] for row in turn) for turn in turns], most, at_least)
+        if not kept:
+            return Turns((), len(turns))
+        first, newest = turns[kept - 1][-1]["number"], turns[0][0]["number"]
+        rows = self._items.of_conversation(conversation, first, newest)
+        return Turns(tuple(_turns(rows)), len(turns) - kept)
+
+
+def _turns(rows: Iterable[Row]) -> Iterator[StoredTurn]:
+    for _, group in groupby(rows, key=_turn):
+        yield StoredTurn(tuple(StoredItem(row["id"], row["body"]) for row in group))
+
+
+def _turn(row: Row) -> tuple[int | None, int | None]:
+    """Return what the items of one turn have in common: one that was added by itself is its own turn."""
+    return (row["response"], None) if row["response"] is not None else (None, row["number"])
+
+
+def _fitting(sizes: Sequence[int], most: int, at_least: int) -> int:
+    """Return how many of the first sizes fit into `most`, but at least so many of them."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if total > most and count >= at_least:
+            return count
+    return len(sizes)

@@ -1,0 +1,185 @@
+"""The items of responses and conversations: each is stored once, whichever of the two it belongs to.
+
+Their numbers rise with time, so an item's number is its place in its conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from greenroom.actors.store.database.connection import Connection, Row
+from greenroom.actors.store.database.problems import (
+    MAX_RECORD,
+    not_found,
+    too_large_to_store,
+    too_much_referred_to,
+)
+from greenroom.actors.store.tables.paging import read_page
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.store_protocol import ItemPage
+from greenroom.schemas.stored import Order, StoredItem
+
+
+class ItemsTable:
+    """Items, found by the numbers of what they belong to."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def append(
+        self,
+        items: Sequence[StoredItem],
+        *,
+        response: int | None = None,
+        conversation: int | None = None,
+        output: bool = False,
+    ) -> None:
+        """Add items behind all others, inside a transaction."""
+        for item in items:
+            self._connection.insert(
+                "greenroom_items",
+                {
+                    "id": item.id,
+                    "response": response,
+                    "conversation": conversation,
+                    "output": output,
+                    "length": len(item.body),
+                    "body": item.body,
+                },
+            )
+
+    def of_response(self, response: int, *, output: bool) -> tuple[StoredItem, ...]:
+        """Return what a response's request brought, or what it answered."""
+        statement = "select id, body from greenroom_items where response = ? and output = ? order by number"
+        return tuple(_item(row) for row in self._connection.rows(statement, (response, output)))
+
+    def of_responses(self, responses: Iterable[int]) -> Iterator[Row]:
+        """Yield the items of a few responses, those of each in order."""
+        for response in responses:
+            yield from self._connection.rows(
+                "select number, response, output, id, body from greenroom_items"
+                " where response = ? order by number",
+                (response,),
+            )
+
+    def of_conversation(self, conversation: int, first: int, last: int) -> Iterator[Row]:
+        """Yield the items of a conversation between two numbers, both included, in order."""
+        statement = (
+            "select number, response, output, id, body from greenroom_items"
+            " where conversation = ? and number between ? and ? order by number"
+        )
+        return self._connection.rows(statement, (conversation, first, last))
+
+    def sizes_of_conversation(self, conversation: int, last: int | None) -> Iterator[Row]:
+        """Yield numbers, responses and lengths of its items, up to one if it is named, the newest first."""
+        return self._connection.rows(
+            "select number, response, length from greenroom_items"
+            " where conversation = ? and number <= coalesce(?, 9223372036854775807) order by number desc",
+            (conversation, last),
+        )
+
+    def list_input(self, response: int, after: str | None, limit: int, order: Order) -> ItemPage:
+        """Return a page of what a response's request brought.
+
+        Raises:
+            ProblemError: 404: `after` is none of them.
+        """
+        return self._list("response = ? and output = 0", (response,), after, limit, order)
+
+    def list_conversation(self, conversation: int, after: str | None, limit: int, order: Order) -> ItemPage:
+        """Return a page of a conversation. Raises as `list_input` does."""
+        return self._list("conversation = ?", (conversation,), after, limit, order)
+
+    def find(self, conversation: int, item: str) -> StoredItem:
+        """Return an item of a conversation: the last one, if several have the id.
+
+        Raises:
+            ProblemError: 404.
+        """
+        row = self._connection.first(
+            "select id, body from greenroom_items where conversation = ? and id = ? order by number desc",
+            (conversation, item),
+        )
+        if row is None:
+            raise ProblemError(not_found("item", item))
+        return _item(row)
+
+    def find_many(self, ids: Iterable[str], owner: str, most: int) -> ItemPage:
+        """Return items of any response or conversation of an owner, as many as there are of them.
+
+        Args:
+            most: Characters that they may have.
+
+        Raises:
+            ProblemError: 413: they have more.
+        """
+        statement = (
+            "select i.id, i.body from greenroom_items i"
+            " left join greenroom_conversations c on c.number = i.conversation"
+            " left join greenroom_responses r on r.number = i.response"
+            " where i.id = ? and (c.owner = ? or r.owner = ?) order by i.number desc"
+        )
+        found, size = [], 0
+        for ident in ids:
+            if row := self._connection.first(statement, (ident, owner, owner)):
+                found.append(_item(row))
+                size += len(row["body"])
+            if size > most:
+                raise ProblemError(too_much_referred_to(most))
+        return ItemPage(tuple(found), has_more=False)
+
+    def remove(self, conversation: int, item: str) -> None:
+        """Take an item out of a conversation; a response keeps its own.
+
+        Raises:
+            ProblemError: 404.
+        """
+        self.find(conversation, item)
+        chosen = (conversation, item)
+        self._connection.write(
+            "delete from greenroom_items where conversation = ? and id = ? and response is null", chosen
+        )
+        self._connection.write(
+            "update greenroom_items set conversation = null where conversation = ? and id = ?", chosen
+        )
+
+    def drop_response(self, response: int) -> None:
+        """Delete the items of a response, but for those that are in a conversation."""
+        self._connection.write(
+            "delete from greenroom_items where response = ? and conversation is null", (response,)
+        )
+        self._connection.write("update greenroom_items set response = null where response = ?", (response,))
+
+    def drop_conversation(self, conversation: int) -> None:
+        """Delete the items of a conversation, but for those of responses."""
+        self._connection.write(
+            "delete from greenroom_items where conversation = ? and response is null", (conversation,)
+        )
+        self._connection.write(
+            "update greenroom_items set conversation = null where conversation = ?", (conversation,)
+        )
+
+    def _list(
+        self, condition: str, values: tuple[Any, ...], after: str | None, limit: int, order: Order
+    ) -> ItemPage:
+        rows, has_more = read_page(
+            self._connection, "greenroom_items", "id, length, body", condition, values, after, limit, order
+        )
+        return ItemPage(tuple(map(_item, rows)), has_more)
+
+
+def check_size(*texts: Iterable[str]) -> int:
+    """Return how many characters there are to store.
+
+    Raises:
+        ProblemError: 413: too many.
+    """
+    size = sum(len(text) for group in texts for text in group)
+    if size > MAX_RECORD:
+        raise ProblemError(too_large_to_store(size))
+    return size
+
+
+def _item(row: Row) -> StoredItem:
+    return StoredItem(row["id"], row["body"])

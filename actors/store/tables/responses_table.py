@@ -1,0 +1,162 @@
+"""Responses: each is one row and its items."""
+
+from __future__ import annotations
+
+import time
+
+from greenroom.actors.store.database.connection import Connection, Row
+from greenroom.actors.store.database.problems import not_found, previous_not_found, runs_elsewhere
+from greenroom.actors.store.tables.claims_table import drop_claim
+from greenroom.actors.store.tables.conversations_table import ConversationsTable
+from greenroom.actors.store.tables.items_table import ItemsTable, check_size
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.store_protocol import ItemPage
+from greenroom.schemas.stored import UNFINISHED, Order, StoredResponse
+
+
+class ResponsesTable:
+    """Responses by id and owner; what is unknown raises a ProblemError, 404.
+
+    Args:
+        boot: Name of this server, by which others can tell whether what is unfinished still goes on.
+    """
+
+    def __init__(
+        self, connection: Connection, items: ItemsTable, conversations: ConversationsTable, boot: str
+    ) -> None:
+        self._connection = connection
+        self._items = items
+        self._conversations = conversations
+        self._boot = boot
+
+    def begin(self, response: StoredResponse) -> None:
+        """Add a response that is unfinished, in a transaction; its conversation does not have it yet."""
+        size = _check_size(response)
+        with self._connection.transaction():
+            self._check_ancestry(response)
+            number = self._insert(response, size, self._boot)
+            self._items.append(response.input, response=number)
+
+    def commit(self, response: StoredResponse, begun: bool) -> None:
+        """Add a response that has ended, or replace the one that was begun, in a transaction.
+
+        Its items are appended to its conversation, unless it has failed: whoever tries again would have them
+        there twice.
+        """
+        size = _check_size(response)
+        with self._connection.transaction():
+            conversation = self._check_ancestry(response)
+            if begun:
+                self.drop(int(self._row(response.id, response.owner, "number")["number"]))
+            number = self._insert(response, size, None)
+            if response.conversation is not None:
+                # Whoever hears of the end may go on by another server at once.
+                drop_claim(self._connection, response.owner, response.conversation, self._boot)
+            joined = None if response.status == "failed" else conversation
+            self._items.append(response.input, response=number, conversation=joined)
+            self._items.append(response.output, response=number, conversation=joined, output=True)
+            if joined is not None:
+                self._conversations.touch(joined)
+            self._connection.write(
+                "update greenroom_responses set last_item ="
+                " (select coalesce(max(number), 0) from greenroom_items) where number = ?",
+                (number,),
+            )
+
+    def find(self, name: str, owner: str) -> StoredResponse:
+        """Return a response, whole."""
+        columns = (
+            "number, model, status, created, body, completed, background, conversation, parent, raw, events"
+        )
+        row = self._row(name, owner, columns)
+        return StoredResponse(
+            id=name,
+            owner=owner,
+            model=row["model"],
+            status=row["status"],
+            created=row["created"],
+            body=row["body"],
+            completed=row["completed"],
+            background=bool(row["background"]),
+            conversation=row["conversation"],
+            parent=row["parent"],
+            input=self._items.of_response(row["number"], output=False),
+            output=self._items.of_response(row["number"], output=True),
+            raw=row["raw"],
+            events=row["events"],
+        )
+
+    def delete(self, name: str, owner: str) -> None:
+        """Delete a response, in a transaction; its items stay in its conversation.
+
+        Raises:
+            ProblemError: 409 while another server generates it: there it would go on.
+        """
+        with self._connection.transaction():
+            row = self._row(name, owner, "number, boot")
+            if row["boot"] not in (None, self._boot):
+                raise ProblemError(runs_elsewhere(name))
+            self.drop(int(row["number"]))
+
+    def drop(self, number: int) -> None:
+        """Delete a response likewise, inside a transaction."""
+        self._items.drop_response(number)
+        self._connection.write("delete from greenroom_responses where number = ?", (number,))
+
+    def list_input(self, name: str, owner: str, after: str | None, limit: int, order: Order) -> ItemPage:
+        """Return a page of what its request brought."""
+        number = self._row(name, owner, "number")["number"]
+        return self._items.list_input(number, after, limit, order)
+
+    def _check_ancestry(self, response: StoredResponse) -> int | None:
+        """Return the number of a response's conversation, if it has one.
+
+        Raises:
+            ProblemError: 404: it, or the parent, is gone.
+        """
+        if response.parent is not None:
+            try:
+                self._row(response.parent, response.owner, "number")
+            except ProblemError as error:
+                raise ProblemError(previous_not_found(response.parent)) from error
+        if response.conversation is not None:
+            return self._conversations.number(response.conversation, response.owner)
+        return None
+
+    def _insert(self, response: StoredResponse, size: int, boot: str | None) -> int:
+        assert (boot is not None) == (response.status in UNFINISHED)
+        return self._connection.insert(
+            "greenroom_responses",
+            {
+                "id": response.id,
+                "owner": response.owner,
+                "parent": response.parent,
+                "conversation": response.conversation,
+                "boot": boot,
+                "status": response.status,
+                "used": time.time(),
+                "length": size,
+                "model": response.model,
+                "created": response.created,
+                "completed": response.completed,
+                "background": response.background,
+                "raw": response.raw,
+                "body": response.body,
+                "events": response.events,
+            },
+        )
+
+    def _row(self, name: str, owner: str, columns: str) -> Row:
+        row = self._connection.first(
+            f"select {columns} from greenroom_responses where id = ? and owner = ?", (name, owner)
+        )
+        if row is None:
+            raise ProblemError(not_found("response", name))
+        return row
+
+
+def _check_size(response: StoredResponse) -> int:
+    """Return the size of what a history reads of a response."""
+    items = [item.body for item in (*response.input, *response.output)]
+    check_size(items, [response.body, response.raw, response.events or ""])
+    return check_size(items)

@@ -1,0 +1,88 @@
+"""The servers that use a database, and what becomes of the responses of those that have died."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import structlog
+
+from greenroom.actors.store.database.connection import Connection
+from greenroom.actors.store.database.server_locks import is_alive, remove_lock
+from greenroom.schemas.stored import UNFINISHED
+
+log = structlog.get_logger()
+
+_ERROR = json.dumps(
+    {"code": "server_error", "message": "The server stopped before the response was finished."}
+)
+
+
+class ServersTable:
+    """This server among others.
+
+    Args:
+        boot: Its name.
+    """
+
+    def __init__(self, connection: Connection, boot: str) -> None:
+        self._connection = connection
+        self._boot = boot
+        self._path: Path | None = connection.path
+
+    def enter(self) -> None:
+        """Let other servers know this one, which holds its lock by now."""
+        known = "select 1 from greenroom_servers where boot = ?"
+        if self._connection.first(known, (self._boot,)) is not None:
+            # A thread that takes over from one which hangs in a transaction can still read.
+            return
+        with self._connection.transaction():
+            self._connection.write(
+                "insert or ignore into greenroom_servers (boot, started) values (?, ?)",
+                (self._boot, time.time()),
+            )
+
+    def leave(self) -> None:
+        """Forget this server, and fail what it leaves unfinished."""
+        with self._connection.transaction():
+            self._bury(self._boot)
+
+    def settle(self, response: str, owner: str) -> None:
+        """Fail a response, and all that its server left, if that has died."""
+        row = self._connection.first(
+            "select boot from greenroom_responses where id = ? and owner = ? and boot != ?",
+            (response, owner, self._boot),
+        )
+        if row is not None and not self.is_alive(row["boot"]):
+            self.fail_unfinished()
+
+    def fail_unfinished(self) -> None:
+        """Fail the responses of servers that have died."""
+        boots = [row["boot"] for row in self._connection.read("select boot from greenroom_servers")]
+        dead = [boot for boot in boots if boot != self._boot and not self.is_alive(boot)]
+        if not dead:
+            return
+        with self._connection.transaction():
+            failed = sum(map(self._bury, dead))
+        for boot in dead:
+            if self._path is not None:
+                remove_lock(self._path, boot)
+        if failed:
+            log.warning("responses of a stopped server failed", actor="store", responses=failed)
+
+    def is_alive(self, boot: str) -> bool:
+        """Return whether a server runs, other than this one."""
+        return self._path is not None and is_alive(self._path, boot)
+
+    def _bury(self, boot: str) -> int:
+        # The one thing that is ever changed in an answer: otherwise it would look as if it were still coming.
+        failed = self._connection.write(
+            "update greenroom_responses set status = 'failed', completed = ?, boot = null,"
+            " body = json_set(body, '$.status', 'failed', '$.error', json(?))"
+            f" where boot = ? and status in ({', '.join('?' * len(UNFINISHED))})",
+            (time.time(), _ERROR, boot, *UNFINISHED),
+        )
+        self._connection.write("delete from greenroom_claims where boot = ?", (boot,))
+        self._connection.write("delete from greenroom_servers where boot = ?", (boot,))
+        return failed

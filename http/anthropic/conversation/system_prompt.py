@@ -1,0 +1,32 @@
+"""System prompts, without the line that one client writes anew into every request."""
+
+from __future__ import annotations
+
+import re
+
+from greenroom.http.anthropic.conversation.content_text import block_text, blocks_of, join_blocks
+from greenroom.schemas.anthropic.messages import Content
+from greenroom.schemas.messages import Message, TextPart
+
+_BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n?", re.IGNORECASE)
+
+
+def parse_system(system: Content | None) -> tuple[Message, ...]:
+    """Return the system message that a request begins with, if it has one.
+
+    Raises:
+        ProblemError: 400 that names the block that is no text.
+    """
+    text = join_blocks(
+        without_billing_header(block_text(block, f"system[{i}]"))
+        for i, block in enumerate(blocks_of(system, "system"))
+    )
+    return (Message("system", (TextPart(text),)),) if text else ()
+
+
+def without_billing_header(text: str) -> str:
+    """Return a system prompt without the line that says who pays.
+
+    It differs between sessions, so that no prompt would begin like another, and nothing could be kept of it.
+    """
+    return _BILLING_HEADER.sub("", text, count=1)

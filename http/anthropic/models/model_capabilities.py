@@ -1,0 +1,52 @@
+"""Which of Anthropic's features a model has; the keys are those of Anthropic's API, all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenroom.http.anthropic.requests.thinking import ANTHROPIC_EFFORTS
+from greenroom.schemas.capabilities import CapabilityRecord
+
+_THINKING_TYPES = ("adaptive", "between_tools", "disabled", "enabled")
+
+
+def chats(record: CapabilityRecord) -> bool:
+    """Return whether a model can be asked for messages."""
+    return record.model_type in ("text", "vision")
+
+
+def model_capabilities(record: CapabilityRecord, *, thinks: bool) -> dict[str, Any]:
+    """Return the features of a model.
+
+    Args:
+        thinks: Its template knows thoughts.
+    """
+    asked = chats(record)
+    sees = asked and "image" in record.inputs
+    thoughts = asked and thinks
+    return {
+        "batch": _support(False),
+        "citations": _support(False),
+        "code_execution": _support(False),
+        "context_management": {
+            **_support(asked),
+            "clear_thinking_20251015": _support(asked),
+            "clear_tool_uses_20250919": _support(False),
+            "compact_20260112": _support(False),
+        },
+        "effort": {**_support(thoughts), **{effort: _support(thoughts) for effort in ANTHROPIC_EFFORTS}},
+        "image_input": _support(sees),
+        "pdf_input": _support(sees),
+        "server_tools": {
+            **_support(False),
+            "code_execution": _support(False),
+            "web_search": _support(False),
+        },
+        "structured_outputs": _support(asked),
+        # Every type is taken of every model that chats; one without thoughts has none to show.
+        "thinking": {**_support(thoughts), "types": {name: _support(asked) for name in _THINKING_TYPES}},
+    }
+
+
+def _support(supported: bool) -> dict[str, bool]:
+    return {"supported": supported}

@@ -1,0 +1,70 @@
+"""Models as Anthropic's clients read them: in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.encoding.timestamps import timestamp
+from greenroom.http.anthropic.models.model_capabilities import chats, model_capabilities
+from greenroom.schemas.anthropic.answers import ModelBody, ModelPage
+from greenroom.schemas.pool_protocol import ModelCard
+from greenroom.schemas.problems import invalid
+
+DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
+
+
+class AnthropicModelFormatter:
+    """Formats the list of models, and one of them."""
+
+    def listed(self, cards: Sequence[ModelCard], query: Mapping[str, str]) -> dict[str, Any]:
+        """Return a page of them.
+
+        Args:
+            query: `limit`, and `after_id` or `before_id`, the id of the model behind or before which it lies.
+
+        Raises:
+            ProblemError: 400 that names what is wrong with the query.
+        """
+        limit = _limit(query.get("limit", str(DEFAULT_LIMIT)))
+        wanted = "active" in query.get("lifecycle", "active").split(",")
+        models = tuple(_model(card) for card in cards) if wanted else ()
+        ids = [model.id for model in models]
+        if "before_id" in query:
+            end = _position(ids, query, "before_id")
+            page, has_more = models[max(0, end - limit) : end], end > limit
+        else:
+            begin = _position(ids, query, "after_id") + 1 if "after_id" in query else 0
+            page, has_more = models[begin : begin + limit], begin + limit < len(models)
+        first, last = (page[0].id, page[-1].id) if page else (None, None)
+        return attrs.asdict(ModelPage(page, has_more, first, last))
+
+    def one(self, card: ModelCard) -> dict[str, Any]:
+        """Return one of them."""
+        return attrs.asdict(_model(card))
+
+
+def _model(card: ModelCard) -> ModelBody:
+    known = ModelBody(card.id, card.id, timestamp(card.created))
+    if (record := card.record) is None:
+        return known
+    capabilities = model_capabilities(record, thinks=card.thinks)
+    if not chats(record):
+        return attrs.evolve(known, capabilities=capabilities)
+    context = record.context
+    return attrs.evolve(known, capabilities=capabilities, max_input_tokens=context, max_tokens=context)
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MAX_LIMIT):
+        raise invalid(f"`limit` is {text[:20]!r}, but must be an integer from 1 to {MAX_LIMIT}.", "limit")
+    return int(text)
+
+
+def _position(ids: Sequence[str], query: Mapping[str, str], name: str) -> int:
+    try:
+        return ids.index(query[name])
+    except ValueError:
+        raise invalid(f"`{name}` is {query[name][:80]!r}, which is not the id of a model.", name) from None

@@ -1,0 +1,60 @@
+"""From events to the wire: the answer of `POST /v1/messages`, as a stream or complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.anthropic.output.answer_blocks import answer_blocks
+from greenroom.http.anthropic.output.message_stream import MessageStream, message_members
+from greenroom.http.anthropic.output.stop_reason import stop_reason
+from greenroom.http.anthropic.output.usage import usage_body
+from greenroom.http.anthropic.requests.thinking import hides_thoughts
+from greenroom.schemas.anthropic.answers import MessageBody
+from greenroom.schemas.anthropic.messages import MessagesRequest
+
+NO_DIAGNOSIS = {"cache_miss_reason": {"type": "unavailable"}}
+"""What is said to clients that ask why a prompt was not found in the cache: no prompt is kept to compare."""
+
+
+@attrs.frozen
+class MessageFormatter:
+    """Formats the answer to one request.
+
+    Args:
+        wire: What the client asked for.
+        answer_id: `msg_…`.
+        request_id: For errors within a stream.
+        asked_to_cache: The client has marked what shall be cached.
+    """
+
+    wire: MessagesRequest
+    answer_id: str
+    request_id: str
+    asked_to_cache: bool = False
+
+    def stream(self, model: str) -> MessageStream:
+        """Return what formats the answer as events."""
+        return MessageStream(
+            MessageBody(self.answer_id, model, (), None, None, None, self._diagnostics()),
+            self.request_id,
+            max_tokens=self.wire.max_tokens,
+            hides_thoughts=hides_thoughts(self.wire),
+            asked_to_cache=self.asked_to_cache,
+        )
+
+    def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
+        """Return the answer as a message."""
+        [choice] = choices
+        reason, sequence = stop_reason(choice.finished, self.wire.max_tokens)
+        blocks = answer_blocks(choice.parts, hides_thoughts=hides_thoughts(self.wire))
+        usage = usage_body(choice.finished.usage, asked_to_cache=self.asked_to_cache)
+        return message_members(
+            MessageBody(self.answer_id, model, blocks, reason, sequence, usage, self._diagnostics())
+        )
+
+    def _diagnostics(self) -> dict[str, Any] | None:
+        return None if self.wire.diagnostics is None else NO_DIAGNOSIS

@@ -1,0 +1,189 @@
+"""From events to the wire: the server-sent events of a streamed message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.encoding.json_encoding import json_ascii, json_string
+from greenroom.http.answering.sealing.thought_signature import ThoughtSigner
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
+from greenroom.http.anthropic.output.answer_blocks import text_block, tool_use_id
+from greenroom.http.anthropic.output.errors import error_members
+from greenroom.http.anthropic.output.stop_reason import stop_reason
+from greenroom.http.anthropic.output.usage import usage_body
+from greenroom.schemas.anthropic.answers import MessageBody
+from greenroom.schemas.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from greenroom.schemas.problems import Problem
+
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+_TAIL = b"}}\n\n"
+
+
+class MessageStream:
+    """Formats one streamed answer.
+
+    Its first event tells how much of the prompt was cached, so it waits until that is known, or until the
+    client would wonder. What is the same in every delta of a block is made when the block begins.
+
+    Args:
+        message: The answer as it begins, without its usage.
+        max_tokens: What the client allowed.
+        hides_thoughts: Thoughts are sent without their text.
+        asked_to_cache: The client has marked what shall be cached.
+    """
+
+    content_type = SERVER_SENT_EVENTS
+
+    def __init__(
+        self,
+        message: MessageBody,
+        request_id: str,
+        *,
+        max_tokens: int,
+        hides_thoughts: bool,
+        asked_to_cache: bool = False,
+    ) -> None:
+        self.finished = False
+        self._message = message
+        self._request_id = request_id
+        self._max_tokens = max_tokens
+        self._hides_thoughts = hides_thoughts
+        self._asked_to_cache = asked_to_cache
+        self._prompt: int | None = None
+        self._started = False
+        self._blocks = 0
+        self._open: str | None = None
+        self._delta_head = b""
+        self._signer = ThoughtSigner(hides_thoughts)
+        self._white_space = ""
+
+    def opening(self) -> bytes:
+        """Return nothing: the stream begins with the length of the prompt."""
+        return b""
+
+    def heartbeat(self) -> bytes:
+        """Return a ping, and the beginning of the stream if the prompt's length is known."""
+        return (b"" if self._prompt is None else self._start()) + PING
+
+    def failure(self, problem: Problem) -> bytes:
+        """Return the end of an answer that cannot be completed."""
+        self.finished = True
+        return b"event: error\ndata: %b\n\n" % json_ascii(error_members(problem, self._request_id))
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the events of the wire for an event of the answer."""
+        match event:
+            case TextDelta(text):
+                return self._text(text)
+            case ReasoningDelta(text):
+                return self._thought(text)
+            case ToolCallDelta():
+                return self._tool_call(event)
+            case Admitted(prompt_tokens):
+                self._prompt = prompt_tokens
+                return b""
+            case PromptProgress(total=total, cached=cached):
+                self._prompt = total
+                return self._start(cached)
+            case Finished():
+                return self._finish(event)
+            case Failed(problem):
+                return self.failure(problem)
+            case _:
+                return b""
+
+    def _start(self, cached: int = 0) -> bytes:
+        if self._started:
+            return b""
+        self._started = True
+        # Until the last event says how many there are: clients want to see at least one.
+        usage = usage_body(Usage(self._prompt or 0, 1, cached))
+        message = message_members(attrs.evolve(self._message, usage=usage))
+        return _event("message_start", {"message": message})
+
+    def _text(self, text: str) -> bytes:
+        if self._open != "text":
+            text = self._white_space + text
+            if not text.strip():
+                self._white_space = text
+                return b""
+            return self._begin("text", text_block(""), b'"text_delta","text":') + self._delta(text)
+        return self._delta(text)
+
+    def _thought(self, text: str) -> bytes:
+        begun = b""
+        if self._open != "thinking":
+            empty = {"type": "thinking", "thinking": "", "signature": ""}
+            begun = self._begin("thinking", empty, b'"thinking_delta","thinking":')
+            self._signer = ThoughtSigner(self._hides_thoughts)
+        self._white_space = ""
+        self._signer.add(text)
+        return begun if self._hides_thoughts else begun + self._delta(text)
+
+    def _tool_call(self, event: ToolCallDelta) -> bytes:
+        begun = b""
+        if event.id is not None:
+            block = {"type": "tool_use", "id": tool_use_id(event.id), "name": event.name or "", "input": {}}
+            begun = self._begin("tool_use", block, b'"input_json_delta","partial_json":')
+        return begun + self._delta(event.arguments) if event.arguments else begun
+
+    def _begin(self, kind: str, block: dict[str, Any], delta: bytes) -> bytes:
+        ended = self._start() + self._end_block()
+        index = self._blocks
+        self._open, self._white_space = kind, ""
+        self._delta_head = (
+            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
+            % (index, delta)
+        )
+        return ended + _event("content_block_start", {"index": index, "content_block": block})
+
+    def _delta(self, text: str) -> bytes:
+        return self._delta_head + json_string(text) + _TAIL
+
+    def _end_block(self) -> bytes:
+        if self._open is None:
+            return b""
+        index, ended = self._blocks, b""
+        if self._open == "thinking":
+            delta = {"type": "signature_delta", "signature": self._signer.signature()}
+            ended = _event("content_block_delta", {"index": index, "delta": delta})
+        self._open = None
+        self._blocks += 1
+        return ended + _event("content_block_stop", {"index": index})
+
+    def _finish(self, event: Finished) -> bytes:
+        self.finished = True
+        self._prompt = event.usage.prompt
+        begun = self._start(event.usage.cached)
+        if not self._blocks and self._open is None:
+            # Without any block, some clients take the answer for one that was lost.
+            begun += self._begin("text", text_block(""), b'"text_delta","text":')
+        reason, sequence = stop_reason(event, self._max_tokens)
+        delta = {"stop_reason": reason, "stop_sequence": sequence}
+        usage = attrs.asdict(usage_body(event.usage, asked_to_cache=self._asked_to_cache))
+        return begun + self._end_block() + _event("message_delta", {"delta": delta, "usage": usage}) + _STOP
+
+
+def message_members(message: MessageBody) -> dict[str, Any]:
+    """Return a message as JSON has it."""
+    members = attrs.asdict(message)
+    if message.diagnostics is None:
+        del members["diagnostics"]
+    return members
+
+
+def _event(kind: str, members: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), json_ascii({"type": kind, **members}))

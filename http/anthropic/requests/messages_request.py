@@ -1,0 +1,85 @@
+"""From the wire to the neutral request: `POST /v1/messages` and its `count_tokens`."""
+
+from __future__ import annotations
+
+from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_parameters
+from greenroom.http.anthropic.conversation.conversation import Conversation
+from greenroom.http.anthropic.conversation.system_prompt import parse_system
+from greenroom.http.anthropic.conversation.tools import parse_tool_choice, parse_tools
+from greenroom.http.anthropic.requests.parameters import MESSAGE_PARAMETERS
+from greenroom.http.anthropic.requests.thinking import check_budget, hides_thoughts, parse_thinking
+from greenroom.schemas.anthropic.messages import FormatParam, PromptRequest
+from greenroom.schemas.messages import JsonObject, Message, ToolChoice
+from greenroom.schemas.problems import invalid, missing
+from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.response_format import JsonSchemaFormat, ResponseFormat
+
+
+def parse_messages_request(
+    wire: PromptRequest, body: JsonObject, request_id: str, client: str = "", betas: str = ""
+) -> InferenceRequest:
+    """Return the request of a client in neutral words; the prompt depends on nothing but `wire`.
+
+    Args:
+        wire: What `body` has been structured to.
+        client: See `InferenceRequest`.
+        betas: The header `anthropic-beta`.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    if not wire.messages:
+        raise invalid("`messages` must hold at least one message.", "messages")
+    parameters = parse_parameters(body, MESSAGE_PARAMETERS)
+    check_budget(wire, parameters.get("thinking_budget"), parameters.get("max_tokens"), betas)
+    hides_thoughts(wire)
+    shelf = parse_tools(wire.tools or ())
+    messages = (*parse_system(wire.system), *Conversation(shelf).parse(wire.messages))
+    choice = parse_tool_choice(wire.tool_choice, shelf)
+    response_format = _response_format(wire)
+    messages, continues = _prefill(messages, choice, response_format, len(wire.messages) - 1)
+    chat = ChatInput(
+        messages,
+        shelf.tools(),
+        choice,
+        continue_final_message=continues,
+        parallel_tool_calls=not (wire.tool_choice and wire.tool_choice.disable_parallel_tool_use),
+        thinking=parse_thinking(wire, messages),
+    )
+    key = parse_model_key(wire.model)
+    return InferenceRequest(request_id, key, chat, parameters, client, response_format=response_format)
+
+
+def _prefill(
+    messages: tuple[Message, ...], choice: ToolChoice, response_format: ResponseFormat | None, last: int
+) -> tuple[tuple[Message, ...], bool]:
+    """Return the messages, and whether the last is the beginning of the answer."""
+    final = messages[-1] if messages else None
+    if final is None or final.role != "assistant":
+        return messages, False
+    field = f"messages[{last}]"
+    if final.tool_calls:
+        raise invalid(f"`{field}` ends with a `tool_use` block: its result has to follow.", field)
+    if not final.text.strip():
+        if final.reasoning:
+            raise invalid(f"`{field}` ends with a thought, which cannot be continued.", field)
+        return messages[:-1], False
+    if response_format is not None or choice.mode in ("required", "named"):
+        detail = f"`{field}` is an answer begun, which `output_config.format` and a forced tool do not allow."
+        raise invalid(detail, field, "unsupported_parameter")
+    return messages, True
+
+
+def _response_format(wire: PromptRequest) -> ResponseFormat | None:
+    new = wire.output_config.format if wire.output_config else None
+    if new is not None and wire.output_format is not None:
+        raise invalid("`output_config.format` and `output_format` cannot be combined.", "output_format")
+    field = "output_config.format" if new is not None else "output_format"
+    asked: FormatParam | None = new or wire.output_format
+    if asked is None:
+        return None
+    if asked.type != "json_schema":
+        raise invalid(f"`{field}.type` must be 'json_schema'.", f"{field}.type")
+    if asked.schema is None:
+        raise missing(f"{field}.schema")
+    return JsonSchemaFormat(asked.schema, param=f"{field}.schema")

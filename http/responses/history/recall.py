@@ -1,0 +1,103 @@
+"""What was said before a request, read from the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import trio
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.database.problems import not_found, previous_not_found
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.sealing.seal import Seal
+from greenroom.http.answering.sealing.server_seal import server_seal
+from greenroom.http.responses.history.recalled import Recalled
+from greenroom.http.responses.history.stand_ins import find_references, is_id, opened_items, referred_item
+from greenroom.http.responses.requests.response_request import AskedResponse
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.responses.items import MAX_ITEMS, Item, StandInItem, kept_items
+from greenroom.schemas.store_protocol import History, StoreMessage, Turns
+from greenroom.schemas.stored import StoredItem
+
+UNREAD_AT_ONCE = MAX_ITEMS // 4
+"""Items that are left out at the beginning of a history that is too long to be read."""
+
+_READING = trio.CapacityLimiter(2)
+"""A history may be 64 MB, which take several times that while they are decoded; more at once would only
+compete for the GIL."""
+
+
+def recall_nothing(asked: AskedResponse) -> Recalled:
+    """Return a request that stands alone.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    return Recalled(asked.request(), asked.items)
+
+
+async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Recalled:
+    """Return a request with what the store has of its conversation.
+
+    Raises:
+        ProblemError: 404 that names what is not stored here; 400 that names the field: a compaction that
+            cannot be opened, or a history that may not be cut and is too long to be read.
+    """
+    async with _READING:
+        turns = await _turns(store, asked, owner)
+        referred = await find_references(store, asked.items, owner)
+        return await trio.to_thread.run_sync(_recalled, asked, turns, referred, await server_seal(store))
+
+
+async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:
+    if asked.previous is not None:
+        if not is_id(asked.previous):
+            raise ProblemError(previous_not_found(asked.previous))
+        return await ask_actor(store, History(owner, response=asked.previous), Turns)
+    if asked.conversation is not None:
+        if not is_id(asked.conversation):
+            raise ProblemError(not_found("conversation", asked.conversation, "conversation"))
+        return await ask_actor(store, History(owner, conversation=asked.conversation), Turns)
+    return Turns(())
+
+
+def _recalled(asked: AskedResponse, turns: Turns, referred: Mapping[str, StoredItem], seal: Seal) -> Recalled:
+    texts = [item.body for turn in turns.turns for item in turn.items]
+    # Many at once, so that the next turns begin as this one does and are found in the cache.
+    unread = max(0, -(-(len(texts) - MAX_ITEMS) // UNREAD_AT_ONCE)) * UNREAD_AT_ONCE
+    left_out = turns.left_out + (unread > 0)
+    if left_out and not asked.may_be_cut:
+        raise _too_long()
+    bodies: list[JsonObject] = [json.loads(text) for text in texts[unread:]]
+    said = {str(body["id"]) for body in bodies}
+    items = [referred_item(item, said, referred) for item in asked.items]
+    fields = [asked.history_field] * len(bodies)
+    fields += (f"{asked.field}[{index}]" for index in range(len(items)))
+    opened = opened_items([*kept_items(bodies), *items], fields, seal)
+    history, own = opened[: len(bodies)], opened[len(bodies) :]
+    readable = tuple(_without_orphans(history))
+    return Recalled(asked.request(readable, own), own, readable, left_out)
+
+
+def _without_orphans(history: Sequence[Item]) -> list[Item]:
+    """Return a history without results whose calls are gone: deleted, or too long ago to be read."""
+    called: set[object] = set()
+    readable = []
+    for item in history:
+        is_result = str(item.raw.get("type")).endswith("_output")
+        if is_result and item.raw.get("call_id") not in called:
+            continue
+        inner = item.param.items if isinstance(item.param, StandInItem) else (item,)
+        called.update(other.raw.get("call_id") for other in inner)
+        readable.append(item)
+    return readable
+
+
+def _too_long() -> ProblemError:
+    detail = (
+        "What was said before is longer than any model's maximum context length; without "
+        "`truncation: disabled` the oldest turns would be left out."
+    )
+    return ProblemError(Problem(400, "context_length_exceeded", detail, "truncation"))

@@ -1,0 +1,210 @@
+"""Items as neutral messages: which of them make one turn, and which results answer which calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenroom.http.answering.sealing.seal import MAX_SEALED
+from greenroom.http.answering.sealing.thought_signature import is_signature, signed_thought
+from greenroom.http.answering.tools.call_arguments import ArgumentCheck
+from greenroom.http.answering.tools.custom_tools import custom_call
+from greenroom.http.media.media_reader import MediaReader
+from greenroom.http.responses.items.content_parts import content_parts, content_texts
+from greenroom.http.responses.items.hosted_items import HostedCall, HostedResult, hosted_parts
+from greenroom.http.responses.tools.tools import definitions, parse_tools
+from greenroom.schemas.messages import MAX_TOOLS, ContentPart, Message, Role, TextPart, Tool, ToolCall
+from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
+from greenroom.schemas.responses.items import (
+    CallOutputItem,
+    CompactionItem,
+    CustomCallItem,
+    FunctionCallItem,
+    HostedItem,
+    Item,
+    MessageItem,
+    ReasoningItem,
+    ReferenceItem,
+    StandInItem,
+    ToolsItem,
+)
+
+
+class Conversation:
+    """Reads the items of a conversation, from its first to its last.
+
+    Args:
+        whole: No result may stand without its call.
+
+    Attributes:
+        tools: That the items have brought.
+    """
+
+    def __init__(self, *, whole: bool = True) -> None:
+        self.tools: list[Tool] = []
+        self._whole = whole
+        self._messages: list[Message] = []
+        self._turn: _Turn | None = None
+        self._called: set[str] = set()
+        self._loaded: set[str] = set()
+        self._arguments = ArgumentCheck()
+        self._media = MediaReader()
+
+    def read(self, items: Sequence[Item], field: str) -> None:
+        """Read what comes next.
+
+        Args:
+            field: What errors call the items.
+
+        Raises:
+            ProblemError: 400 that names the field, 404 for an item that is not kept here.
+        """
+        for index, item in enumerate(items):
+            self._read(item, f"{field}[{index}]")
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the conversation so far."""
+        self._end_turn()
+        return tuple(self._messages)
+
+    def _read(self, item: Item, field: str) -> None:
+        match item.param:
+            case MessageItem(role, content):
+                if role == "user":
+                    self._say("user", content_parts(content, self._media, f"{field}.content"))
+                elif role == "assistant":
+                    self._assistant().add_text("".join(content_texts(content, f"{field}.content")))
+                else:
+                    self._say("system", tuple(map(TextPart, content_texts(content, f"{field}.content"))))
+            case ReasoningItem():
+                self._assistant().thoughts.append(_thought(item.param, field))
+            case FunctionCallItem(call_id, name, arguments):
+                self._call(ToolCall(call_id, name, arguments or "{}"), field)
+            case CustomCallItem(call_id, name, text):
+                self._call(custom_call(call_id, name, text), field)
+            case CallOutputItem(call_id, output):
+                self._result(call_id, content_parts(output, self._media, f"{field}.output"), field)
+            case ToolsItem(tools):
+                self._load(parse_tools(tools, f"{field}.tools"), field)
+            case HostedItem():
+                self._hosted(item, field)
+            case StandInItem(items, replaces):
+                self._read_in_place(items, replaces, field)
+            case ReferenceItem(ident):
+                raise _not_kept(ident, field)
+            case CompactionItem():
+                raise _not_ours(f"{field}.encrypted_content")
+
+    def _read_in_place(self, items: Sequence[Item], replaces: bool, field: str) -> None:
+        before = self.messages() if replaces else ()
+        if replaces:
+            self._messages.clear()
+        self.read(items, field)
+        # Instructions hold on; those that it stands for are not given twice.
+        said = {message for message in self._messages if message.role == "system"}
+        self._messages[:0] = [m for m in before if m.role == "system" and m not in said]
+
+    def _say(self, role: Role, parts: tuple[ContentPart, ...]) -> None:
+        self._end_turn()
+        self._messages.append(Message(role, parts))
+
+    def _assistant(self) -> _Turn:
+        if self._turn is None:
+            self._turn = _Turn()
+        return self._turn
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._messages.append(self._turn.message())
+            self._turn = None
+
+    def _call(self, call: ToolCall, field: str) -> None:
+        for name, value in (("call_id", call.id), ("name", call.name)):
+            if not value:
+                raise missing(f"{field}.{name}")
+        self._arguments.check(call.arguments, f"{field}.arguments")
+        self._called.add(call.id)
+        self._assistant().calls.append(call)
+
+    def _result(self, call_id: str, parts: tuple[ContentPart, ...], field: str) -> None:
+        if self._whole and call_id not in self._called:
+            name = f"{field}.call_id"
+            raise invalid(f"`{name}` is {call_id[:80]!r}, but no earlier call has that id.", name)
+        self._end_turn()
+        self._messages.append(Message("tool", _joined(parts), tool_call_id=call_id))
+
+    def _load(self, tools: Sequence[Tool], field: str) -> None:
+        new = [tool for tool in tools if tool.name not in self._loaded]
+        self._loaded.update(tool.name for tool in new)
+        if len(self._loaded) > MAX_TOOLS:
+            raise invalid(f"With those of `{field}` there are more than {MAX_TOOLS} tools.", f"{field}.tools")
+        if new:
+            self.tools += new
+            self._say("system", (TextPart(definitions(new)),))
+
+    def _hosted(self, item: Item, field: str) -> None:
+        for part in hosted_parts(item.raw, field, self._media):
+            match part:
+                case HostedCall(call):
+                    self._call(call, field)
+                case HostedResult(call_id, parts):
+                    self._result(call_id, parts, field)
+
+
+class _Turn:
+    """What the assistant said between two messages of others."""
+
+    def __init__(self) -> None:
+        self.thoughts: list[str] = []
+        self.texts: list[str] = []
+        self.calls: list[ToolCall] = []
+
+    def add_text(self, text: str) -> None:
+        """Add a message; an empty line is between two that no white space parts."""
+        if self.texts and text and not (self.texts[-1][-1].isspace() or text[0].isspace()):
+            self.texts.append("\n\n")
+        if text:
+            self.texts.append(text)
+
+    def message(self) -> Message:
+        """Return the turn."""
+        text = "".join(self.texts)
+        return Message(
+            "assistant",
+            (TextPart(text),) if text else (),
+            reasoning="\n\n".join(filter(None, self.thoughts)) or None,
+            tool_calls=tuple(self.calls),
+        )
+
+
+def _thought(item: ReasoningItem, field: str) -> str:
+    """Return a thought as this server has sealed it, else what is shown of it."""
+    sealed = item.encrypted_content
+    if sealed is not None and len(sealed) > MAX_SEALED:
+        detail = f"`{field}.encrypted_content` has more than {MAX_SEALED} characters."
+        raise invalid(detail, f"{field}.encrypted_content", "string_above_max_length")
+    if sealed is not None and is_signature(sealed):
+        thought = signed_thought("", sealed)
+        if thought is None:
+            raise _not_ours(f"{field}.encrypted_content")
+        return thought
+    if item.content is not None and item.content.parts:
+        return "\n\n".join(content_texts(item.content, f"{field}.content"))
+    # What another server has sealed only that one can read.
+    return "\n\n".join(content_texts(item.summary, f"{field}.summary")) if item.summary else ""
+
+
+def _not_kept(ident: str, field: str) -> ProblemError:
+    detail = f"`{field}.id`: no item {ident[:80]!r} is stored here; send the item itself."
+    return ProblemError(Problem(404, "item_not_found", detail, f"{field}.id"))
+
+
+def _not_ours(field: str) -> ProblemError:
+    detail = f"`{field}` is not what this server has sealed: send it as it came."
+    return invalid(detail, field, "invalid_encrypted_content")
+
+
+def _joined(parts: tuple[ContentPart, ...]) -> tuple[ContentPart, ...]:
+    """Return parts of which texts that nothing parts are one."""
+    if not all(isinstance(part, TextPart) for part in parts):
+        return parts
+    return (TextPart("".join(part.text for part in parts if isinstance(part, TextPart))),)

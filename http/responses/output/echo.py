@@ -1,0 +1,96 @@
+"""What a response repeats of its request, with defaults where the request had none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenroom.http.answering.requests.metadata import parse_metadata
+from greenroom.http.responses.output.response_object import ResponseEcho
+from greenroom.http.responses.tools.tools import tool_echoes
+from greenroom.schemas.generation import Overrides
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.responses.requests import THOUGHTS, ReasoningParam, ResponseRequest
+
+MAX_ECHO = 4_000_000
+"""Bytes; every event of a response's life holds it."""
+LONGEST = {"safety_identifier": 128, "prompt_cache_key": 1_024, "user": 1_024}
+"""Characters."""
+
+
+def make_echo(
+    wire: ResponseRequest, parameters: Overrides, text_format: JsonObject, *, stored: bool
+) -> ResponseEcho:
+    """Return the echo of a request.
+
+    Args:
+        parameters: That were taken from it, and the operator's where it names none.
+        text_format: What it says of the answer's form.
+        stored: The response will be kept.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    _check_lengths(wire)
+    if wire.max_tool_calls is not None and wire.max_tool_calls < 1:
+        raise invalid("`max_tool_calls` must be at least 1.", "max_tool_calls")
+    goes_on = wire.previous_response_id or wire.conversation or wire.conversation_id
+    members: dict[str, Any] = {
+        "previous_response_id": wire.previous_response_id,
+        "instructions": wire.instructions,
+        "tools": tool_echoes(wire.tools or ()),
+        "tool_choice": "auto" if wire.tool_choice is None else wire.tool_choice,
+        "truncation": wire.truncation or ("auto" if goes_on else "disabled"),
+        "parallel_tool_calls": wire.parallel_tool_calls is not False,
+        "text": {"format": text_format, "verbosity": (wire.text and wire.text.verbosity) or "medium"},
+        "top_p": parameters.get("top_p", 1.0),
+        "presence_penalty": parameters.get("presence_penalty", 0.0),
+        "frequency_penalty": parameters.get("frequency_penalty", 0.0),
+        "top_logprobs": parameters.get("top_logprobs", 0),
+        "temperature": parameters.get("temperature", 1.0),
+        "reasoning": _reasoning(wire.reasoning or ReasoningParam()),
+        "max_output_tokens": parameters.get("max_tokens"),
+        "max_tool_calls": wire.max_tool_calls,
+        "store": stored,
+        "background": bool(wire.background),
+        "service_tier": "default",
+        "metadata": parse_metadata(wire.metadata),
+        "safety_identifier": wire.safety_identifier,
+        "prompt_cache_key": wire.prompt_cache_key,
+        **_if_sent(wire),
+    }
+    seals_thoughts = THOUGHTS in (wire.include or ())
+    obfuscates = bool(wire.stream_options and wire.stream_options.include_obfuscation)
+    echo = ResponseEcho(members, seals_thoughts, obfuscates)
+    if len(echo.encoded) > MAX_ECHO:
+        large = ("tools", "instructions", "text", "tool_choice")
+        largest = max(large, key=lambda name: len(str(members[name])))
+        raise invalid(f"`{largest}` is more than a response can repeat ({MAX_ECHO:,} bytes).", largest)
+    return echo
+
+
+def _reasoning(asked: ReasoningParam) -> dict[str, Any]:
+    echo = {"effort": asked.effort, "summary": asked.summary or asked.generate_summary}
+    return echo if asked.context is None else {**echo, "context": asked.context}
+
+
+def _if_sent(wire: ResponseRequest) -> dict[str, Any]:
+    conversation = wire.conversation.id if wire.conversation else wire.conversation_id
+    sent: dict[str, Any] = {
+        "conversation": None if conversation is None else {"id": conversation},
+        "user": wire.user,
+        "prompt_cache_retention": wire.prompt_cache_retention,
+    }
+    if wire.background:
+        # By these whoever reads its events later gets the same.
+        sent["include"] = list(wire.include) if wire.include else None
+        obfuscated = wire.stream_options is not None and wire.stream_options.include_obfuscation
+        sent["stream_options"] = {"include_obfuscation": True} if obfuscated else None
+    return {name: value for name, value in sent.items() if value is not None}
+
+
+def _check_lengths(wire: ResponseRequest) -> None:
+    for name, longest in LONGEST.items():
+        value = getattr(wire, name)
+        if value is not None and len(value) > longest:
+            raise invalid(f"`{name}` has {len(value)} characters, but must have at most {longest}.", name)

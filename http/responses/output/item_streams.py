@@ -1,0 +1,194 @@
+"""The items of a streamed answer: which events begin an item, carry a piece of it, and end it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from greenroom.http.answering.sealing.thought_signature import sign
+from greenroom.http.answering.tools.text_input import TextInputReader
+from greenroom.http.responses.output.output_items import (
+    CallKinds,
+    ItemStatus,
+    call_item,
+    item_id,
+    message_item,
+    output_text,
+    reasoning_item,
+    summary_text,
+)
+from greenroom.schemas.events import TokenLogprob
+from greenroom.schemas.messages import ToolCall
+
+Event = tuple[str, dict[str, Any]]
+"""Type of an event, and its members without type and number."""
+
+
+class ItemStream(ABC):
+    """One item while it is being written.
+
+    Args:
+        index: Its place in the output.
+    """
+
+    delta_type: str
+    """Of the events that carry its pieces."""
+
+    def __init__(self, ident: str, index: int) -> None:
+        self.id = ident
+        self.index = index
+        self.pieces: list[str] = []
+        self.logprobs: list[TokenLogprob] = []
+
+    @property
+    def text(self) -> str:
+        """All of it so far."""
+        return "".join(self.pieces)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Members that say which item an event is about."""
+        return {"item_id": self.id, "output_index": self.index}
+
+    @property
+    @abstractmethod
+    def piece_place(self) -> dict[str, Any]:
+        """Members that say which part of the item a piece belongs to."""
+
+    def accept(self, piece: str) -> str:
+        """Take what the model has written, and return what the client gets of it."""
+        return piece
+
+    def rest(self) -> str:
+        """Return what was held back when the item ends."""
+        return ""
+
+    @abstractmethod
+    def item(self, status: ItemStatus) -> dict[str, Any]:
+        """Return the item as it stands."""
+
+    @abstractmethod
+    def begin(self) -> Iterator[Event]:
+        """Return the events with which it begins."""
+
+    @abstractmethod
+    def end(self, status: ItemStatus) -> Iterator[Event]:
+        """Return the events with which it ends, but for the last one, which has the whole item."""
+
+    def added(self, item: dict[str, Any]) -> Event:
+        """Return the event that an item begins with, while it is empty."""
+        return "response.output_item.added", {"output_index": self.index, "item": item}
+
+
+class MessageStream(ItemStream):
+    """A message of the assistant."""
+
+    delta_type = "response.output_text.delta"
+
+    @property
+    def piece_place(self) -> dict[str, Any]:
+        """Members that say which part of the item a piece belongs to."""
+        return {**self.place, "content_index": 0}
+
+    def item(self, status: ItemStatus) -> dict[str, Any]:
+        """Return the item as it stands."""
+        return message_item(self.id, self.text, status, self.logprobs)
+
+    def begin(self) -> Iterator[Event]:
+        """Return the events with which it begins."""
+        yield self.added({**message_item(self.id, "", "in_progress"), "content": []})
+        yield "response.content_part.added", {**self.piece_place, "part": output_text("")}
+
+    def end(self, status: ItemStatus) -> Iterator[Event]:
+        """Return the events with which it ends."""
+        part = output_text(self.text, self.logprobs)
+        text = {"text": part["text"], "logprobs": part["logprobs"]}
+        yield "response.output_text.done", {**self.piece_place, **text}
+        yield "response.content_part.done", {**self.piece_place, "part": part}
+
+
+class ReasoningStream(ItemStream):
+    """A thought, as the one part of its summary.
+
+    Args:
+        seals: Its sealed form comes with it.
+    """
+
+    delta_type = "response.reasoning_summary_text.delta"
+
+    def __init__(self, ident: str, index: int, seals: bool) -> None:
+        super().__init__(ident, index)
+        self._seals = seals
+
+    @property
+    def piece_place(self) -> dict[str, Any]:
+        """Members that say which part of the item a piece belongs to."""
+        return {**self.place, "summary_index": 0}
+
+    def item(self, status: ItemStatus) -> dict[str, Any]:
+        """Return the item as it stands."""
+        sealed = sign(self.text, hidden=True) if self._seals else None
+        return reasoning_item(self.id, self.text, status, sealed)
+
+    def begin(self) -> Iterator[Event]:
+        """Return the events with which it begins."""
+        yield self.added({**reasoning_item(self.id, "", "in_progress", None), "summary": []})
+        yield "response.reasoning_summary_part.added", {**self.piece_place, "part": summary_text("")}
+
+    def end(self, status: ItemStatus) -> Iterator[Event]:
+        """Return the events with which it ends."""
+        yield "response.reasoning_summary_text.done", {**self.piece_place, "text": self.text}
+        yield "response.reasoning_summary_part.done", {**self.piece_place, "part": summary_text(self.text)}
+
+
+class CallStream(ItemStream):
+    """A call, whose pieces are those of its arguments.
+
+    Args:
+        call: Its name and id; its arguments are what the pieces bring.
+    """
+
+    def __init__(self, call: ToolCall, response_id: str, index: int, calls: CallKinds) -> None:
+        prefix, self._kind, self._argument = "fc", "response.function_call_arguments", "arguments"
+        self._reader = TextInputReader() if call.name in calls.custom else None
+        if self._reader is not None:
+            prefix, self._kind, self._argument = "ctc", "response.custom_tool_call_input", "input"
+        super().__init__(item_id(prefix, response_id, index), index)
+        self.delta_type = f"{self._kind}.delta"
+        self._call = call
+        self._response_id = response_id
+        self._calls = calls
+
+    @property
+    def piece_place(self) -> dict[str, Any]:
+        """Members that say which part of the item a piece belongs to."""
+        return self.place
+
+    def accept(self, piece: str) -> str:
+        """Take what the model has written, and return what the client gets of it."""
+        return piece if self._reader is None else self._reader.feed(piece)
+
+    def rest(self) -> str:
+        """Return what was held back when the item ends."""
+        return "" if self._reader is None else self._reader.finish()
+
+    def item(self, status: ItemStatus) -> dict[str, Any]:
+        """Return the item as it stands."""
+        call = ToolCall(self._call.id, self._call.name, self.text)
+        return call_item(call, self._response_id, self.index, status, self._calls)
+
+    def begin(self) -> Iterator[Event]:
+        """Return the events with which it begins."""
+        yield self.added(self.item("in_progress"))
+
+    def end(self, status: ItemStatus) -> Iterator[Event]:
+        """Return the events with which it ends."""
+        name = {"name": self._call.name} if self._argument == "arguments" else {}
+        yield f"{self._kind}.done", {**self.place, **name, self._argument: self.text}
+
+
+def item_end(stream: ItemStream, status: ItemStatus) -> Sequence[Event]:
+    """Return all events with which an item ends; the last one has the whole of it."""
+    done = {"output_index": stream.index, "item": stream.item(status)}
+    return *stream.end(status), ("response.output_item.done", done)

@@ -1,0 +1,197 @@
+"""The object that stands for a response: in answers, in events of its stream, and in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.answering.encoding.json_encoding import json_ascii
+from greenroom.http.responses.output.output_items import CallKinds, output_items
+from greenroom.schemas.events import Finished, Usage
+from greenroom.schemas.messages import JsonObject
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.responses.requests import THOUGHTS
+
+ECHOED = (
+    "previous_response_id",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "temperature",
+    "reasoning",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+)
+"""Members that every response repeats of its request."""
+
+ECHOED_IF_SENT = ("conversation", "user", "prompt_cache_retention", "include", "stream_options")
+
+
+@attrs.frozen
+class ResponseEcho:
+    """What a response repeats of its request, and what the request says of the answer's form.
+
+    Args:
+        members: Those of `ECHOED`, and those of `ECHOED_IF_SENT` that were sent.
+        seals_thoughts: Thoughts come with `encrypted_content`, with which a client gives them back.
+        obfuscates: Pieces are padded, so that nobody reads their length off the wire.
+        encoded: The members as JSON has them, without the braces; made once, since every event of a
+            response's life holds them.
+    """
+
+    members: Mapping[str, Any]
+    seals_thoughts: bool = False
+    obfuscates: bool = False
+    encoded: bytes = attrs.field(init=False, eq=False, repr=False)
+    calls: CallKinds = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Make what is derived."""
+        object.__setattr__(self, "encoded", json_ascii(self.members)[1:-1])
+        object.__setattr__(self, "calls", CallKinds.of(self.members["tools"]))
+
+    @classmethod
+    def of(cls, response: JsonObject, *, obfuscates: bool | None = None) -> ResponseEcho:
+        """Return the echo that a stored response holds.
+
+        Args:
+            obfuscates: Given, it holds instead of what the request said.
+        """
+        names = (*ECHOED, *(name for name in ECHOED_IF_SENT if name in response))
+        if obfuscates is None:
+            obfuscates = bool(response.get("stream_options", {}).get("include_obfuscation"))
+        seals_thoughts = THOUGHTS in response.get("include", ())
+        return cls({name: response[name] for name in names}, seals_thoughts, obfuscates)
+
+
+@attrs.frozen
+class ResponseHead:
+    """What is the same in every object of one response.
+
+    Args:
+        id: `resp_…`.
+        model: That answers.
+        created: Unix time in seconds.
+    """
+
+    id: str
+    model: str
+    created: int
+
+
+def response_object(echo: ResponseEcho, head: ResponseHead, status: str, **members: Any) -> dict[str, Any]:
+    """Return a response as JSON has it, with all that the specifications require.
+
+    Args:
+        members: Those of `response_members`.
+    """
+    return {**response_members(head, status, **members), **echo.members}
+
+
+def encoded_response(echo: ResponseEcho, own: JsonObject) -> bytes:
+    """Return a response as JSON, however much it repeats.
+
+    Args:
+        own: What it does not repeat (`response_members`).
+    """
+    return b"%b,%b}" % (json_ascii(own)[:-1], echo.encoded)
+
+
+def response_members(
+    head: ResponseHead,
+    status: str,
+    *,
+    completed: int | None = None,
+    output: Sequence[JsonObject] = (),
+    usage: Usage | None = None,
+    problem: Problem | None = None,
+    incomplete: str | None = None,
+    dropped_messages: int = 0,
+) -> dict[str, Any]:
+    """Return the members of a response that are no echo.
+
+    Args:
+        status: `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
+        completed: Unix time in seconds at which it was.
+        output: Its items.
+        problem: Why it failed.
+        incomplete: Why it is incomplete.
+        dropped_messages: How many of the oldest messages were left out of the prompt.
+    """
+    members = {
+        "id": head.id,
+        "object": "response",
+        "created_at": head.created,
+        "completed_at": completed if status == "completed" else None,
+        "status": status,
+        "incomplete_details": None if incomplete is None else {"reason": incomplete},
+        "model": head.model,
+        "output": list(output),
+        "error": None if problem is None else response_error(problem),
+        "usage": None if usage is None else usage_object(usage),
+    }
+    return {**members, "dropped_messages": dropped_messages} if dropped_messages else members
+
+
+def answered_members(
+    echo: ResponseEcho, head: ResponseHead, choice: CollectedChoice, completed: int
+) -> dict[str, Any]:
+    """Return what the response that holds a complete answer does not repeat of its request.
+
+    Args:
+        completed: Unix time in seconds at which it ended.
+    """
+    status, incomplete = ending(choice.finished)
+    return response_members(
+        head,
+        status,
+        completed=completed,
+        output=output_items(choice, head.id, echo.calls, seals_thoughts=echo.seals_thoughts),
+        usage=choice.finished.usage,
+        incomplete=incomplete,
+        dropped_messages=choice.dropped_messages,
+    )
+
+
+def ending(finished: Finished) -> tuple[str, str | None]:
+    """Return the status of a response that has ended so, and why it is incomplete."""
+    match finished.reason:
+        case "length":
+            return "incomplete", "max_output_tokens"
+        case "cancelled":
+            return "cancelled", None
+        case _:
+            return "completed", None
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Return the tokens of a response."""
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.written},
+        "output_tokens": usage.generated,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.generated,
+    }
+
+
+def response_error(problem: Problem) -> dict[str, str]:
+    """Return the `error` of a response; of a prompt's faults, clients know that it is too long apart."""
+    code = problem.code if problem.code == "context_length_exceeded" else "invalid_prompt"
+    return {"code": code if problem.status < 500 else "server_error", "message": problem.detail}

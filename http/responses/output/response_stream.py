@@ -1,0 +1,252 @@
+"""From events to the wire: the server-sent events of a streamed response."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from greenroom.http.answering.encoding.json_encoding import LINE_BREAKS, json_ascii, json_string
+from greenroom.http.answering.encoding.token_logprobs import token_logprobs
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
+from greenroom.http.responses.output.item_streams import (
+    CallStream,
+    Event,
+    ItemStream,
+    MessageStream,
+    ReasoningStream,
+    item_end,
+)
+from greenroom.http.responses.output.output_items import ItemStatus, item_id
+from greenroom.http.responses.output.response_object import (
+    ResponseEcho,
+    ResponseHead,
+    encoded_response,
+    ending,
+    response_members,
+)
+from greenroom.schemas.events import (
+    Admitted,
+    Failed,
+    Finished,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+    Usage,
+)
+from greenroom.schemas.messages import ToolCall
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
+from greenroom.schemas.stored import StoredResponse
+
+DONE = b"data: [DONE]\n\n"
+PADDING = 16
+"""Pieces of an obfuscated stream have a multiple of so many characters."""
+
+
+class ResponseStream:
+    """Formats one streamed response.
+
+    The same events make the same bytes, whenever and however often they are formatted: ids follow from the
+    response's, times from its head and from `clock`. All that is the same in every piece of an item is made
+    when the item begins.
+
+    Args:
+        starting_after: Number of the last event that the client has; none up to it is sent again.
+        clock: Tells the Unix time in seconds at which the answer is complete.
+    """
+
+    content_type = SERVER_SENT_EVENTS
+
+    def __init__(
+        self,
+        echo: ResponseEcho,
+        head: ResponseHead,
+        *,
+        starting_after: int = -1,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.finished = False
+        self._echo = echo
+        self._head = head
+        self._starting_after = starting_after
+        self._clock = clock
+        self._number = 0
+        self._open: ItemStream | None = None
+        self._delta_head = self._delta_tail = b""
+        self._dropped_messages = 0
+        self._queued = bool(echo.members["background"])
+        self._items: list[dict[str, Any]] = []
+        self._white_space: list[TextDelta] = []
+
+    def opening(self) -> bytes:
+        """Return the events that say that there is a response."""
+        if self._queued:
+            return self._life("created", "queued") + self._life("queued", "queued")
+        return self._life("created", "in_progress") + self._life("in_progress", "in_progress")
+
+    def heartbeat(self) -> bytes:
+        """Return an event that says that the response is still coming: clients count no comments."""
+        state = "queued" if self._queued else "in_progress"
+        return self._life(state, state)
+
+    def failure(self, problem: Problem, usage: Usage | None = None) -> bytes:
+        """Return the end of a response that cannot be completed."""
+        self.finished = True
+        if self._open is not None:
+            self._items.append(self._open.item("incomplete"))
+        return self._life("failed", "failed", usage=usage, problem=problem) + DONE
+
+    def event(self, event: RunEvent) -> bytes:
+        """Return the events of the wire for an event of the answer, or an entry of a run's log."""
+        match event:
+            case TextDelta():
+                return self._text(event)
+            case ReasoningDelta(text):
+                return self._thought(text)
+            case ToolCallDelta():
+                return self._tool_call(event)
+            case Finished():
+                return self._finish(event)
+            case Failed(problem, usage):
+                return self.failure(problem, usage)
+            case Admitted(dropped_messages=dropped):
+                self._dropped_messages = dropped
+                return b""
+            case RunStarted():
+                was_queued, self._queued = self._queued, False
+                return self.heartbeat() if was_queued else b""
+            case Heartbeat():
+                return self.heartbeat()
+            case RunEnded(response):
+                return self._end(response)
+            case _:
+                return b""
+
+    def _text(self, event: TextDelta) -> bytes:
+        if isinstance(self._open, MessageStream):
+            return self._delta(event.text, event.logprobs)
+        self._white_space.append(event)
+        if not event.text.strip():
+            return b""
+        held = self._white_space
+        begun = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
+        text = "".join(delta.text for delta in held)
+        return begun + self._delta(text, [entry for delta in held for entry in delta.logprobs])
+
+    def _thought(self, text: str) -> bytes:
+        if isinstance(self._open, ReasoningStream):
+            self._white_space = []
+            return self._delta(text)
+        seals = self._echo.seals_thoughts
+        begun = self._begin(lambda index: ReasoningStream(item_id("rs", self._head.id, index), index, seals))
+        return begun + self._delta(text)
+
+    def _tool_call(self, event: ToolCallDelta) -> bytes:
+        begun = b""
+        if event.id is not None:
+            call = ToolCall(event.id, event.name or "", "")
+            begun = self._begin(lambda index: CallStream(call, self._head.id, index, self._echo.calls))
+        return begun + self._piece(event.arguments)
+
+    def _begin(self, make: Callable[[int], ItemStream]) -> bytes:
+        """Begin an item; make what is the same in each of its pieces."""
+        ended_before = self._end_item("completed")
+        self._white_space = []
+        self._open = stream = make(len(self._items))
+        kind = stream.delta_type.encode()
+        place = json_ascii(stream.piece_place)[1:-1]
+        self._delta_head = b'event: %b\ndata: {"type":"%b",%b,"delta":' % (kind, kind, place)
+        has_logprobs = isinstance(stream, MessageStream)
+        self._delta_tail = b',"logprobs":[],"sequence_number":' if has_logprobs else b',"sequence_number":'
+        return ended_before + b"".join(self._event(event) for event in stream.begin())
+
+    def _delta(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        assert self._open is not None
+        self._open.pieces.append(text)
+        tail = self._delta_tail
+        if logprobs:
+            self._open.logprobs += logprobs
+            tail = b',"logprobs":%b,"sequence_number":' % token_logprobs(logprobs)
+        number = self._number
+        self._number = number + 1
+        if number <= self._starting_after:
+            return b""
+        if self._echo.obfuscates:
+            tail = b',"obfuscation":"%b"%b' % (_padding(text), tail)
+        return b"%b%b%b%d}\n\n" % (self._delta_head, json_string(text), tail, number)
+
+    def _piece(self, arguments: str) -> bytes:
+        text = self._open.accept(arguments) if arguments and self._open is not None else ""
+        return self._delta(text) if text else b""
+
+    def _end_item(self, status: ItemStatus) -> bytes:
+        if self._open is None:
+            return b""
+        rest = self._open.rest()
+        last = self._delta(rest) if rest else b""
+        events = item_end(self._open, status)
+        self._items.append(events[-1][1]["item"])
+        self._open = None
+        return last + b"".join(map(self._event, events))
+
+    def _finish(self, event: Finished) -> bytes:
+        status, incomplete = ending(event)
+        closed = self._close(status)
+        kind = _last_event(status)
+        return closed + self._life(kind, status, usage=event.usage, incomplete=incomplete) + DONE
+
+    def _end(self, stored: StoredResponse) -> bytes:
+        """Return the end of a response that was stored."""
+        if stored.background and stored.events is None:
+            # What came before is lost: this is the next event, however many a client has seen.
+            self._number = max(self._number, self._starting_after + 1)
+        self.finished = True
+        closed = b"" if stored.status == "failed" else self._close(stored.status)
+        safe = stored.body.translate(LINE_BREAKS).encode("utf-8", "backslashreplace")
+        return closed + self._sent(f"response.{_last_event(stored.status)}", b'"response":' + safe) + DONE
+
+    def _close(self, status: str) -> bytes:
+        """Return the end of the last item."""
+        self.finished = True
+        begun = b""
+        if not self._items and self._open is None:
+            # Without any item, some clients take the answer for one that was lost.
+            begun = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
+        return begun + self._end_item("completed" if status == "completed" else "incomplete")
+
+    def _life(self, kind: str, status: str, **members: Any) -> bytes:
+        """Return an event of the response's life, which holds all of the response as it stands."""
+        completed = int(self._clock()) if status == "completed" else None
+        own = response_members(
+            self._head,
+            status,
+            output=self._items if self.finished else (),
+            completed=completed,
+            dropped_messages=self._dropped_messages,
+            **members,
+        )
+        return self._sent(f"response.{kind}", b'"response":' + encoded_response(self._echo, own))
+
+    def _event(self, event: Event) -> bytes:
+        kind, members = event
+        return self._sent(kind, json_ascii(members)[1:-1])
+
+    def _sent(self, kind: str, members: bytes) -> bytes:
+        number = self._number
+        self._number = number + 1
+        if number <= self._starting_after:
+            return b""
+        name = kind.encode()
+        return b'event: %b\ndata: {"type":"%b",%b,"sequence_number":%d}\n\n' % (name, name, members, number)
+
+
+def _last_event(status: str) -> str:
+    # None is called after responses that were cancelled.
+    return "incomplete" if status == "cancelled" else status
+
+
+def _padding(text: str) -> bytes:
+    return secrets.token_urlsafe(PADDING)[: PADDING - len(text) % PADDING].encode()

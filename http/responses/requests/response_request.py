@@ -1,0 +1,172 @@
+"""From the wire to the neutral request: `POST /v1/responses` and its `input_tokens`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from greenroom.http.answering.requests.request_parameters import (
+    parse_model_key,
+    parse_truncation,
+    parse_verbosity,
+)
+from greenroom.http.responses.items.conversation import Conversation
+from greenroom.http.responses.requests.parameters import parse_response_parameters
+from greenroom.http.responses.requests.text_format import parse_text_format
+from greenroom.http.responses.tools.tool_choice import parse_tool_choice
+from greenroom.http.responses.tools.tools import parse_tools
+from greenroom.schemas.messages import JsonObject, Message, TextPart
+from greenroom.schemas.problems import invalid, missing
+from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.responses.items import CompactionItem, Item, ReferenceItem
+from greenroom.schemas.responses.requests import PromptRequest, ReasoningParam
+from greenroom.schemas.thinking import EFFORTS, Thinking, effort_named
+
+_NO_EFFORT = "none"
+_PRESERVED = {"current_turn": False, "all_turns": True}
+
+
+@attrs.frozen
+class AskedResponse:
+    """A request whose conversation may lie with the server: it is neutral once that is known.
+
+    Args:
+        items: What it brings itself.
+        field: Where it holds them.
+        previous: The response that it goes on from.
+        conversation: The conversation that it belongs to.
+        text_format: What the response repeats of the answer's form.
+    """
+
+    items: tuple[Item, ...]
+    field: str
+    previous: str | None
+    conversation: str | None
+    text_format: JsonObject
+    _instructions: str | None
+    _template: InferenceRequest
+    _chat: ChatInput
+
+    @property
+    def has_history(self) -> bool:
+        """Whether it goes on from what the server keeps."""
+        return self.previous is not None or self.conversation is not None
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether the oldest turns are left out of a conversation that is too long."""
+        return self._template.overflow == "drop_oldest"
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether all of its conversation is written in it."""
+        elsewhere = (ReferenceItem, CompactionItem)
+        return not self.has_history and not any(isinstance(item.param, elsewhere) for item in self.items)
+
+    @property
+    def history_field(self) -> str:
+        """What the client calls what it goes on from."""
+        return "conversation" if self.previous is None else "previous_response_id"
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The generation parameters that were set."""
+        return dict(self._template.overrides)
+
+    def request(self, history: Sequence[Item] = (), items: Sequence[Item] | None = None) -> InferenceRequest:
+        """Return the request in neutral words.
+
+        Args:
+            history: What was said before.
+            items: Its own items, if some of them stood for others that are kept.
+
+        Raises:
+            ProblemError: 400 that names the field, 404 for an item that is not kept here.
+        """
+        conversation = Conversation()
+        conversation.read(history, self.history_field)
+        conversation.read(self.items if items is None else items, self.field)
+        system = (Message("system", (TextPart(self._instructions),)),) if self._instructions else ()
+        messages = (*system, *conversation.messages())
+        known = {tool.name for tool in self._chat.tools}
+        joined = (
+            attrs.evolve(tool, described=False) for tool in conversation.tools if tool.name not in known
+        )
+        chat = attrs.evolve(self._chat, messages=messages, tools=(*self._chat.tools, *joined))
+        return attrs.evolve(self._template, input=chat)
+
+
+def parse_response_request(
+    wire: PromptRequest, body: JsonObject, request_id: str, client: str = ""
+) -> AskedResponse:
+    """Return what a client asks.
+
+    Args:
+        wire: What `body` has been structured to.
+        client: See `InferenceRequest`.
+
+    Raises:
+        ProblemError: 400 that names the offending field.
+    """
+    response_format, text_format = parse_text_format(wire)
+    parameters = parse_response_parameters(wire, body)
+    chat = ChatInput(
+        (),
+        parse_tools(wire.tools or ()),
+        parse_tool_choice(wire.tool_choice),
+        parallel_tool_calls=wire.parallel_tool_calls is not False,
+        thinking=_thinking(wire.reasoning or ReasoningParam()),
+        verbosity=parse_verbosity(wire.text and wire.text.verbosity, "text.verbosity"),
+    )
+    key = parse_model_key("default" if wire.model is None else wire.model)
+    previous, conversation = _kept(wire)
+    kept = previous is not None or conversation is not None
+    # What the server keeps grows without its client noticing.
+    overflow = parse_truncation("auto" if kept and wire.truncation is None else wire.truncation)
+    template = InferenceRequest(
+        request_id, key, chat, parameters, client, response_format=response_format, overflow=overflow
+    )
+    field = "input" if wire.messages is None else "messages"
+    items = _items(wire, field, needed=not kept)
+    return AskedResponse(items, field, previous, conversation, text_format, wire.instructions, template, chat)
+
+
+def _kept(wire: PromptRequest) -> tuple[str | None, str | None]:
+    """Return the response that a request goes on from, and its conversation."""
+    if wire.conversation is not None and wire.conversation_id is not None:
+        detail = "`conversation` and `conversation_id` are two names for one thing."
+        raise invalid(detail, "conversation_id")
+    conversation = wire.conversation.id if wire.conversation else wire.conversation_id
+    if conversation is not None and wire.previous_response_id is not None:
+        detail = "`previous_response_id` cannot stand beside `conversation`, which has its own turns."
+        raise invalid(detail, "previous_response_id")
+    return wire.previous_response_id, conversation
+
+
+def _items(wire: PromptRequest, field: str, *, needed: bool) -> tuple[Item, ...]:
+    if wire.input is not None and wire.messages is not None:
+        raise invalid("`input` and `messages` are two names for one thing.", "messages")
+    given = wire.messages if wire.input is None else wire.input
+    if given is None and needed:
+        raise missing("input")
+    items = given.items if given is not None else ()
+    if not items and needed:
+        raise invalid(f"`{field}` must hold at least one item.", field)
+    return items
+
+
+def _thinking(asked: ReasoningParam) -> Thinking:
+    preserved = _PRESERVED.get(asked.context or "auto")
+    if asked.summary is not None and asked.generate_summary is not None:
+        detail = "`reasoning.generate_summary` is the old name of `reasoning.summary`: send one of them."
+        raise invalid(detail, "reasoning.generate_summary")
+    if asked.effort is None:
+        return Thinking(None, None, preserved)
+    if asked.effort == _NO_EFFORT:
+        return Thinking(False, None, preserved)
+    effort = effort_named(asked.effort)
+    if effort is None:
+        known = ", ".join(map(repr, (_NO_EFFORT, *EFFORTS)))
+        raise invalid(f"`reasoning.effort` must be one of {known}.", "reasoning.effort")
+    return Thinking(True, effort, preserved)

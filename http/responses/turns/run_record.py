@@ -1,0 +1,107 @@
+"""What is stored of a response: the object that it is, and the items that its turn adds to a conversation."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+
+from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice, Thought
+from greenroom.http.responses.output.output_items import output_items
+from greenroom.http.responses.output.response_object import (
+    ResponseEcho,
+    ResponseHead,
+    ending,
+    response_members,
+)
+from greenroom.schemas.events import Admitted, Finished, Usage
+from greenroom.schemas.messages import JsonObject, TextPart
+from greenroom.schemas.responses_protocol import RunOutcome
+from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredResponse
+
+_CUT_OFF = Finished("cancelled", Usage())
+
+
+@attrs.frozen
+class RunRecord:
+    """Writes one response as it is stored, whatever becomes of it.
+
+    Args:
+        id: `resp_…`.
+        created: Unix time in seconds.
+        model: As the request named it.
+        input: Items that the request itself brought.
+    """
+
+    echo: ResponseEcho
+    id: str
+    created: int
+    model: str
+    owner: str
+    input: tuple[StoredItem, ...]
+    background: bool = False
+    conversation: str | None = None
+    parent: str | None = None
+
+    def __call__(self, outcome: RunOutcome) -> StoredResponse:
+        """Return what is to be stored."""
+        head = ResponseHead(self.id, outcome.model or self.model, self.created)
+        output: list[JsonObject] = []
+        raw = ""
+        if outcome.status not in UNFINISHED:
+            choice = _collected(outcome)
+            raw = choice.finished.raw or _written(choice)
+            if choice.parts or outcome.status != "failed":
+                seals = self.echo.seals_thoughts
+                output = [*output_items(choice, self.id, self.echo.calls, seals_thoughts=seals)]
+        return StoredResponse(
+            self.id,
+            self.owner,
+            head.model,
+            outcome.status,
+            self.created,
+            self._body(head, outcome, output),
+            outcome.ended,
+            self.background,
+            self.conversation,
+            self.parent,
+            self.input,
+            tuple(StoredItem(str(item["id"]), json.dumps(item)) for item in output),
+            raw,
+        )
+
+    def _body(self, head: ResponseHead, outcome: RunOutcome, output: list[JsonObject]) -> str:
+        finished = next((event for event in outcome.events if isinstance(event, Finished)), None)
+        admitted = (event for event in outcome.events if isinstance(event, Admitted))
+        dropped = max((event.dropped_messages for event in admitted), default=0)
+        incomplete = ending(finished)[1] if finished is not None and outcome.status == "incomplete" else None
+        members = response_members(
+            head,
+            outcome.status,
+            completed=None if outcome.ended is None else int(outcome.ended),
+            output=output,
+            usage=finished.usage if finished is not None else None,
+            problem=outcome.problem,
+            incomplete=incomplete,
+            dropped_messages=dropped,
+        )
+        # What is echoed may be megabytes, and is encoded already.
+        return f"{json.dumps(members)[:-1]}, {self.echo.encoded.decode()}}}"
+
+
+def _collected(outcome: RunOutcome) -> CollectedChoice:
+    """Return what was written; what was cut off ends as if it had been cancelled."""
+    collector = ChoiceCollector()
+    for event in outcome.events:
+        collector.add(event)
+    if collector.finished is None or outcome.status == "failed":
+        collector.add(_CUT_OFF)
+    choice = collector.collected()
+    assert choice is not None
+    return choice
+
+
+def _written(choice: CollectedChoice) -> str:
+    """Return what the events tell of the model's text where its end never came."""
+    texts = [part.text if isinstance(part, TextPart | Thought) else part.arguments for part in choice.parts]
+    return "".join(texts)

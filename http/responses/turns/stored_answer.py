@@ -1,0 +1,89 @@
+"""The road of responses that are stored: the actor generates them, and a request only subscribes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import cast
+
+import trio
+from quart import Response
+
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.responses.handles import Subscribed, Subscription
+from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.http.answering.http_responses import stream_response
+from greenroom.http.answering.requests.current_request import request_owner, request_resources, with_files
+from greenroom.http.answering.streaming.event_stream import Events, EventStream
+from greenroom.http.answering.streaming.response_timing import wait_for_first_event
+from greenroom.http.responses.history.held_conversation import hold_conversation
+from greenroom.http.responses.history.recall import recall
+from greenroom.http.responses.turns.run_record import RunRecord
+from greenroom.http.responses.turns.stored_stream import StoredStream
+from greenroom.http.responses.turns.turn import Turn
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.responses_protocol import RunEnded, StartRun
+from greenroom.schemas.stored import StoredResponse
+
+
+async def answer_stored(refs: ActorRefs, turn: Turn, *, stream: bool, status_timeout: float) -> Response:
+    """Have a response generated and stored, and return it: complete, as a stream, or as one that has begun.
+
+    Args:
+        status_timeout: Seconds that a client waits for its status at most, if not for the whole answer.
+
+    Raises:
+        ProblemError: The request is refused, or failed before its status was sent.
+    """
+    start = await _prepare(refs, turn, status_timeout)
+    subscribed = await ask_actor(refs.responses, start, Subscribed)
+    subscription = subscribed.subscription
+    request_resources().enter_context(closing(subscription))
+    if stream:
+        events = as_events(subscription)
+        received = [] if turn.background else await wait_for_first_event(events, status_timeout)
+        formatted = StoredStream(turn.formatter.stream(subscription.model or str(start.request.key)))
+        return stream_response(EventStream(events, formatted, received))
+    if subscribed.response is not None:
+        return stored_response(subscribed.response)
+    return await _whole(subscription)
+
+
+def as_events(subscription: Subscription) -> Events:
+    """Return a subscription as what a stream is made of; `StoredStream` takes all that it brings."""
+    return cast("Events", subscription)
+
+
+def stored_response(response: StoredResponse) -> Response:
+    """Return a response as it is stored."""
+    return Response(response.body, content_type="application/json")
+
+
+async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
+    """Return what the actor is to do. Of a conversation it is claimed before its history is read."""
+    asked, formatter, owner = turn.asked, turn.formatter, request_owner()
+    hold = await hold_conversation(refs.responses, asked.conversation, owner) if asked.conversation else None
+    recalled, kept = turn.alone, turn.input
+    if recalled is None:
+        recalled = await recall(refs.store, asked, owner)
+        kept = await trio.to_thread.run_sync(recalled.stored_input, formatter.answer_id)
+    record = RunRecord(
+        formatter.echo,
+        formatter.answer_id,
+        formatter.created,
+        str(recalled.request.key),
+        owner,
+        kept,
+        turn.background,
+        asked.conversation,
+        asked.previous,
+    )
+    request = await with_files(recalled.request)
+    return StartRun(request, record.id, owner, record, turn.background, patience, hold)
+
+
+async def _whole(subscription: Subscription) -> Response:
+    end = await subscription.wait_ended()
+    if end.problem is not None:
+        raise ProblemError(end.problem)
+    assert isinstance(end, RunEnded)
+    return stored_response(end.response)

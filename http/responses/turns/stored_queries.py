@@ -1,0 +1,73 @@
+"""What the URL of a stored response asks for."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+from werkzeug.datastructures import MultiDict
+
+from greenroom.http.responses.items.included import check_included
+from greenroom.http.responses.items.item_bodies import with_thought
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.responses.requests import THOUGHTS
+from greenroom.schemas.stored import StoredResponse
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_LONGEST_NUMBER = 15
+"""Digits; no stream has so many events."""
+
+
+@attrs.frozen
+class StoredQuery:
+    """How a stored response is to be shown.
+
+    Args:
+        stream: As the events that it was, or is being, streamed as.
+        starting_after: Number of the last event that the client has; -1 is none.
+        thoughts: With what a client gives thoughts back, whether it was created so or not.
+        obfuscates: With pieces that are padded, or not; None is as it was created.
+    """
+
+    stream: bool
+    starting_after: int
+    thoughts: bool
+    obfuscates: bool | None = None
+
+
+def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
+    """Return what a URL asks for.
+
+    Raises:
+        ProblemError: 400 that names what is wrong.
+    """
+    stream = bool(_boolean(query, "stream"))
+    obfuscates = _boolean(query, "include_obfuscation")
+    after = query.get("starting_after")
+    if after is not None and not stream:
+        raise invalid("`starting_after` is only of use with `stream=true`.", "starting_after")
+    included = check_included(query)
+    return StoredQuery(stream, -1 if after is None else _number(after), THOUGHTS in included, obfuscates)
+
+
+def with_thoughts(stored: StoredResponse) -> StoredResponse:
+    """Return a response whose thoughts can be given back. May take long if it is large."""
+    response = json.loads(stored.body)
+    response["output"] = [with_thought(item) for item in response["output"]]
+    return attrs.evolve(stored, body=json.dumps(response))
+
+
+def _boolean(query: MultiDict[str, str], name: str) -> bool | None:
+    if name not in query:
+        return None
+    value = query[name].lower()
+    if value not in _BOOLEANS:
+        raise invalid(f"`{name}` must be true or false.", name)
+    return _BOOLEANS[value]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
+        detail = "`starting_after` must be the number of an event, which is 0 or more."
+        raise invalid(detail, "starting_after")
+    return int(text)
