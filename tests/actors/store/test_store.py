@@ -14,7 +14,7 @@ import attrs
 import pytest
 import sqlite_utils
 
-from greenroom.actors.store import connection as connections
+from greenroom.actors.store.database import connection as connections
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion
 from greenroom.schemas.settings import Settings

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.store import items_table, paging
 from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.database.connection import Connection
+from greenroom.actors.store.tables import items_table, paging
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.store_protocol import (
     AddItems,
