@@ -139,6 +139,8 @@ class _Turns(Generic[T]):
         return len(self._waiting)
 
     def add(self, queued: QueuedPrompt[T]) -> None:
+        if not self._waiting:
+            self._fair_queue.forget()
         insort(self._waiting, queued, key=lambda other: other.serial)
 
     def take(self) -> QueuedPrompt[T]:

@@ -141,6 +141,8 @@ class RowQueue:
 
     def add(self, job: Job) -> None:
         """Add a request."""
+        if not self._jobs:
+            self._fair_queue.forget()
         self._jobs[job.request.id] = job
 
     def remove(self, request_id: str) -> Job | None:

@@ -41,6 +41,14 @@ class FairQueue:
         """How many addresses and keys are remembered, because they wait or had more than their share."""
         return self._clients.known_names
 
+    def forget(self) -> None:
+        """Have all clients begin anew; to be called when one comes while nobody waits.
+
+        The virtual time goes on only while somebody is served: whoever had a large prompt last would stay
+        behind others over any idle time, until they had as much.
+        """
+        self._clients = ClientShares()
+
     def choose(self, waiting: Sequence[WaitingPrompt]) -> int:
         """Return the index of the prompt that is next; of one conversation, only the oldest counts.
 

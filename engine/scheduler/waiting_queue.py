@@ -54,8 +54,10 @@ class WaitingQueue:
         if entry.sequence.preempted:
             self._preempted.append(entry)
             self._preempted.sort(key=lambda preempted: preempted.sequence.serial)
-        else:
-            self._new.append(entry)
+            return
+        if not self._new:
+            self._fair_queue.forget()
+        self._new.append(entry)
 
     def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._preempted, self._new)

@@ -89,8 +89,9 @@ class PrefillQueue:
 
     def add(self, sequence: Sequence, client: str = "", conversation: str = "") -> None:
         """Queue a sequence's prompt."""
-        conversation = conversation or sequence.request_id
-        request = PrefillRequest(sequence, client=client, conversation=conversation)
+        if not self._requests:
+            self._fair_queue.forget()
+        request = PrefillRequest(sequence, client=client, conversation=conversation or sequence.request_id)
         self._requests.append(request)
         self._window.add(request, self._clock())
         self._prefix_reuse.add(request, self._requests)

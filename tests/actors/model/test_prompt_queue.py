@@ -158,3 +158,14 @@ def test_what_takes_long_to_compile_costs_much() -> None:
     assert cost(asked, JsonSchemaFormat({"enum": [[0] * MAX_SCHEMA]})) > MAX_SHORT
     assert cost(asked, LarkFormat("a" * MAX_GRAMMAR)) <= MAX_SHORT
     assert cost(asked, LarkFormat("a" * (MAX_GRAMMAR + 1))) > MAX_SHORT
+
+
+def test_whose_last_prompt_was_large_competes_as_a_newcomer_after_an_idle_time() -> None:
+    queue: PromptQueue[str] = PromptQueue()
+    queue.put("large", SHORT, "before")
+    queue.put("small", 10, "other")
+    assert {taken(queue), taken(queue)} == {"large", "small"}
+    for _ in range(10):
+        queue.put("before", 10, "before")
+        queue.put("new", 10, "new")
+    assert [taken(queue) for _ in range(10)].count("before") == 5

@@ -105,3 +105,15 @@ def test_rows_that_could_not_be_computed_wait_again() -> None:
     queue.put_back(batch)
     assert [added.lengths[index] for index in added.waiting] == [1, 5, 7, 9]
     assert added.tokens_left == 22
+
+
+def test_whose_last_request_was_large_competes_as_a_newcomer_after_an_idle_time() -> None:
+    queue = RowQueue()
+    queue.add(job("large", 4_000, client="before"))
+    queue.add(job("small", 10, client="other"))
+    assert len(taken(queue, 4_000)) == 2
+    queue.add(job("before", *[10] * 10, client="before"))
+    queue.add(job("new", *[10] * 10, client="new"))
+    passes = [take(queue, lambda width: 1) for _ in range(10)]
+    rows = [done for batch in passes if batch for done, _ in batch.members]
+    assert [done.request.client for done in rows].count("before") == 5

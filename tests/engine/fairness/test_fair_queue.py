@@ -111,3 +111,12 @@ def test_of_one_conversation_only_the_oldest_counts() -> None:
         chosen.add(queue.choose([first, second, other]))
         queue.charge(["c"], 1)
     assert chosen == {0, 2}
+
+
+def test_behind_an_idle_time_all_are_newcomers() -> None:
+    queue = FairQueue()
+    large, small = WaitingPrompt("large", "a", 8000), WaitingPrompt("small", "b", 10)
+    for waiting in ([large, small], [small]):
+        queue.charge([waiting[queue.choose(waiting)].client], waiting[0].remaining)
+    queue.forget()
+    assert serve(queue, 20, always("large"), always("new"), cost=even) == {0: 10, 1: 10}

@@ -54,3 +54,27 @@ def test_preempted_sequences_come_first_by_age_and_none_is_lost(moves: list[tupl
                 running[first.sequence.serial] = waiting.pop(first.sequence.serial)
         assert {one.sequence.serial for one in queue} == set(waiting)
         assert len(queue) == len(waiting)
+
+
+def test_whose_last_request_was_large_competes_as_a_newcomer_after_an_idle_time() -> None:
+    queue = WaitingQueue()
+    large = entry(0, "before")
+    large.tokens = 8_000
+    queue.add(large)
+    queue.add(entry(1, "other"))
+    for _ in range(2):
+        queue.pop(_first(queue))
+    for at in range(10):
+        queue.add(entry(2 + at, "before"))
+        queue.add(entry(12 + at, "new"))
+    turns = []
+    for _ in range(10):
+        turns.append(_first(queue).client)
+        queue.pop(_first(queue))
+    assert turns.count("before") == 5
+
+
+def _first(queue: WaitingQueue) -> QueueEntry:
+    first = queue.peek()
+    assert first is not None
+    return first
