@@ -81,8 +81,13 @@ class PromptAdapter(Protocol):
             ProblemError: The request cannot be answered.
         """
 
+
+@runtime_checkable
+class PromptInspector(PromptAdapter, Protocol):
+    """An adapter whose requests have prompts that can be shown."""
+
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return its prompt as the model reads it.
+        """Return a request's prompt as the model reads it.
 
         Raises:
             ProblemError: The request cannot be answered.
@@ -105,7 +110,7 @@ class SlicingAdapter(PromptAdapter, Protocol):
 
 @runtime_checkable
 class SlicingInspector(PromptAdapter, Protocol):
-    """An adapter whose requests may take as long to show."""
+    """An adapter whose prompts may take as long to show."""
 
     def inspect_slices(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
         """Return a request's prompt as the model reads it, yielding as `SlicingAdapter.prepare_slices` does.

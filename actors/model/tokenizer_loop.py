@@ -8,11 +8,12 @@ import attrs
 import structlog
 
 from greenroom.actors.core.pulse import Pulse
-from greenroom.actors.engine_protocol import SlicingAdapter, SlicingInspector
+from greenroom.actors.engine_protocol import PromptInspector, SlicingAdapter, SlicingInspector
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.preparations import AdapterResult, Preparation
 from greenroom.actors.model.prompt_queue import PromptQueue, QueuedPrompt, cost_of
 from greenroom.engine.slices import WAITS
+from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, load_crashed
 
@@ -140,9 +141,12 @@ class TokenizerLoop:
         request = preparation.request
         try:
             if begun.slices is None and preparation.inspected:
-                if not isinstance(adapter, SlicingInspector):
+                if isinstance(adapter, SlicingInspector):
+                    begun.slices = adapter.inspect_slices(request)
+                elif isinstance(adapter, PromptInspector):
                     return adapter.inspect_prompt(request)
-                begun.slices = adapter.inspect_slices(request)
+                else:
+                    return wrong_kind(opened.id, opened.record.model_type, request.input)
             elif begun.slices is None:
                 if not isinstance(adapter, SlicingAdapter):
                     return adapter.prepare_input(request)

@@ -7,12 +7,12 @@ import math
 import structlog
 import trio
 
-from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.core.ask_actor import answer_or_failed
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.responses.handles import ConversationHeld
 from greenroom.schemas.claim_protocol import ClaimConversation, ReleaseConversation
 from greenroom.schemas.events import Failed
-from greenroom.schemas.problems import draining
 from greenroom.schemas.store_protocol import Committed, StoreMessage
 
 log = structlog.get_logger(actor="responses")
@@ -39,13 +39,13 @@ class ConversationClaims:
         """Do it until cancelled."""
         async for asked in self._receive:
             if isinstance(asked, ReleaseConversation):
-                answer = await self._ask(asked)
+                answer = await answer_or_failed(self._store, asked, Committed)
                 if isinstance(answer, Failed):
                     log.warning("conversation not released", problem=answer.problem.code)
             else:
                 message, held, reply = asked
                 try:
-                    answer = await self._ask(message)
+                    answer = await answer_or_failed(self._store, message, Committed)
                 except BaseException:
                     held.close()
                     raise
@@ -54,9 +54,3 @@ class ConversationClaims:
                     reply.fail(answer.problem)
                 else:
                     reply.send(held)
-
-    async def _ask(self, message: ClaimConversation | ReleaseConversation) -> Committed | Failed:
-        try:
-            return await self._store.ask(message, Committed)
-        except ActorStopped:
-            return Failed(draining())

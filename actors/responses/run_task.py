@@ -8,13 +8,14 @@ import attrs
 import structlog
 import trio
 
-from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.core.ask_actor import answer_or_failed
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
 from greenroom.actors.responses.event_encoding import encode_events
 from greenroom.actors.responses.run import Run
 from greenroom.schemas.events import Failed
 from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.problems import Problem, draining, internal_error
+from greenroom.schemas.problems import Problem, internal_error
 from greenroom.schemas.responses_protocol import RunEnded, RunOutcome
 from greenroom.schemas.store_protocol import BeginResponse, CommitResponse, Committed, StoreMessage
 from greenroom.schemas.stored import StoredResponse
@@ -97,7 +98,7 @@ class RunTask:
         # What may be stored already must not be taken back: whoever cancels waits for the answer.
         with trio.move_on_after(STORING, shield=True):
             row = run.snapshot()
-            answer = await self._ask(BeginResponse(row))
+            answer = await answer_or_failed(self._store, BeginResponse(row), Committed)
             if isinstance(answer, Failed):
                 run.fail(answer.problem)
             else:
@@ -116,7 +117,7 @@ class RunTask:
         run = self._run
         outcome = run.decide()
         response = await self._write_down(outcome)
-        answer = await self._ask(CommitResponse(response, begun=run.row is not None))
+        answer = await self._commit(response, begun=run.row is not None)
         fields = {"request_id": run.asked.request.id, "response": run.asked.id}
         if not isinstance(answer, Failed):
             log.info("response stored", status=response.status, background=response.background, **fields)
@@ -126,7 +127,7 @@ class RunTask:
             await self._write_down(run.fail_storing(answer.problem)), conversation=None, parent=None
         )
         if run.row is not None:
-            await self._ask(CommitResponse(response, begun=True))
+            await self._commit(response, begun=True)
         return RunEnded(response, answer.problem)
 
     async def _write_down(self, outcome: RunOutcome) -> StoredResponse:
@@ -139,8 +140,5 @@ class RunTask:
 
         return write_down() if len(entries) <= _SHORT else await trio.to_thread.run_sync(write_down)
 
-    async def _ask(self, message: StoreMessage) -> Committed | Failed:
-        try:
-            return await self._store.ask(message, Committed)
-        except ActorStopped:
-            return Failed(draining())
+    async def _commit(self, response: StoredResponse, *, begun: bool) -> Committed | Failed:
+        return await answer_or_failed(self._store, CommitResponse(response, begun=begun), Committed)

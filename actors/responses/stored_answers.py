@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import trio
 
-from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.responses.event_encoding import decode_events
 from greenroom.actors.responses.event_log import EventLog
 from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.actors.store.database.problems import runs_elsewhere
-from greenroom.schemas.events import Failed
-from greenroom.schemas.problems import Problem, ProblemError, draining
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.responses_protocol import AboutOne, CancelRun, DeleteRun, Retrieve, RunEnded, Subscribe
 from greenroom.schemas.store_protocol import Deleted, DeleteResponse, FindResponse, StoreMessage
 from greenroom.schemas.stored import UNFINISHED, StoredResponse
-
-R = TypeVar("R")
 
 _SHORT = 65_536
 """Characters of events that are decoded on the event loop; more are on a thread."""
@@ -32,8 +28,8 @@ async def answer_from_store(
         ProblemError: It is unknown, does not take what is asked, or cannot be read now.
     """
     if isinstance(message, DeleteRun):
-        return await _ask(store, DeleteResponse(message.id, message.owner), Deleted)
-    response = await _ask(store, FindResponse(message.id, message.owner), StoredResponse)
+        return await ask_actor(store, DeleteResponse(message.id, message.owner), Deleted)
+    response = await ask_actor(store, FindResponse(message.id, message.owner), StoredResponse)
     match message:
         case Retrieve():
             return response
@@ -65,13 +61,3 @@ async def _read_log(response: StoredResponse) -> EventLog:
     log = EventLog(entries, response.model)
     log.end(RunEnded(response))
     return log
-
-
-async def _ask(store: Ref[StoreMessage], message: StoreMessage, answer: type[R]) -> R:
-    try:
-        found = await store.ask(message, answer)
-    except ActorStopped:
-        raise ProblemError(draining()) from None
-    if isinstance(found, Failed):
-        raise ProblemError(found.problem)
-    return found

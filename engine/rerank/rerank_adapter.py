@@ -15,7 +15,6 @@ from greenroom.engine.rerank.yes_no_form import MAX_CONTEXT, YesNoForm
 from greenroom.engine.slices import Slices, run_slices
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
-from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.settings import Settings
@@ -53,14 +52,6 @@ class RerankAdapter:
         rows = yield from self._reader.rows(asked)
         shared = common_beginning(rows) if self._causal else 0
         return PreparedRows(rows, shared=shared, param=asked.param)
-
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Refuse: such a model has no prompts of its client's.
-
-        Raises:
-            ProblemError: 400.
-        """
-        raise ProblemError(wrong_kind(request.key.model, self.record.model_type, request.input))
 
 
 def open_rerank_adapter(

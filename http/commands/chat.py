@@ -62,12 +62,11 @@ def command(
       echo "What is this?" | greenroom chat ~/models/Qwen3-VL-4B --image photo.jpg
       greenroom chat --url http://127.0.0.1:8000
     """
-    from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
-    # A conversation shares the terminal with the log.
-    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    configure_command_logging(settings.log_level)
     if url is None:
         check_at_start(settings, local)
 

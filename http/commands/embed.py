@@ -53,7 +53,7 @@ def command(
         raise click.UsageError("- stands for the lines of stdin, and no other TEXT beside it")
 
     from greenroom.http.answering.requests.embedding_limits import checked_embedding
-    from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
     from greenroom.schemas.problems import ProblemError
     from greenroom.schemas.requests import EmbeddingInput
@@ -63,7 +63,7 @@ def command(
     except ProblemError as error:
         raise click.UsageError(error.problem.detail) from error
     settings = attrs.evolve(settings, models=(model,))
-    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    configure_command_logging(settings.log_level)
     check_at_start(settings, local)
 
     from rich.console import Console

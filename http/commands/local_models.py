@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Protocol
 
+import click
+
 from greenroom.schemas.settings import Settings
 
 
@@ -25,3 +27,9 @@ class LocalModels(Protocol):
 
     def describe(self, models: tuple[str, ...], trust_remote_code: bool) -> list[dict[str, Any]]:
         """Return what is known of the models that can be asked for, without loading any."""
+
+
+model_option = click.option(
+    "-m", "--model", help="Local folder or hub id; by default the first of the settings file."
+)
+"""Of commands whose argument is what the model is to work on."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import click
 
-from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
@@ -27,7 +27,7 @@ FLAGS = ("device", "trust_remote_code")
     required=True,
     help="File that is written; its extension says in which form. - is standard output.",
 )
-@click.option("-m", "--model", help="Local folder or hub id; by default the first of the settings file.")
+@model_option
 @click.option("--format", "form", type=click.Choice(FORMS), help="Form of the file, whatever its extension.")
 @click.option("--voice", type=UTF8_TEXT, help="One of the model's voices.")
 @click.option("--speed", type=NumberRange(0.25, 4), default=1.0, help="Of speech; 1 is the model's own.")
@@ -62,11 +62,11 @@ def command(
     """
     form = form or _form_of(output)
 
-    from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
-    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    configure_command_logging(settings.log_level)
     check_at_start(settings, local)
 
     from rich.console import Console

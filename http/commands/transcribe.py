@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 import click
 
-from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.commands.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
@@ -27,7 +27,7 @@ FLAGS = ("device", "trust_remote_code")
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     help="File that is written; by default the transcript goes to standard output.",
 )
-@click.option("-m", "--model", help="Local folder or hub id; by default the first of the settings file.")
+@model_option
 @click.option(
     "--format",
     "form",
@@ -70,11 +70,11 @@ def command(
     if words and form != "json":
         raise click.UsageError("--words needs --format json")
 
-    from greenroom.http.process.log_configuration import configure_logging
+    from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
 
     settings = attrs.evolve(settings, models=(model,) if model else settings.models)
-    configure_logging("console", "debug" if settings.log_level == "debug" else "error")
+    configure_command_logging(settings.log_level)
     check_at_start(settings, local)
 
     from rich.console import Console

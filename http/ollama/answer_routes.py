@@ -6,10 +6,10 @@ from functools import partial
 
 from quart import Blueprint, Response
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.pool.lease import Granted
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import read_request, request_client, request_id
 from greenroom.http.answering.requests.request_parameters import parse_model_key

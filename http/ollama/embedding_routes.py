@@ -6,9 +6,9 @@ from functools import partial
 
 from quart import Blueprint, Response
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.pool.lease import Granted
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.collecting.collected_results import collect_results
 from greenroom.http.answering.encoding.vectors import in_order, numbers_of
 from greenroom.http.answering.http_responses import json_response, large_json_response

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from quart import Blueprint, Response, request
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import read_request
 from greenroom.http.answering.requests.request_parameters import parse_model_key

@@ -7,7 +7,7 @@ import os
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.problems import Problem, ProblemError

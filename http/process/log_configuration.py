@@ -48,6 +48,11 @@ def configure_logging(log_format: LogFormat, log_level: LogLevel) -> None:
         _log_prints(sys.stderr)
 
 
+def configure_command_logging(log_level: LogLevel) -> None:
+    """Do so for a command whose terminal shows something else: it tells errors alone, or all there is."""
+    configure_logging("console", "debug" if log_level == "debug" else "error")
+
+
 _COMMON_PROCESSORS: list[Processor] = [
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -11,7 +11,7 @@ import trio
 from quart import Blueprint, Response, request
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.http.answering.ask_actor import ask_actor
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import read_request, request_owner
 from greenroom.http.answering.requests.list_query import parse_list_query

@@ -23,7 +23,6 @@ from greenroom.schemas.events import Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.messages import Message, TextPart
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.pool_protocol import DescribePool, ModelStatus, PoolMessage, PoolStatus
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem
@@ -214,9 +213,6 @@ class FaultyAdapter:
         if request.id in self.faults.panic_prompt:
             raise Panic("planted")
         return self.adapter.prepare_input(request)
-
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        return self.adapter.inspect_prompt(request)
 
 
 class FaultyEngine:

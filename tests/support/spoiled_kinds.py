@@ -21,7 +21,6 @@ from greenroom.tests.support.tiny_whisper import make_tiny_whisper
 
 PNG = base64.b64encode(pictures.photo(32, 32, "PNG")).decode()
 PDF = base64.b64encode(documents.document(2)).decode()
-WAV = base64.b64encode(sounds.tone(0.2)).decode()
 
 MAKERS: Mapping[str, Callable[[Path], object]] = {
     "sees": lambda folder: _make_model_that_sees(folder),

@@ -12,7 +12,7 @@ from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Failed
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import History, StoreMessage, Turns
+from greenroom.schemas.store_protocol import StoreMessage
 from greenroom.schemas.stored import (
     EVERYBODY,
     StoredCompletion,
@@ -77,12 +77,6 @@ async def refusal(ref: Ref[StoreMessage], message: StoreMessage) -> Problem:
     answered = await ref.ask(message, Failed)
     assert isinstance(answered, Failed)
     return answered.problem
-
-
-async def names_before(ref: Ref[StoreMessage], **of: str) -> list[str]:
-    """Return the ids of all items of a history, in order."""
-    turns = (await ask(ref, History(EVERYBODY, **of), Turns)).turns
-    return [one.id for turn in turns for one in turn.items]
 
 
 def names_of(*responses: str) -> Sequence[str]:

@@ -10,7 +10,6 @@ from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech, Re
 from greenroom.engine.speech.preparing.reference_audio import read_reference
 from greenroom.engine.speech.preparing.sentences import cut_into_pieces
 from greenroom.schemas.kinds import wrong_kind
-from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.requests import InferenceRequest, SpeechInput
 
@@ -64,14 +63,6 @@ class SpeechAdapter:
             language=self._language(speech.language, voice),
             reference=self._reference(speech),
         )
-
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Refuse: there are no tokens to be shown.
-
-        Raises:
-            ProblemError: Always.
-        """
-        raise ProblemError(wrong_kind(self._model, "speech", request.input))
 
     def _pieces(self, text: str) -> tuple[str, ...]:
         if len(text) > MAX_CHARACTERS:

@@ -14,7 +14,6 @@ from greenroom.engine.transcription.preparing.architectures import ONE_PIECE_ARC
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
-from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
 
@@ -68,14 +67,6 @@ class TranscriptionAdapter:
             asked.word_timestamps,
             asked.temperature,
         )
-
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Refuse: a recording has no prompt that could be shown.
-
-        Raises:
-            ProblemError: 400, always.
-        """
-        raise ProblemError(wrong_kind(self._model, self._record.model_type, request.input))
 
     def _known_language(self, name: str) -> str:
         wanted = name.strip().lower()

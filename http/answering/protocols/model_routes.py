@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from quart import Blueprint, Response, request
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.wire_protocol import ModelFormatter, WireProtocol, protocol_of
 from greenroom.schemas.pool_protocol import FindModel, ListModels, ModelCard, ModelList, PoolMessage

@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 from quart import current_app
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.sealing.seal import Seal
 from greenroom.schemas.store_protocol import FindSecret, Secret, StoreMessage
 

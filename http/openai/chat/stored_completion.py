@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.core.ref import ActorStopped, Ref
+from greenroom.actors.core.ask_actor import answer_or_failed
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.database.problems import storing_disabled
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.encoding.json_encoding import json_bytes
@@ -19,7 +20,7 @@ from greenroom.schemas.completion_store_protocol import SaveCompletion
 from greenroom.schemas.events import Failed
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.problems import Problem, ProblemError, draining
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.store_protocol import Committed, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
 
@@ -79,10 +80,7 @@ class CompletionRecorder:
             body=json_bytes(self._formatter.whole(model, choices)).decode(),
             metadata=self._kept.metadata,
         )
-        try:
-            answer = await self._store.ask(SaveCompletion(completion), Committed)
-        except ActorStopped:
-            return draining()
+        answer = await answer_or_failed(self._store, SaveCompletion(completion), Committed)
         return answer.problem if isinstance(answer, Failed) else None
 
 

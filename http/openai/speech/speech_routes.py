@@ -8,9 +8,9 @@ from typing import Any
 
 from quart import Blueprint, Response, request
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.http.answering.answer_request import stream_request
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.requests.current_request import (
     read_request,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.responses.handles import ConversationHeld
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.requests.current_request import request_resources
 from greenroom.schemas.responses_protocol import HoldConversation, ResponsesMessage
 

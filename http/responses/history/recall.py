@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.database.problems import not_found, previous_not_found
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.sealing.seal import Seal
 from greenroom.http.answering.sealing.server_seal import server_seal
 from greenroom.http.responses.history.recalled import Recalled

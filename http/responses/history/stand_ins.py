@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence, Set
 
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.sealing.seal import Seal
 from greenroom.http.responses.history.compaction import Compaction
 from greenroom.http.responses.items.conversation import Conversation

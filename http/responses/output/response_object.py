@@ -95,15 +95,6 @@ class ResponseHead:
     created: int
 
 
-def response_object(echo: ResponseEcho, head: ResponseHead, status: str, **members: Any) -> dict[str, Any]:
-    """Return a response as JSON has it, with all that the specifications require.
-
-    Args:
-        members: Those of `response_members`.
-    """
-    return {**response_members(head, status, **members), **echo.members}
-
-
 def encoded_response(echo: ResponseEcho, own: JsonObject) -> bytes:
     """Return a response as JSON, however much it repeats.
 

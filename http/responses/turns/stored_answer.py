@@ -9,8 +9,8 @@ import trio
 from quart import Response
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.responses.handles import Subscribed, Subscription
-from greenroom.http.answering.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import stream_response
 from greenroom.http.answering.requests.current_request import request_owner, request_resources, with_files
 from greenroom.http.answering.streaming.event_stream import Events, EventStream

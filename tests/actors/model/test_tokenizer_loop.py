@@ -20,6 +20,7 @@ from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Mes
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.prepared_input import PreparedInput, PreparedPrompt
+from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import ChatInput, EmbeddingInput, InferenceRequest, RequestInput, ScoreInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.hostile import documents, pngs
@@ -56,9 +57,6 @@ class Interrupted:
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
         return self.adapter.prepare_input(request)
-
-    def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
-        return self.adapter.inspect_prompt(request)
 
     def inspect_slices(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
         assert isinstance(self.adapter, SlicingInspector)
@@ -179,3 +177,18 @@ def test_one_document_does_not_hold_up_the_next(tiny_vision_model: TinyVisionMod
     assert set(list(found)[:2]) == {"pages", "image"}
     assert all(isinstance(found[name], PreparedPrompt) for name in ("pages", "image"))
     assert found["long"] is None
+
+
+def test_a_model_without_prompts_of_its_clients_refuses_to_show_one(
+    tiny_encoder: TinyEncoder, tiny_pocket: Path, tiny_whisper: Path
+) -> None:
+    for folder in (tiny_encoder("bert-rerank"), tiny_pocket, tiny_whisper):
+        reports: list[TokenizerReport] = []
+        loop = TokenizerLoop(ModelKey(folder.name), Engines(Settings(models=(str(folder),))), reports.append)
+        request = InferenceRequest("r", ModelKey("m"), _chat())
+        loop.put(Preparation(request, ReplyStream[object]().sender, inspected=True))
+        loop.end()
+        loop.run(Pulse())
+        [result] = [report.result for report in reports if isinstance(report, PromptPrepared)]
+        assert isinstance(result, Problem)
+        assert (result.status, result.code) == (400, "unsupported_model_type")

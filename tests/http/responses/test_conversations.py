@@ -24,8 +24,6 @@ HELLO: Any = {"type": "message", "role": "assistant", "content": [{"type": "outp
 CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"}
 RESULT: Any = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
 
-TRIGGER: Any = {"type": "compaction_trigger"}
-
 
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:

@@ -1,4 +1,4 @@
-"""Asking an actor a question from a route."""
+"""Asking an actor a question that it may refuse, or be too late for."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ async def ask_actor(ref: Ref[M], message: M, answer_type: type[R]) -> R:
     Raises:
         ProblemError: The actor answers `Failed`, or has stopped.
     """
-    try:
-        answer = await ref.ask(message, answer_type)
-    except ActorStopped:
-        raise ProblemError(draining()) from None
+    answer = await answer_or_failed(ref, message, answer_type)
     if isinstance(answer, Failed):
         raise ProblemError(answer.problem)
     return answer
+
+
+async def answer_or_failed(ref: Ref[M], message: M, answer_type: type[R]) -> R | Failed:
+    """Return an actor's answer to a message; that of one that has stopped is that the server shuts down."""
+    try:
+        return await ref.ask(message, answer_type)
+    except ActorStopped:
+        return Failed(draining())
