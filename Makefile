@@ -51,7 +51,7 @@ attack-vocabulary: $(VENV)/developing-$(ACCELERATOR)
 
 # What rows may be computed together, proved anew for every architecture of the installed mlx-lm.
 batching-table: $(VENV)/developing-$(ACCELERATOR)
-	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.batching_table
+	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.architectures.batching_table
 
 lint: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/ruff check .

@@ -33,7 +33,7 @@ from greenroom.engine.memory.account import MemoryAccount
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.random_texts import random_texts
+from greenroom.tests.support.texts.random_texts import random_texts
 
 BATCH_SIZES = (8, 16, 32, 64, 128, 256, 512)
 REQUEST_TEXTS = 64

@@ -239,9 +239,9 @@ async def _is_up(client: httpx.AsyncClient, address: str) -> bool:
 
 def make_missing(folder: Path) -> None:
     """Make tiny models for those that the folder lacks."""
-    from greenroom.tests.support.tiny_encoders import make_tiny_encoder
-    from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
-    from greenroom.tests.support.tiny_whisper import make_tiny_whisper
+    from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
+    from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
+    from greenroom.tests.support.models.tiny_whisper import make_tiny_whisper
 
     makers: dict[str, Callable[[Path], object]] = {
         "embeds": lambda path: make_tiny_encoder("bert", path),

@@ -84,7 +84,7 @@ def theirs(folder: Path) -> Rank:
 def main(home: Path, pairs: int, count: int) -> None:
     """Compare both kinds of models, and print a line for each."""
     from greenroom.engine.loading.libraries import import_encoder_libraries
-    from greenroom.tests.support.tiny_encoders import make_tiny_encoder
+    from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
 
     import_encoder_libraries()
     source = random.Random(1)

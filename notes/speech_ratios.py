@@ -29,8 +29,8 @@ import trio
 
 from greenroom.http.audio.audio_formats import AUDIO_FORMATS
 from greenroom.http.bench.local_processes import open_local_server
-from greenroom.tests.support.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
-from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
+from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
+from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
 
 TEXT = "The sea is calm tonight, love. The tide is full, the moon lies fair."
 BODY = {"model": "default", "input": TEXT}

@@ -22,15 +22,15 @@ import mlx.core as mx  # noqa: E402
 
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache  # noqa: E402
 from greenroom.schemas.events import TextDelta  # noqa: E402
-from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS  # noqa: E402
-from greenroom.tests.support.tiny_vision_models import make_tiny_vision_model  # noqa: E402
-from greenroom.tests.support.vision_engines import (  # noqa: E402
+from greenroom.tests.support.engines.vision_engines import (  # noqa: E402
     Parts,
     VisionDriver,
     library,
     picture,
     prepared,
 )
+from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS  # noqa: E402
+from greenroom.tests.support.models.tiny_vision_models import make_tiny_vision_model  # noqa: E402
 
 TEXT = "def read(self, size=-1): return the bytes that are left of it, and nothing else " * 4
 TOKENS = 200

@@ -43,7 +43,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     `tiny_model(kind, vocab_size=…)` makes one whose config.json differs in those fields.
     """
-    from greenroom.tests.support.tiny_models import make_tiny_model, make_tokenizer
+    from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
 
     home = tmp_path_factory.mktemp("models")
     made: dict[str, Path] = {}
@@ -62,7 +62,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`tiny_encoder(kind, **changes)` is likewise the folder of a tiny model that embeds or ranks."""
-    from greenroom.tests.support.tiny_encoders import make_tiny_encoder
+    from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
 
     home = tmp_path_factory.mktemp("encoders")
 
@@ -79,7 +79,7 @@ def tiny_vision_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
     `tiny_vision_model(kind, wide=True)` makes one whose images take 1,000 tokens, if they are large enough.
     """
-    from greenroom.tests.support.tiny_vision_models import make_tiny_vision_model
+    from greenroom.tests.support.models.tiny_vision_models import make_tiny_vision_model
 
     home = tmp_path_factory.mktemp("vision-models")
     made: dict[str, Path] = {}
@@ -101,8 +101,8 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     from greenroom.engine.grammar.compiler import GrammarCompiler
     from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-    from greenroom.tests.support.grammar_walks import END, Grammars
-    from greenroom.tests.support.tiny_models import make_tokenizer
+    from greenroom.tests.support.grammars.grammar_walks import END, Grammars
+    from greenroom.tests.support.models.tiny_models import make_tokenizer
 
     folder = tmp_path_factory.mktemp("grammars")
     make_tokenizer(folder)
@@ -116,7 +116,7 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def tiny_pocket(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny Pocket TTS, which speaks a second for each word and two more for each piece."""
-    from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
+    from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
 
     return make_tiny_pocket(tmp_path_factory.mktemp("speech") / "tiny-voice", voices=("default", "alba"))
 
@@ -124,7 +124,7 @@ def tiny_pocket(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny Whisper that takes every language for German, and translates."""
-    from greenroom.tests.support.tiny_whisper import make_tiny_whisper
+    from greenroom.tests.support.models.tiny_whisper import make_tiny_whisper
 
     folder = tmp_path_factory.mktemp("whisper") / "tiny-ears"
     return make_tiny_whisper(folder, multilingual=True, language="de")

@@ -17,7 +17,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.pool_protocol import Consult, Drain, Drained, PoolMessage
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,
     chat,

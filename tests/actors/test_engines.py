@@ -13,8 +13,8 @@ import pytest
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import Failed, Finished
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import answer
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.actors.actor_systems import answer
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 CODE = {
     "model_file": "from mlx_lm.models.qwen3 import Model, ModelArgs\n",

@@ -21,7 +21,7 @@ from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.pool_protocol import DescribePool, Drain, PoolStatus
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,
     answer,

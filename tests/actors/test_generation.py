@@ -26,7 +26,7 @@ from greenroom.schemas.pool_protocol import (
     PoolStatus,
 )
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,
     answer,

@@ -18,7 +18,7 @@ from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
     Faults,
     FaultyEngines,

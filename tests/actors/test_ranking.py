@@ -19,7 +19,7 @@ from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.result_events import Score
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import answer, eventually, state, status, until
+from greenroom.tests.support.actors.actor_systems import answer, eventually, state, status, until
 
 KINDS = ("bert-rerank", "qwen3-rerank")
 

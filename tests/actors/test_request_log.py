@@ -14,7 +14,7 @@ from greenroom.actors.system import open_system
 from greenroom.schemas.events import Admitted, Finished, PromptProgress, QueueStatus, TextDelta
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,
     answer,

@@ -10,7 +10,7 @@ from greenroom.schemas.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.lifecycle import TRANSITIONS, ModelState
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,
     answer,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 pytestmark = pytest.mark.soak
 

@@ -16,8 +16,8 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.result_events import Segment
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.recordings import noise, write_recording
-from greenroom.tests.support.tiny_whisper import TEXT
+from greenroom.tests.support.media.recordings import noise, write_recording
+from greenroom.tests.support.models.tiny_whisper import TEXT
 
 
 @pytest.fixture

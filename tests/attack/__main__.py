@@ -100,7 +100,7 @@ def _sweep(target: Target, text_model: str, kinds: tuple[str, ...], limits: Limi
 
 
 def _make_models(folder: Path) -> tuple[Path, ...]:
-    from greenroom.tests.support.tiny_models import make_tiny_model, make_tokenizer
+    from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
 
     make_tokenizer(folder)
     return tuple(make_tiny_model(kind, folder / kind, folder) for kind in TEXT)

@@ -14,7 +14,7 @@ KINDS = ("sees", "embeds", "ranks", "speaks", "hears")
 
 def make_model(kind: str, folder: Path) -> Path:
     """Make a tiny model that does what its name says, in a folder of that name."""
-    from greenroom.tests.support.spoiled_kinds import MAKERS
+    from greenroom.tests.support.spoiled.spoiled_kinds import MAKERS
 
     (folder / kind).mkdir(parents=True)
     MAKERS[kind](folder / kind)

@@ -142,7 +142,7 @@ def main(only: str, kind: str, home: Path | None, logs: Path | None) -> None:
     """Measure every case; exit with 1 if the calm stream waited longer than it may."""
     from greenroom.tests.attack.free_port import free_port
     from greenroom.tests.attack.serving import scratch_folder, server_command
-    from greenroom.tests.support.large_vocabulary import copies_of_large_model
+    from greenroom.tests.support.models.large_vocabulary import copies_of_large_model
 
     with scratch_folder(logs) as scratch:
         surroundings.neutralize(scratch)

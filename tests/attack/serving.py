@@ -21,7 +21,7 @@ def scratch_folder(logs: Path | None) -> Iterator[Path]:
 
 def server_command(folders: tuple[Path, ...]) -> Callable[[int], list[str]]:
     """Return what starts a server of those models on a port, no more than four of them loaded at once."""
-    from greenroom.tests.support.server_processes import GREENROOM
+    from greenroom.tests.support.servers.server_processes import GREENROOM
 
     loaded = "2" if len(folders) <= 3 else "4"
     options = ("--max-loaded-models", loaded, "--log-format", "json", "--kv-cache-bytes", str(64 << 20))

@@ -19,7 +19,7 @@ from greenroom.tests.compat.client_table import HERE, Client, read_clients
 from greenroom.tests.compat.environments import environment_of
 from greenroom.tests.compat.served_model import served_model
 from greenroom.tests.compat.verdict import Verdict, read_verdict
-from greenroom.tests.support.tiny_encoders import make_tiny_encoder
+from greenroom.tests.support.models.tiny_encoders import make_tiny_encoder
 
 SUITES = HERE / "clients"
 LONGEST = 1_200

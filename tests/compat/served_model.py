@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from greenroom.tests.attack.free_port import free_port
-from greenroom.tests.support.server_processes import GREENROOM
+from greenroom.tests.support.servers.server_processes import GREENROOM
 
 START_TIMEOUT = 60.0
 

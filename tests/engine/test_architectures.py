@@ -13,12 +13,12 @@ from greenroom.engine.kv_cache import batching, caches
 from greenroom.engine.loading.batching.proof import distance
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefill.prefill_runner import PrefillRunner
-from greenroom.tests.support.architecture_fields import NOT_MADE
-from greenroom.tests.support.architectures import make, make_folder, names
-from greenroom.tests.support.batching_trials import TOLERANCE, prefilled
-from greenroom.tests.support.schedules import EngineSetup, ScheduledRequest, run_and_check, soak_only
-from greenroom.tests.support.text_engines import Driver, expected, loaded
-from greenroom.tests.support.tiny_models import make_tokenizer
+from greenroom.tests.support.architectures.architecture_fields import NOT_MADE
+from greenroom.tests.support.architectures.architectures import make, make_folder, names
+from greenroom.tests.support.architectures.batching_trials import TOLERANCE, prefilled
+from greenroom.tests.support.engines.schedules import EngineSetup, ScheduledRequest, run_and_check, soak_only
+from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
+from greenroom.tests.support.models.tiny_models import make_tokenizer
 
 FEW = ("nemotron_h", "afm7", "internlm3")
 """Mended in its prompts, mended in its steps, and computed alone; the long run has all."""

@@ -9,7 +9,7 @@ from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Finished, PromptProgress
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.tests.support.text_engines import Driver, expected, finished
+from greenroom.tests.support.engines.text_engines import Driver, expected, finished
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

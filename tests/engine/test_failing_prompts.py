@@ -18,9 +18,9 @@ from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefill.prefill_runner import PrefillRunner
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey
-from greenroom.tests.support.prompts import ask, cached_tokens, words
-from greenroom.tests.support.text_engines import Driver, expected, prefilled_cache
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.texts.prompts import ask, cached_tokens, words
 
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.tests.support.recurrent_kinds import RECURRENT
-from greenroom.tests.support.schedules import (
+from greenroom.tests.support.architectures.recurrent_kinds import RECURRENT
+from greenroom.tests.support.engines.schedules import (
     OVERLAPPING,
     EngineSetup,
     ScheduledRequest,
@@ -25,9 +25,9 @@ from greenroom.tests.support.schedules import (
     scheduled_requests,
     soak_only,
 )
-from greenroom.tests.support.text_engines import Driver, expected, loaded
-from greenroom.tests.support.tiny_kinds import FURTHER
-from greenroom.tests.support.tiny_models import FAMILIES
+from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
+from greenroom.tests.support.models.tiny_kinds import FURTHER
+from greenroom.tests.support.models.tiny_models import FAMILIES
 
 ALL_KINDS = (*FAMILIES, "ministral", "granite", "lfm2")
 """With interleaved sliding windows, and with a hybrid of convolutions and attention."""

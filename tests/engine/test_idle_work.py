@@ -19,8 +19,8 @@ from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.architectures import make_folder
-from greenroom.tests.support.text_engines import Driver, expected
+from greenroom.tests.support.architectures.architectures import make_folder
+from greenroom.tests.support.engines.text_engines import Driver, expected
 
 TinyModel = Callable[..., Path]
 ModelOf = Callable[[str], Path]

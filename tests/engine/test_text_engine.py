@@ -23,7 +23,7 @@ from greenroom.schemas.events import (
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.text_engines import (
+from greenroom.tests.support.engines.text_engines import (
     GREEDY,
     Driver,
     RecordingOutputProcessor,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from greenroom.schemas.settings import MEGABYTE, Settings
-from greenroom.tests.support.http_servers import Served, serving
+from greenroom.tests.support.servers.http_servers import Served, serving
 
 
 @pytest.fixture

@@ -18,15 +18,19 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.agents.agent_day import AgentDay
-from greenroom.tests.support.agents.claude_code import claude_code
-from greenroom.tests.support.agents.cline import cline
-from greenroom.tests.support.agents.codex import codex
-from greenroom.tests.support.agents.opencode import opencode_chat, opencode_messages, opencode_responses
-from greenroom.tests.support.agents.tools import TOOL_TOKENS
-from greenroom.tests.support.anthropic_clients import accumulated, events_of
-from greenroom.tests.support.http_servers import Served, connected, serving
-from greenroom.tests.support.tiny_kinds import VOCABULARY
+from greenroom.tests.support.clients.agents.agent_day import AgentDay
+from greenroom.tests.support.clients.agents.claude_code import claude_code
+from greenroom.tests.support.clients.agents.cline import cline
+from greenroom.tests.support.clients.agents.codex import codex
+from greenroom.tests.support.clients.agents.opencode import (
+    opencode_chat,
+    opencode_messages,
+    opencode_responses,
+)
+from greenroom.tests.support.clients.agents.tools import TOOL_TOKENS
+from greenroom.tests.support.clients.anthropic_clients import accumulated, events_of
+from greenroom.tests.support.models.tiny_kinds import VOCABULARY
+from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
 KNOWN = 0.95
 """Share of the second prompt that need not be computed."""

@@ -10,7 +10,7 @@ import pytest
 import structlog
 import structlog.testing
 
-from greenroom.tests.support.http_servers import Served, connected, fetch
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch
 
 CHAT = "/v1/chat/completions"
 

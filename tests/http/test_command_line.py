@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from greenroom.tests.support.server_processes import run_greenroom
+from greenroom.tests.support.servers.server_processes import run_greenroom
 
 
 def test_help_names_every_command_with_examples_and_imports_nothing_heavy() -> None:

@@ -18,8 +18,8 @@ import trio
 
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings import MEGABYTE, Settings
-from greenroom.tests.support.actor_systems import Faults, FaultyEngines
-from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 Serve = Callable[[Settings], Any]
 LONG = "word " * 40_000

@@ -10,9 +10,9 @@ from random import Random, SystemRandom
 import pytest
 
 from greenroom.tests.http.test_fuzzed_requests import FAULTS, REFUSALS
-from greenroom.tests.support.http_servers import RawResponse
-from greenroom.tests.support.kind_servers import answer, asking
-from greenroom.tests.support.spoiled_kinds import MAKERS, right_requests, spoiled_kind_request
+from greenroom.tests.support.servers.http_servers import RawResponse
+from greenroom.tests.support.servers.kind_servers import answer, asking
+from greenroom.tests.support.spoiled.spoiled_kinds import MAKERS, right_requests, spoiled_kind_request
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -15,9 +15,9 @@ import pytest
 import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import RawResponse, Served, connected, fetch, serving
-from greenroom.tests.support.spoiled_bodies import BODIES, Json
-from greenroom.tests.support.spoiled_requests import SpoiledRequest, spoiled_request
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
+from greenroom.tests.support.spoiled.spoiled_bodies import BODIES, Json
+from greenroom.tests.support.spoiled.spoiled_requests import SpoiledRequest, spoiled_request
 
 AT_ONCE = 4
 ANSWERED_WITHIN = 120.0

@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 
 from greenroom.tests.support.hostile import addresses, documents, pictures, sounds, uploads
-from greenroom.tests.support.http_servers import RawResponse, Served
-from greenroom.tests.support.kind_servers import answer, asking
-from greenroom.tests.support.spoiled_kinds import KindRequest, form_request, json_request, right_requests
+from greenroom.tests.support.servers.http_servers import RawResponse, Served
+from greenroom.tests.support.servers.kind_servers import answer, asking
+from greenroom.tests.support.spoiled.spoiled_kinds import (
+    KindRequest,
+    form_request,
+    json_request,
+    right_requests,
+)
 
 HEARING = "/v1/audio/transcriptions"
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 TEXT = "four five six"
 USER = {"role": "user", "content": "one two three"}

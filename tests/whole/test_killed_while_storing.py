@@ -15,8 +15,8 @@ import httpx2
 import openai
 import pytest
 
-from greenroom.tests.support.server_processes import ServerProcess, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.server_processes import ServerProcess, serving
 
 WRITERS = 8
 ENDED = ("completed", "incomplete")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from greenroom.tests.support.server_processes import ServerProcess, serving
+from greenroom.tests.support.servers.server_processes import ServerProcess, serving
 
 SYSTEM = "You answer in one word. " + " ".join(f"Rule {i}: never say {i * i}." for i in range(60))
 

@@ -29,7 +29,7 @@ from greenroom.actors.core.worker import (
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import Finished
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import Panic, answer
+from greenroom.tests.support.actors.actor_systems import Panic, answer
 
 TinyModel = Callable[..., Path]
 
@@ -282,7 +282,7 @@ def test_a_hundred_loads_and_unloads_take_no_threads_and_no_memory(models: list[
 @pytest.mark.soak
 async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: list[str]) -> None:
     from greenroom.schemas.events import TextDelta
-    from greenroom.tests.support.actor_systems import generate, status, until
+    from greenroom.tests.support.actors.actor_systems import generate, status, until
 
     process = psutil.Process()
     async with open_system(Settings(models=tuple(models), max_batch=16, shutdown_timeout=60.0)) as system:

@@ -18,7 +18,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.result_events import Vector
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     Faults,
     FaultyEngines,
     answer,
@@ -27,9 +27,9 @@ from greenroom.tests.support.actor_systems import (
     status,
     until,
 )
-from greenroom.tests.support.embedders import open_embedder, vectors
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.tiny_encoders import TinyEncoder
+from greenroom.tests.support.engines.embedders import open_embedder, vectors
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.texts.random_texts import random_texts
 
 TEXTS = random_texts(12)
 MANY = random_texts(600, longest=12)

@@ -28,7 +28,7 @@ from greenroom.schemas.model_protocol import (
 )
 from greenroom.schemas.pool_protocol import Acquire
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import answer, chat, count_objects, eventually
+from greenroom.tests.support.actors.actor_systems import answer, chat, count_objects, eventually
 
 
 async def find(system: System, model: str = "qwen3") -> Ref[ModelMessage]:

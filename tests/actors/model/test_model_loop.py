@@ -21,8 +21,8 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import chat
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.actors.actor_systems import chat
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 Order = SimpleQueue[str]
 

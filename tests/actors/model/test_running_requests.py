@@ -13,7 +13,7 @@ from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_protocol import Generate
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import internal_error
-from greenroom.tests.support.actor_systems import chat
+from greenroom.tests.support.actors.actor_systems import chat
 
 
 def started(choices: int) -> tuple[RunningRequests, RunningRequest, ReplyStream[Any]]:

@@ -24,9 +24,9 @@ from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import ChatInput, EmbeddingInput, InferenceRequest, RequestInput, ScoreInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.hostile import documents, pngs
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.tiny_encoders import TinyEncoder
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.texts.random_texts import random_texts
 
 T = TypeVar("T")
 TEXTS = random_texts(700, longest=20)

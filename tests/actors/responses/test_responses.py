@@ -34,8 +34,8 @@ from greenroom.schemas.store_protocol import (
     Turns,
 )
 from greenroom.schemas.stored import StoredConversation, StoredResponse
-from greenroom.tests.support.actor_systems import Faults, FaultyEngines, chat
-from greenroom.tests.support.stored_runs import (
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, chat
+from greenroom.tests.support.actors.stored_runs import (
     OWNER,
     read,
     read_until_text,
@@ -46,7 +46,7 @@ from greenroom.tests.support.stored_runs import (
     text_of,
     wait_stored,
 )
-from greenroom.tests.support.watched_engines import WatchedEngine, WatchedEngines, until
+from greenroom.tests.support.engines.watched_engines import WatchedEngine, WatchedEngines, until
 
 LONG = 3_000
 

@@ -24,7 +24,7 @@ from greenroom.schemas.events import (
 from greenroom.schemas.problems import draining, internal_error
 from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunOutcome, RunStarted, StartRun
 from greenroom.schemas.stored import ResponseStatus, StoredResponse
-from greenroom.tests.support.actor_systems import chat
+from greenroom.tests.support.actors.actor_systems import chat
 
 WAITING = QueueStatus("queued", 3, "qwen3")
 BEGUN = (Admitted(9), PromptProgress(1, 9))

@@ -9,7 +9,7 @@ from greenroom.actors.responses.runs import MAX_BACKGROUND_RUNS, Runs
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.responses_protocol import StartRun
 from greenroom.tests.actors.responses.test_run import record
-from greenroom.tests.support.actor_systems import chat
+from greenroom.tests.support.actors.actor_systems import chat
 
 
 def run(response: str, owner: str = "", background: bool = False) -> Run:

@@ -34,7 +34,7 @@ from greenroom.schemas.store_protocol import (
     StoreStatus,
 )
 from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredResponse
-from greenroom.tests.support.stored_records import (
+from greenroom.tests.support.actors.stored_records import (
     ask,
     completion,
     conversation,

@@ -27,8 +27,8 @@ from greenroom.schemas.store_protocol import (
     StoreStatus,
 )
 from greenroom.schemas.stored import StoredResponse
-from greenroom.tests.support.actor_systems import HANG_TIMEOUT, Faults, eventually, fall_silent
-from greenroom.tests.support.stored_records import ask, refusal, response
+from greenroom.tests.support.actors.actor_systems import HANG_TIMEOUT, Faults, eventually, fall_silent
+from greenroom.tests.support.actors.stored_records import ask, refusal, response
 
 STICKS = "sticks"
 """Statements that hold this text do not return until the test lets them."""

@@ -9,7 +9,7 @@ from greenroom.schemas.messages import MAX_MESSAGES, Message, TextPart, Tool, To
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.tests.support.chat_adapters import Folder, MakeAdapter, adapter_of, refusal
+from greenroom.tests.support.templates.chat_adapters import Folder, MakeAdapter, adapter_of, refusal
 
 SYSTEM = Message("system", (TextPart("You are terse."),))
 TOOLS = (Tool("weather", "Tells the weather.", {"type": "object", "properties": {}}),)

@@ -9,7 +9,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import EchoedPrompt
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest, RawInput
-from greenroom.tests.support.chat_adapters import MakeAdapter
+from greenroom.tests.support.templates.chat_adapters import MakeAdapter
 
 
 def echoed(

@@ -15,7 +15,7 @@ from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.chat_adapters import Folder, MakeAdapter
+from greenroom.tests.support.templates.chat_adapters import Folder, MakeAdapter
 
 BEFORE, AFTER = "def f(a):\n    ", "\n    return b\n"
 FAMILIES = {

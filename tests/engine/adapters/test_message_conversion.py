@@ -20,7 +20,7 @@ from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
+from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES, make_chat_tokenizer
 
 TOOLS = (Tool("look", "Look it up", {"type": "object", "properties": {"key": {"type": "string"}}}),)
 

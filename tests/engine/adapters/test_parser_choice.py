@@ -17,7 +17,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.chat_adapters import Folder
+from greenroom.tests.support.templates.chat_adapters import Folder
 
 WEATHER = Tool("get_weather", "Of a city", {"type": "object", "properties": {"city": {"type": "string"}}})
 NULLABLE = Tool("look", "Up", {"type": "object", "properties": {"a": {"type": ["string", "null"]}}})

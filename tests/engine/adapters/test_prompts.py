@@ -23,8 +23,8 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.chat_adapters import Folder, adapter_of, chat, raw, refusal
-from greenroom.tests.support.chat_tokenizers import TEMPLATES, make_chat_tokenizer
+from greenroom.tests.support.templates.chat_adapters import Folder, adapter_of, chat, raw, refusal
+from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES, make_chat_tokenizer
 
 
 def test_every_familys_default_parsers_exist() -> None:

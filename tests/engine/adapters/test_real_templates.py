@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.tests.support.chat_tokenizers import TEMPLATES
-from greenroom.tests.support.real_templates import packaged_templates
-from greenroom.tests.support.template_table import line, try_template
+from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES
+from greenroom.tests.support.templates.real_templates import packaged_templates
+from greenroom.tests.support.templates.template_table import line, try_template
 
 ROOT = Path(__file__).resolve().parents[3]
-OWN = ROOT / "tests" / "support" / "chat_templates"
+OWN = ROOT / "tests" / "support" / "templates" / "chat_templates"
 PACKAGED = packaged_templates()
 
 

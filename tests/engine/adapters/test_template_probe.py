@@ -6,8 +6,8 @@ import attrs
 import pytest
 
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits, probe_template
-from greenroom.tests.support.chat_adapters import MakeAdapter
-from greenroom.tests.support.chat_tokenizers import TEMPLATES
+from greenroom.tests.support.templates.chat_adapters import MakeAdapter
+from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES
 
 TRAITS = {
     "qwen": TemplateTraits(),

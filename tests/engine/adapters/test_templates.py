@@ -13,9 +13,9 @@ from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolCh
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.tests.support.chat_adapters import MakeAdapter
-from greenroom.tests.support.chat_tokenizers import TEMPLATES
-from greenroom.tests.support.model_outputs import parse_answer
+from greenroom.tests.support.parsers.model_outputs import parse_answer
+from greenroom.tests.support.templates.chat_adapters import MakeAdapter
+from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES
 
 WEATHER = Tool(
     "get_weather", "Weather of a city", {"type": "object", "properties": {"city": {"type": "string"}}}

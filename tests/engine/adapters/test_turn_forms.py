@@ -16,9 +16,9 @@ from greenroom.schemas.messages import Message, TextPart, ToolCall
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.chat_tokenizers import make_chat_tokenizer
+from greenroom.tests.support.templates.chat_tokenizers import make_chat_tokenizer
 
-TEMPLATES = Path(__file__).parents[2] / "support" / "turn_templates"
+TEMPLATES = Path(__file__).parents[2] / "support" / "templates" / "turn_templates"
 MISTRAL, KIMI, TEXT_LAST, PARTS, AS_TEXT = (
     (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     for name in ("mistral", "kimi", "text_last", "parts", "as_text")

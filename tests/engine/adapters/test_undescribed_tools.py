@@ -11,7 +11,7 @@ from greenroom.schemas.events import ToolCallDelta
 from greenroom.schemas.messages import Message, TextPart, Tool
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import ChatInput, InferenceRequest
-from greenroom.tests.support.chat_adapters import MakeAdapter
+from greenroom.tests.support.templates.chat_adapters import MakeAdapter
 
 FIRST = Tool("search", "Search for tools")
 LATER = Tool("get_weather", "The weather of a city", described=False)

@@ -19,7 +19,7 @@ from greenroom.engine.audio import reader, samples
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies, sounds
-from greenroom.tests.support.recordings import CONTAINERS, RATE, Sound, silence, write_recording
+from greenroom.tests.support.media.recordings import CONTAINERS, RATE, Sound, silence, write_recording
 
 
 def decode(path: Path, rate: int = RATE) -> Sound:

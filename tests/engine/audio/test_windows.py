@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.audio.windows import Window, WindowBuffer
-from greenroom.tests.support.recordings import RATE, Sound, noise, silence
+from greenroom.tests.support.media.recordings import RATE, Sound, noise, silence
 
 
 def cut(sound: Sound, block: float = 0.5) -> list[Window]:

@@ -14,7 +14,7 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.text_engine import TextEngine
-from greenroom.tests.support.schedules import (
+from greenroom.tests.support.engines.schedules import (
     OVERLAPPING,
     EngineSetup,
     ScheduledRequest,
@@ -22,7 +22,7 @@ from greenroom.tests.support.schedules import (
     run_schedule,
     soak_only,
 )
-from greenroom.tests.support.text_engines import Driver, QuantizedCacheModel, expected, loaded
+from greenroom.tests.support.engines.text_engines import Driver, QuantizedCacheModel, expected, loaded
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

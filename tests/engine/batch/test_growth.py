@@ -7,9 +7,9 @@ import pytest
 from greenroom.engine.batch import cache_growth
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.memory import kv_memory
-from greenroom.tests.support.prompts import words
-from greenroom.tests.support.text_engines import Driver, expected
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.text_engines import Driver, expected
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.texts.prompts import words
 
 
 def capacities(driver: Driver) -> list[int]:

@@ -17,9 +17,9 @@ from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat
-from greenroom.tests.support.logprobs import plain_logprobs, scores_of
-from greenroom.tests.support.prompts import words
-from greenroom.tests.support.text_engines import GREEDY, Driver, loaded
+from greenroom.tests.support.engines.logprobs import plain_logprobs, scores_of
+from greenroom.tests.support.engines.text_engines import GREEDY, Driver, loaded
+from greenroom.tests.support.texts.prompts import words
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

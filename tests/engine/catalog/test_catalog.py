@@ -11,7 +11,7 @@ import pytest
 from greenroom.engine.catalog.catalog import DEMO_ID, Catalog, CatalogEntry
 from greenroom.engine.catalog.hub.hub_cache import find_cached_model
 from greenroom.schemas.problems import Problem
-from greenroom.tests.support.model_folders import make_cached, make_model
+from greenroom.tests.support.models.model_folders import make_cached, make_model
 
 
 def found(catalog: Catalog, model: str) -> CatalogEntry:

@@ -17,7 +17,7 @@ from greenroom.notes.demo_model.encoding import Encoder, chat_template, render
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt, markdown_table
 from greenroom.notes.demo_model.spans import FORCED, LEARNED, Against
 from greenroom.notes.demo_model.structured import structured
-from greenroom.tests.support.demo_held_out import HELD_OUT
+from greenroom.tests.support.texts.demo_held_out import HELD_OUT
 
 FOLDER = Path(__file__).resolve().parents[3] / "engine" / "demo" / "model"
 CARD = (FOLDER / "README.md").read_text()

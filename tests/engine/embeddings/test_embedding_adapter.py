@@ -10,11 +10,11 @@ import pytest
 
 from greenroom.engine.embeddings.embedding_adapter import EmbeddingAdapter
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.tests.support.actor_systems import chat
-from greenroom.tests.support.embedders import embedding_request, open_adapter_of
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.tiny_encoders import TinyEncoder
-from greenroom.tests.support.tiny_sentence_files import write_pooling, write_prompts
+from greenroom.tests.support.actors.actor_systems import chat
+from greenroom.tests.support.engines.embedders import embedding_request, open_adapter_of
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.models.tiny_sentence_files import write_pooling, write_prompts
+from greenroom.tests.support.texts.random_texts import random_texts
 
 SEARCH = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 

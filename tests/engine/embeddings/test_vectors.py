@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from greenroom.engine.loading.read_weights import load_arrays
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.embedders import Embedder, embedding_request, failure, open_embedder
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.tiny_encoders import ENCODERS, TinyEncoder
-from greenroom.tests.support.tiny_sentence_files import write_dense, write_modules, write_pooling
+from greenroom.tests.support.engines.embedders import Embedder, embedding_request, failure, open_embedder
+from greenroom.tests.support.models.tiny_encoders import ENCODERS, TinyEncoder
+from greenroom.tests.support.models.tiny_sentence_files import write_dense, write_modules, write_pooling
+from greenroom.tests.support.texts.random_texts import random_texts
 
 TEXTS = random_texts(40)
 

@@ -10,9 +10,9 @@ from greenroom.engine.encoders import pass_memory
 from greenroom.schemas.events import Finished, InferenceEvent
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.result_events import Vector
-from greenroom.tests.support.embedders import Embedder, collect, open_embedder, vectors
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.tiny_encoders import TinyEncoder
+from greenroom.tests.support.engines.embedders import Embedder, collect, open_embedder, vectors
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.texts.random_texts import random_texts
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 
 from greenroom.engine.encoders.row_queue import MAX_PADDING, Batch, Job, RowQueue
 from greenroom.engine.encoders.rows import PreparedRows, Row
-from greenroom.tests.support.embedders import embedding_request
+from greenroom.tests.support.engines.embedders import embedding_request
 
 
 def job(request_id: str, *lengths: int, client: str = "") -> Job:

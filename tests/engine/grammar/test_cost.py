@@ -14,9 +14,9 @@ from greenroom.engine.grammar.matching.batch_masks import apply_masks, compute_m
 from greenroom.engine.grammar.matching.matcher import Matcher
 from greenroom.engine.grammar.matching.token_mask import TokenMask
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.tests.support.grammar_walks import Grammars
-from greenroom.tests.support.json_schemas import LONG_ARRAY
-from greenroom.tests.support.large_vocabulary import large_tokenizer
+from greenroom.tests.support.grammars.grammar_walks import Grammars
+from greenroom.tests.support.grammars.json_schemas import LONG_ARRAY
+from greenroom.tests.support.models.large_vocabulary import large_tokenizer
 
 
 def step_seconds(model: Any, width: int, matcher: Matcher | None, steps: int) -> float:

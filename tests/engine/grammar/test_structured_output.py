@@ -20,10 +20,10 @@ from greenroom.schemas.events import Failed, Finished, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, RegexFormat
-from greenroom.tests.support.grammar_walks import accepted_prefix, validate
-from greenroom.tests.support.json_schemas import LONG_ARRAY, bounded_schemas
-from greenroom.tests.support.large_vocabulary import large_tokenizer
-from greenroom.tests.support.text_engines import Driver, loaded
+from greenroom.tests.support.engines.text_engines import Driver, loaded
+from greenroom.tests.support.grammars.grammar_walks import accepted_prefix, validate
+from greenroom.tests.support.grammars.json_schemas import LONG_ARRAY, bounded_schemas
+from greenroom.tests.support.models.large_vocabulary import large_tokenizer
 
 TinyModel = Callable[..., Path]
 PROMPT = list(range(40, 60))

@@ -21,17 +21,17 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import fetch, serving
-from greenroom.tests.support.prompts import ask, words
-from greenroom.tests.support.schedules import (
+from greenroom.tests.support.engines.schedules import (
     OVERLAPPING,
     ScheduledRequest,
     check_answers,
     run_schedule,
     scheduled_requests,
 )
-from greenroom.tests.support.text_engines import Driver, expected, loaded, quantized
-from greenroom.tests.support.tiny_models import CONFIGS, make_weights
+from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, quantized
+from greenroom.tests.support.models.tiny_models import CONFIGS, make_weights
+from greenroom.tests.support.servers.http_servers import fetch, serving
+from greenroom.tests.support.texts.prompts import ask, words
 
 TinyModel = Callable[..., Path]
 KINDS = ("qwen3", "gemma3", "lfm2")

@@ -13,9 +13,9 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.tests.support.recurrent_kinds import RECURRENT
-from greenroom.tests.support.schedules import soak_only
-from greenroom.tests.support.text_engines import GREEDY, Driver
+from greenroom.tests.support.architectures.recurrent_kinds import RECURRENT
+from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.engines.text_engines import GREEDY, Driver
 
 CHOICES = GenerationParameters(temperature=0.0, n=3)
 SAMPLED = GenerationParameters(temperature=0.9, seed=5, n=2)

@@ -13,7 +13,7 @@ import pytest
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.loading.batching_patches.known_faults import KNOWN_FAULTS, KnownFault
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
-from greenroom.tests.support.schedules import soak_only
+from greenroom.tests.support.engines.schedules import soak_only
 
 TinyModel = Callable[..., Path]
 

@@ -17,8 +17,8 @@ from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, RegexFormat
-from greenroom.tests.support.grammar_walks import Grammars
-from greenroom.tests.support.text_engines import GREEDY, Driver, QuantizedCacheModel, expected, loaded
+from greenroom.tests.support.engines.text_engines import GREEDY, Driver, QuantizedCacheModel, expected, loaded
+from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 TinyModel = Callable[..., Path]
 MEGABYTE = 1 << 20

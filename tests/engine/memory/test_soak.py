@@ -16,7 +16,7 @@ from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.tests.support.text_engines import Driver
+from greenroom.tests.support.engines.text_engines import Driver
 
 MEGABYTE = 1 << 20
 LIMIT = 64 * MEGABYTE

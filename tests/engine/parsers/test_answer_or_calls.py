@@ -10,8 +10,8 @@ from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parser_events import ParserEvent
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages import Tool
-from greenroom.tests.support.model_outputs import collect_calls, extract_calls
-from greenroom.tests.support.tool_call_examples import PARIS, TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_calls
+from greenroom.tests.support.parsers.tool_call_examples import PARIS, TOOLS, WRITTEN
 
 CALL = "<tool_call>\n<function=look>\n<parameter=at>\nRome\n</parameter>\n</function>\n</tool_call>"
 JSON = '{"quoted": "' + CALL.replace("\n", "") + '"}'

@@ -8,9 +8,9 @@ import pytest
 
 from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.tests.support.model_outputs import ExtractedCalls
-from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
-from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
+from greenroom.tests.support.parsers.model_outputs import ExtractedCalls
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.tool_call_examples import extract_in_any_pieces as extract
 
 SECTIONS = ("deepseek_v3", "deepseek_v31", "deepseek_dsml", "step3", "hunyuan", "hunyuan_v3")
 OSLO = ParsedCall("get_weather", '{"city": "Oslo"}')

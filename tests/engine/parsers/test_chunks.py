@@ -24,8 +24,8 @@ from greenroom.engine.parsers.parser_events import (
 )
 from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
 from greenroom.engine.parsers.values.json_scanner import JsonScanner
-from greenroom.tests.support.model_outputs import collect_calls, extract_thought
-from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_thought
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 
 PARSERS = {parser_id: make_tool_parser(parser_id) for parser_id in [*WRITTEN, "null"]}
 

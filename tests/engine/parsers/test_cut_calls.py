@@ -12,8 +12,8 @@ from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages import ToolCall
 from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.tests.support.model_outputs import ParsedAnswer, collect_answer
-from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 
 ARGUMENTS = '{"city": "Paris", "days": 2}'
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.tests.support.foreign_cases import ForeignCase, load_foreign_cases
+from greenroom.tests.support.parsers.foreign_cases import ForeignCase, load_foreign_cases
 
 CASES = load_foreign_cases(Path(os.environ["PARSER_CASES"]))
 

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from greenroom.engine.parsers.detection.registry import FURTHER_NAMES, TOOL_PARSERS, make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.messages import Tool
-from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
-from greenroom.tests.support.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
-from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
+from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls
+from greenroom.tests.support.parsers.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN
+from greenroom.tests.support.parsers.tool_call_examples import extract_in_any_pieces as extract
 
 UNQUOTED = {
     *("glm4_native", "qwen3_coder", "seed_oss", "step3", "hunyuan_v3"),

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from greenroom.schemas.messages import Tool
-from greenroom.tests.support.model_outputs import parse_case
-from greenroom.tests.support.tool_call_examples import PARIS, TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import parse_case
+from greenroom.tests.support.parsers.tool_call_examples import PARIS, TOOLS, WRITTEN
 
 THOUGHT = "<|channel|>analysis<|message|>Rain or sun?<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>Sun.<|return|>"

@@ -10,8 +10,8 @@ from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.formats.functionary import FunctionaryV32Parser
 from greenroom.engine.parsers.formats.json_block import JSON_BLOCK_FORMATS
 from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.tests.support.model_outputs import ExtractedCalls, parse_case
-from greenroom.tests.support.tool_call_examples import extract_in_any_pieces as extract
+from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, parse_case
+from greenroom.tests.support.parsers.tool_call_examples import extract_in_any_pieces as extract
 
 OSLO = ParsedCall("get_weather", '{"city": "Oslo"}')
 NOW = ParsedCall("clock.now", "{}")

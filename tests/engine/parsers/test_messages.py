@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from greenroom.engine.parsers.detection.parser_detection import detect_thinking_parser
-from greenroom.tests.support.model_outputs import parse_case
-from greenroom.tests.support.tool_call_examples import WRITTEN
+from greenroom.tests.support.parsers.model_outputs import parse_case
+from greenroom.tests.support.parsers.tool_call_examples import WRITTEN
 
 TOOLS = [{"name": "get_weather", "parameters": {"properties": {"city": {"type": "string"}}}}]
 MUSE = WRITTEN["mlx_lm.muse_spark"]

@@ -8,8 +8,8 @@ from greenroom.engine.parsers.detection.registry import make_thinking_parser, ma
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.tests.support.model_outputs import ParsedAnswer, collect_answer
-from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 
 SPECIAL = [
     *("<|begin_of_box|>", "<|end_of_box|>", "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>"),

@@ -15,7 +15,7 @@ from greenroom.engine.parsers.detection.registry import make_thinking_parser, ma
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.tests.support.tool_call_examples import CLOCK, TOOLS, WRITTEN
+from greenroom.tests.support.parsers.tool_call_examples import CLOCK, TOOLS, WRITTEN
 
 CALL = WRITTEN["hermes_json"]
 

@@ -10,8 +10,8 @@ from greenroom.engine.parsers.detection.registry import make_tool_parser
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
-from greenroom.tests.support.model_outputs import collect_calls, extract_calls
-from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_calls
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 
 TEXTS = ['a "b"\\\n<é', " x ", "", "</", "}]", "12", "'\\u00e9\\x41\t'"]
 OTHERWISE_WRITTEN = [

@@ -6,7 +6,7 @@ import pytest
 
 from greenroom.engine.parsers.detection.registry import make_thinking_parser
 from greenroom.engine.parsers.parser_events import PlainText, ThoughtText
-from greenroom.tests.support.model_outputs import ExtractedThought, extract_thought
+from greenroom.tests.support.parsers.model_outputs import ExtractedThought, extract_thought
 
 
 @pytest.mark.parametrize(

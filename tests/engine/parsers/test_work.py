@@ -19,8 +19,8 @@ from greenroom.engine.parsers.detection.registry import (
 )
 from greenroom.engine.parsers.thinking_parser import ThinkingStream
 from greenroom.engine.parsers.tool_call_parser import ToolCallStream
-from greenroom.tests.support.model_outputs import collect_calls
-from greenroom.tests.support.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.model_outputs import collect_calls
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 
 PROSE = "A word, 3 < 4,\nand [more] {words}. "
 

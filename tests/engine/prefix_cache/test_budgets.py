@@ -16,9 +16,9 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.prompts import words
-from greenroom.tests.support.text_engines import GREEDY, finished
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.text_engines import GREEDY, finished
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.texts.prompts import words
 
 PROMPTS = tuple(tuple(words(100, seed)) for seed in range(12))
 BYTES_PER_TOKEN = 4 * 2 * 2 * 32 * 4

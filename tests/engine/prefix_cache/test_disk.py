@@ -20,9 +20,9 @@ from greenroom.engine.prefix_cache.disk.tier import DiskStatistics, DiskTier
 from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.model_key import ModelKey
-from greenroom.tests.support.prompts import TURN_END, ask, cached_tokens, words
-from greenroom.tests.support.text_engines import Driver, expected, prefilled_cache
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, words
 
 KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
 FINGERPRINT = "0123456789abcdef" * 2

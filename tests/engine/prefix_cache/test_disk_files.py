@@ -22,8 +22,8 @@ from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.prefix_cache.disk.folder import FOLDER_NAME, DiskFolder
 from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.text_engines import loaded
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.text_engines import loaded
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30

@@ -12,9 +12,9 @@ from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished, PromptProgress
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
-from greenroom.tests.support.prompts import TURN_END, ask, cached_tokens, turn_ends, words
-from greenroom.tests.support.text_engines import Driver, expected, loaded, prefilled_cache
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, prefilled_cache
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 
 KINDS = ("qwen3", "gemma3", "lfm2")
 HYBRIDS = (*KINDS, "qwen3_5")

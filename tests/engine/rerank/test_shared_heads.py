@@ -12,7 +12,7 @@ from greenroom.schemas.events import Finished, InferenceEvent
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import Score
 from greenroom.tests.engine.rerank.conftest import DOCUMENTS, MakeReranker, Reranker, score
-from greenroom.tests.support.random_texts import random_texts
+from greenroom.tests.support.texts.random_texts import random_texts
 
 QUERY = " ".join(random_texts(3, longest=30, seed=5))
 MANY = (*DOCUMENTS, *random_texts(60, longest=12, seed=1))

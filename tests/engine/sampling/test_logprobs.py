@@ -16,8 +16,8 @@ from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
 from greenroom.schemas.events import Finished, TextDelta
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.tests.support.logprobs import plain_logprobs, scores_of
-from greenroom.tests.support.text_engines import GREEDY, Driver, loaded
+from greenroom.tests.support.engines.logprobs import plain_logprobs, scores_of
+from greenroom.tests.support.engines.text_engines import GREEDY, Driver, loaded
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

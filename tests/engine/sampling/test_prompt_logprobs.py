@@ -15,9 +15,9 @@ from greenroom.schemas.events import InferenceEvent, PromptText, Token, TokenLog
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.prepared_input import EchoedPrompt
 from greenroom.schemas.settings import MEGABYTE
-from greenroom.tests.support.logprobs import plain_logprobs
-from greenroom.tests.support.text_engines import GREEDY, Driver, finished, loaded, text_of
-from greenroom.tests.support.tiny_kinds import VOCABULARY
+from greenroom.tests.support.engines.logprobs import plain_logprobs
+from greenroom.tests.support.engines.text_engines import GREEDY, Driver, finished, loaded, text_of
+from greenroom.tests.support.models.tiny_kinds import VOCABULARY
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

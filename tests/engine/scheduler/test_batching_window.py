@@ -12,8 +12,8 @@ from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
 from greenroom.engine.scheduler.prefill.batching_window import BatchingWindow
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
-from greenroom.tests.support.sequences import sequence
-from greenroom.tests.support.text_engines import Driver, expected
+from greenroom.tests.support.engines.sequences import sequence
+from greenroom.tests.support.engines.text_engines import Driver, expected
 
 TinyModel = Callable[..., Path]
 BURST = [tuple(range(start, start + 40)) for start in range(100, 900, 100)]

@@ -10,8 +10,8 @@ from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events import Finished, PromptProgress
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.tests.support.text_engines import Driver
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.text_engines import Driver
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 PROMPTS = [random.Random(seed).choices(range(300, 2000), k=20 + 30 * seed) for seed in range(4)]
 PARAMETERS = [GenerationParameters(seed=seed, n=n) for seed, n in enumerate((7, 1, 3, 5))]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from greenroom.engine.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
-from greenroom.tests.support.sequences import sequence
-from greenroom.tests.support.text_engines import loaded
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.sequences import sequence
+from greenroom.tests.support.engines.text_engines import loaded
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 STEP_MS = 5.0
 

@@ -10,10 +10,10 @@ import pytest
 from greenroom.engine.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
-from greenroom.tests.support.embedded_prompts import EmbeddedPrompt
-from greenroom.tests.support.sequences import sequence
-from greenroom.tests.support.text_engines import loaded
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.engines.embedded_prompts import EmbeddedPrompt
+from greenroom.tests.support.engines.sequences import sequence
+from greenroom.tests.support.engines.text_engines import loaded
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 TOKEN_MS = 0.5
 

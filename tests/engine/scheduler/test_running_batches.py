@@ -18,7 +18,7 @@ from greenroom.engine.scheduler.decoding import running_batches
 from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.sequences.sequence import Sequence
-from greenroom.tests.support.text_engines import GREEDY, loaded, prefilled_cache
+from greenroom.tests.support.engines.text_engines import GREEDY, loaded, prefilled_cache
 
 TinyModel = Callable[..., Path]
 

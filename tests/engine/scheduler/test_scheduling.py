@@ -15,8 +15,8 @@ from greenroom.engine.scheduler.costs.step_timer import StepTimer
 from greenroom.engine.scheduler.decoding.batch_policy import BatchLimits, BatchPolicy
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
-from greenroom.tests.support.sequences import sequence
-from greenroom.tests.support.text_engines import loaded
+from greenroom.tests.support.engines.sequences import sequence
+from greenroom.tests.support.engines.text_engines import loaded
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from greenroom.schemas.control_tokens import ControlToken
 from greenroom.schemas.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages import Tool
 from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.tests.support.text_engines import finished, loaded
+from greenroom.tests.support.engines.text_engines import finished, loaded
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

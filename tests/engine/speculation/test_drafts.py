@@ -21,9 +21,9 @@ from greenroom.schemas.events import Finished, Usage
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import fetch, serving
-from greenroom.tests.support.text_engines import GREEDY, Driver, expected, loaded
-from greenroom.tests.support.tiny_kinds import VOCABULARY
+from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded
+from greenroom.tests.support.models.tiny_kinds import VOCABULARY
+from greenroom.tests.support.servers.http_servers import fetch, serving
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

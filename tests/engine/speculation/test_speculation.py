@@ -18,7 +18,7 @@ from greenroom.engine.speculation.prompt_lookup import PromptLookup
 from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.events import Finished, TextDelta, TokenLogprob
 from greenroom.schemas.generation import GenerationParameters
-from greenroom.tests.support.text_engines import Driver, expected, loaded
+from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
 
 TinyModel = Callable[..., Path]
 Prompt = tuple[int, ...]

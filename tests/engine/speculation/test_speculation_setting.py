@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from greenroom.schemas.settings import Settings, Speculation
-from greenroom.tests.support.http_servers import fetch, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import fetch, serving
 
 
 async def test_lookup_drafts_what_is_repeated_and_off_does_not(tiny_model: TinyModel) -> None:

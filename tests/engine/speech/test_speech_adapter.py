@@ -12,9 +12,9 @@ from greenroom.engine.speech.preparing.speech_adapter import MAX_CHARACTERS, Spe
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import InferenceRequest, RawInput
-from greenroom.tests.support.audio_files import wav_file
-from greenroom.tests.support.spoken_requests import open_adapter, spoken
-from greenroom.tests.support.tiny_speech_models import make_tiny_pocket
+from greenroom.tests.support.engines.spoken_requests import open_adapter, spoken
+from greenroom.tests.support.media.audio_files import wav_file
+from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
 
 ANY = SpeechAbilities(
     "some_tts",

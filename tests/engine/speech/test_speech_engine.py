@@ -15,9 +15,9 @@ from greenroom.engine.speech.joins import FADE_SECONDS
 from greenroom.engine.speech.speech_engine import SpeechEngine
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.result_events import AudioChunk
-from greenroom.tests.support.audio_files import wav_file
-from greenroom.tests.support.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
-from greenroom.tests.support.tiny_speech_models import FRAME_SAMPLES, SAMPLE_RATE, make_tiny_pocket
+from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
+from greenroom.tests.support.media.audio_files import wav_file
+from greenroom.tests.support.models.tiny_speech_models import FRAME_SAMPLES, SAMPLE_RATE, make_tiny_pocket
 
 Events = list[tuple[str, InferenceEvent]]
 

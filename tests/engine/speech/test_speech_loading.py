@@ -17,8 +17,8 @@ from greenroom.engine.speech.open_speech_engine import open_speech_adapter, open
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
-from greenroom.tests.support.tiny_speech_models import make_tiny_kokoro
+from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
+from greenroom.tests.support.models.tiny_speech_models import make_tiny_kokoro
 
 
 @pytest.fixture

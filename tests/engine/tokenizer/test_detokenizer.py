@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
-from greenroom.tests.support.text_engines import loaded
+from greenroom.tests.support.engines.text_engines import loaded
 
 
 def text_of(detokenizer: Any, tokens: list[int]) -> str:

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from tests.support.tiny_models import TOKENIZER
+from greenroom.tests.support.models.tiny_models import TOKENIZER
 
 
 def test_a_tokenizer_saved_with_truncation_and_padding_neither_cuts_nor_pads(tmp_path: Path) -> None:

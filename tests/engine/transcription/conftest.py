@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.tests.support.tiny_whisper import make_tiny_whisper
-from greenroom.tests.support.transcription_engines import Transcriber, open_transcriber
+from greenroom.tests.support.engines.transcription_engines import Transcriber, open_transcriber
+from greenroom.tests.support.models.tiny_whisper import make_tiny_whisper
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.transcription.preparing.transcription_adapter import make_transcription_adapter
 from greenroom.schemas.events import Finished
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.recordings import noise, silence, write_recording
-from greenroom.tests.support.tiny_models import SPECIAL_TOKENS, make_tokenizer
-from greenroom.tests.support.transcription_engines import open_transcriber
+from greenroom.tests.support.engines.transcription_engines import open_transcriber
+from greenroom.tests.support.media.recordings import noise, silence, write_recording
+from greenroom.tests.support.models.tiny_models import SPECIAL_TOKENS, make_tokenizer
 
 CONFIG = {
     "model_type": "moonshine",

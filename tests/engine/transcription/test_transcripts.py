@@ -14,9 +14,9 @@ from greenroom.schemas.events import Finished
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.result_events import Recording
 from greenroom.tests.engine.transcription.conftest import library_model
-from greenroom.tests.support.recordings import noise, silence, write_recording
-from greenroom.tests.support.tiny_whisper import TEXT, make_random_whisper, make_tiny_whisper
-from greenroom.tests.support.transcription_engines import Transcriber, open_transcriber
+from greenroom.tests.support.engines.transcription_engines import Transcriber, open_transcriber
+from greenroom.tests.support.media.recordings import noise, silence, write_recording
+from greenroom.tests.support.models.tiny_whisper import TEXT, make_random_whisper, make_tiny_whisper
 
 PAIRS = (
     "<|0.00|>",

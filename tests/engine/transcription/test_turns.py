@@ -12,9 +12,9 @@ from greenroom.engine.transcription.running_transcription import RunningTranscri
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.result_events import Segment
-from greenroom.tests.support.recordings import noise, write_recording
-from greenroom.tests.support.tiny_whisper import TEXT
-from greenroom.tests.support.transcription_engines import Transcriber, open_transcriber
+from greenroom.tests.support.engines.transcription_engines import Transcriber, open_transcriber
+from greenroom.tests.support.media.recordings import noise, write_recording
+from greenroom.tests.support.models.tiny_whisper import TEXT
 
 
 @pytest.fixture

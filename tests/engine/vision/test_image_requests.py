@@ -21,9 +21,8 @@ from greenroom.schemas.events import Failed, TextDelta
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.prepared_input import PreparedImage
 from greenroom.schemas.response_format import Constraint, RegexFormat
-from greenroom.tests.support.text_engines import GREEDY, finished, text_of
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_engines import (
+from greenroom.tests.support.engines.text_engines import GREEDY, finished, text_of
+from greenroom.tests.support.engines.vision_engines import (
     Parts,
     VisionDriver,
     expected,
@@ -32,6 +31,7 @@ from greenroom.tests.support.vision_engines import (
     picture,
     prepared,
 )
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 ONE: Parts = ["def read(self, ", picture(1), " size=-1): return"]
 TWO: Parts = ["Look ", picture(2), " and then ", picture(3), " what is it, and why?"]
@@ -283,7 +283,7 @@ def _long(folder: Path, parts: Parts) -> Parts:
 
 def _with_broken_images(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have the next prompts' images come with half of their pixels."""
-    from greenroom.tests.support import vision_engines
+    from greenroom.tests.support.engines import vision_engines
 
     whole = vision_engines.prepared
 

@@ -18,13 +18,13 @@ from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
 from greenroom.schemas.events import InferenceEvent, ReasoningDelta, ToolCallDelta
-from greenroom.tests.support.grammar_walks import validate
-from greenroom.tests.support.text_engines import finished, text_of
-from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_adapters import seeing_adapter
-from greenroom.tests.support.vision_chats import DEMANDS, RandomChats, VisionChat, answer_of_library
-from greenroom.tests.support.vision_engines import VisionDriver
+from greenroom.tests.support.engines.text_engines import finished, text_of
+from greenroom.tests.support.engines.vision_adapters import seeing_adapter
+from greenroom.tests.support.engines.vision_chats import DEMANDS, RandomChats, VisionChat, answer_of_library
+from greenroom.tests.support.engines.vision_engines import VisionDriver
+from greenroom.tests.support.grammars.grammar_walks import validate
+from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 CHATS, CONCURRENT = 4 * len(DEMANDS), 8
 _TIGHT = {"gemma3": 3, "smolvlm": 4}

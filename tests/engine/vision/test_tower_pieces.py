@@ -12,9 +12,9 @@ from mlx import nn
 from greenroom.engine.vision import split_layers
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.tower_pieces import TowerPieces
-from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_engines import loaded, picture, prepared
+from greenroom.tests.support.engines.vision_engines import loaded, picture, prepared
+from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 
 @pytest.mark.parametrize("kind", VISION_KINDS)

@@ -13,10 +13,17 @@ from greenroom.engine.sequences.prompt_features import PromptFeatures
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.schemas.events import Failed
 from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.tests.support.text_engines import GREEDY, finished
-from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_engines import Parts, VisionDriver, expected, library, picture, prepared
+from greenroom.tests.support.engines.text_engines import GREEDY, finished
+from greenroom.tests.support.engines.vision_engines import (
+    Parts,
+    VisionDriver,
+    expected,
+    library,
+    picture,
+    prepared,
+)
+from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 ONE: Parts = ["def read(self, ", picture(1), " size=-1): return"]
 TWO: Parts = ["Look ", picture(2), " and then ", picture(3), " what is it, and why?"]

@@ -10,9 +10,9 @@ import pytest
 
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.tests.support.text_engines import finished
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_engines import Parts, VisionDriver, expected, picture
+from greenroom.tests.support.engines.text_engines import finished
+from greenroom.tests.support.engines.vision_engines import Parts, VisionDriver, expected, picture
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:At least one mel filter")
 

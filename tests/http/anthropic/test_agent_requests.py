@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.anthropic_clients import COUNT, MESSAGES, accumulated, events_of
-from greenroom.tests.support.http_servers import Server, connected, fetch, serving
+from greenroom.tests.support.clients.anthropic_clients import COUNT, MESSAGES, accumulated, events_of
+from greenroom.tests.support.servers.http_servers import Server, connected, fetch, serving
 
 HEADERS = {
     "anthropic_version": "2023-06-01",

@@ -12,9 +12,9 @@ import trio
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import state, status
-from greenroom.tests.support.anthropic_clients import COUNT, MESSAGES, USER, arguments, ask, body
-from greenroom.tests.support.http_servers import Served, connected, fetch, serving
+from greenroom.tests.support.actors.actor_systems import state, status
+from greenroom.tests.support.clients.anthropic_clients import COUNT, MESSAGES, USER, arguments, ask, body
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
 
 def streamed(client: Any, **fields: Any) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.http.audio.audio_encoder import AudioEncoder, complete_wav_header
 from greenroom.http.audio.audio_formats import AUDIO_FORMATS
-from greenroom.tests.support.audio_files import decode, tone
+from greenroom.tests.support.media.audio_files import decode, tone
 
 
 def encoded(form: str, samples: bytes, rate: int, chunk: int) -> list[bytes]:

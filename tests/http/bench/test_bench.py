@@ -31,7 +31,7 @@ from greenroom.http.bench.response_recorder import open_response_recorder
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
 from greenroom.http.commands.bench import command as bench
-from greenroom.tests.support.bench_servers import (
+from greenroom.tests.support.servers.bench_servers import (
     STREAM_HEAD,
     Respond,
     chunked,

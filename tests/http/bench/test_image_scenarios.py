@@ -15,7 +15,7 @@ from greenroom.http.bench.response_recorder import open_response_recorder
 from greenroom.http.bench.scenario import Scenario
 from greenroom.http.bench.scenarios.images import Images, ImagesAmongStreams
 from greenroom.http.bench.target_server import TargetServer
-from greenroom.tests.support.bench_servers import scripted_server, stream_answer
+from greenroom.tests.support.servers.bench_servers import scripted_server, stream_answer
 
 SIZES = ((32, 48), (40, 40))
 

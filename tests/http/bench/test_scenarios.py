@@ -31,9 +31,9 @@ from greenroom.http.bench.scenarios.shared_prompt import SharedPrompt
 from greenroom.http.bench.scenarios.streams import Streams
 from greenroom.http.bench.target_server import TargetServer
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.bench_servers import chunked, delta, scripted_server, stream_answer
-from greenroom.tests.support.http_servers import serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server, stream_answer
+from greenroom.tests.support.servers.http_servers import serving
 
 LONG = LongPrompt(streams=2, prompt_tokens=200, tokens=24, undisturbed=4, stream_words=4)
 SMALL: list[Scenario] = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from greenroom.tests.support.server_processes import run_greenroom
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.server_processes import run_greenroom
 
 
 def test_bench_measures_a_model_against_the_bare_loops(tiny_model: TinyModel) -> None:

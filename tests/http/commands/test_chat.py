@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.tests.support.hostile import pictures
-from greenroom.tests.support.server_processes import GREENROOM, run_greenroom, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
 
 
 def test_chat_answers_what_is_piped_into_it(tiny_model: TinyModel) -> None:

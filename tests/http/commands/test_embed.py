@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 
-from greenroom.tests.support.embedders import open_embedder
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.server_processes import run_greenroom
-from greenroom.tests.support.tiny_encoders import TinyEncoder
+from greenroom.tests.support.engines.embedders import open_embedder
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.servers.server_processes import run_greenroom
+from greenroom.tests.support.texts.random_texts import random_texts
 
 
 def test_every_line_gets_its_vector(tiny_encoder: TinyEncoder) -> None:

@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 
-from greenroom.tests.support.hung_commands import HANGS, hanging, hung_command
-from greenroom.tests.support.recordings import noise, write_recording
+from greenroom.tests.support.media.recordings import noise, write_recording
+from greenroom.tests.support.servers.hung_commands import HANGS, hanging, hung_command
 
 COMMANDS = ("chat", "embed", "speak", "transcribe")
 

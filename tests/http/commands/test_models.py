@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from greenroom.tests.support.server_processes import run_greenroom
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.server_processes import run_greenroom
 
 
 def test_models_lists_those_that_are_named_first(tiny_model: TinyModel) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
-from greenroom.tests.support.server_processes import GREENROOM, ServerProcess, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.server_processes import GREENROOM, ServerProcess, serving
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.tests.support.audio_files import decode
-from greenroom.tests.support.server_processes import run_greenroom
+from greenroom.tests.support.media.audio_files import decode
+from greenroom.tests.support.servers.server_processes import run_greenroom
 
 
 def test_a_text_is_spoken_into_a_file(tiny_pocket: Path, tmp_path: Path) -> None:

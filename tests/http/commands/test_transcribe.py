@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.tests.support.recordings import noise, silence, write_recording
-from greenroom.tests.support.server_processes import run_greenroom
+from greenroom.tests.support.media.recordings import noise, silence, write_recording
+from greenroom.tests.support.servers.server_processes import run_greenroom
 
 TEXT = "hello from the tiny whisper."
 

@@ -21,7 +21,7 @@ from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import MEGABYTE, Settings
 from greenroom.tests.support.hostile.uploads import BROKEN_FORMS, NAMES, Upload, form
-from greenroom.tests.support.http_servers import RawClient, RawResponse, connected, running, serving
+from greenroom.tests.support.servers.http_servers import RawClient, RawResponse, connected, running, serving
 
 MAX_BYTES = 4 * MEGABYTE
 

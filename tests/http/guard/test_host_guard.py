@@ -7,7 +7,7 @@ from werkzeug.datastructures import Headers
 
 from greenroom.http.guard.host_guard import HostGuard
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, fetch
+from greenroom.tests.support.servers.http_servers import Served, fetch
 
 CHAT = "/v1/chat/completions"
 PAGE = "https://chat.example"

@@ -13,10 +13,10 @@ import attrs
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support import anthropic_clients, ollama_clients, openai_clients
+from greenroom.tests.support.clients import anthropic_clients, ollama_clients, openai_clients
 from greenroom.tests.support.hostile import pictures
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 BEACH, MOUNTAIN = pictures.photo(64, 48), pictures.photo(56, 56, "PNG")
 TEXTS = {photo: base64.b64encode(photo).decode() for photo in (BEACH, MOUNTAIN)}

@@ -25,10 +25,10 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Fetching, Settings
+from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.hostile import addresses, pngs
 from greenroom.tests.support.hostile.addresses import Trap, trap
-from greenroom.tests.support.localhost_certificate import CERTIFICATE, KEY
-from greenroom.tests.support.watched_engines import until
+from greenroom.tests.support.servers.localhost_certificate import CERTIFICATE, KEY
 
 
 def asked(*parts: ContentPart) -> InferenceRequest:

@@ -16,10 +16,10 @@ from greenroom.actors.system import open_system
 from greenroom.http.answering.requests.current_request import FETCHER
 from greenroom.http.app import create_app
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.hostile import pictures, pngs
 from greenroom.tests.support.hostile.addresses import trap
-from greenroom.tests.support.http_servers import Served, connected, fetch, running, serving
-from greenroom.tests.support.watched_engines import until
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, running, serving
 
 PHOTO = pictures.photo()
 TEXT = base64.b64encode(PHOTO).decode()

@@ -12,11 +12,11 @@ import pytest
 import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import RawResponse, Served, connected, fetch, serving
-from greenroom.tests.support.tiny_models import TinyModel
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_adapters import png
-from greenroom.tests.support.watched_engines import WatchedEngine, WatchedEngines, until, writes
+from greenroom.tests.support.engines.vision_adapters import png
+from greenroom.tests.support.engines.watched_engines import WatchedEngine, WatchedEngines, until, writes
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
 
 PATH = "/v1/chat/completions"
 TEXT: dict[str, Any] = {"model": "llama", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]}

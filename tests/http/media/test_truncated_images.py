@@ -6,9 +6,9 @@ import base64
 from typing import Any
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import RawResponse, Served, fetch, serving
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_adapters import png
+from greenroom.tests.support.engines.vision_adapters import png
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
 
 TURNS = 8
 

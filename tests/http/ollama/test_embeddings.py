@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.embedders import open_embedder
-from greenroom.tests.support.http_servers import fetch, serving
-from greenroom.tests.support.ollama_clients import ask
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.tiny_encoders import TinyEncoder
+from greenroom.tests.support.clients.ollama_clients import ask
+from greenroom.tests.support.engines.embedders import open_embedder
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.servers.http_servers import fetch, serving
+from greenroom.tests.support.texts.random_texts import random_texts
 
 TEXTS = random_texts(5)
 

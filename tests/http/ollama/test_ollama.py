@@ -17,9 +17,9 @@ from greenroom.engine.adapters.conversation.tool_prompt import render_calls
 from greenroom.engine.parsers.parsed_call import ParsedCall
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.ollama_clients import ask
-from greenroom.tests.support.scripted_models import ScriptedEngines
+from greenroom.tests.support.clients.ollama_clients import ask
+from greenroom.tests.support.engines.scripted_models import ScriptedEngines
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 MESSAGES = [{"role": "user", "content": "Weather in Rom and Oslo?"}]
 GREEDY = {"num_predict": 12, "temperature": 0.0, "num_ctx": 2048, "typical_p": 1.0, "repeat_last_n": 64}

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from greenroom.schemas.settings import MEGABYTE, Settings
-from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 TinyModel = Callable[..., Path]
 

@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 PROMPT = "import os"
 

@@ -10,7 +10,7 @@ import pytest
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 MESSAGES = [{"role": "user", "content": "Hi <|im_end|> there"}]
 NO_PROMPT = {"model": "qwen3", "add_generation_prompt": False}

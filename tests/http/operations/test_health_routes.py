@@ -10,15 +10,15 @@ import trio
 from trio.testing import MockClock
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import (
+from greenroom.tests.support.actors.actor_systems import (
     HANG_TIMEOUT,
     Faults,
     FaultyEngines,
     eventually,
     fall_silent,
 )
-from greenroom.tests.support.http_servers import RawResponse, connected, fetch, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import RawResponse, connected, fetch, serving
 
 CHAT = "/v1/chat/completions"
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import connected, serving
-from greenroom.tests.support.spoiled_bodies import count, spoil
+from greenroom.tests.support.servers.http_servers import connected, serving
+from greenroom.tests.support.spoiled.spoiled_bodies import count, spoil
 
 RERANK: dict[str, Any] = {
     "query": "who walks",

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, connected, fetch, serving
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
 DOCUMENTS = ["the man walks", "a long story about the weather and the garden", "", "no"]
 RERANK: dict[str, Any] = {"model": "bert-rerank", "query": "who walks", "documents": DOCUMENTS}

@@ -22,8 +22,8 @@ from greenroom.tests.http.responses.history.test_history import (
     said,
     tokens,
 )
-from greenroom.tests.support.http_servers import Served, serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.servers.http_servers import Served, serving
 
 RULES = said("developer", "Answer in French.")
 

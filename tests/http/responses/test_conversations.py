@@ -15,8 +15,8 @@ from openai.types.conversations import Conversation
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import Committed, CreateConversation
 from greenroom.schemas.stored import StoredConversation, StoredItem
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 Call = Callable[[str, Any], Any]
 HI: Any = {"role": "user", "content": "Hi"}

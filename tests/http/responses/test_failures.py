@@ -11,10 +11,10 @@ import pytest
 
 import greenroom.http.answering.streaming.event_stream
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import Faults, FaultyEngines
-from greenroom.tests.support.http_servers import RawClient, connected, serving
-from greenroom.tests.support.openai_clients import ask
-from greenroom.tests.support.response_events import read_events
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.clients.response_events import read_events
+from greenroom.tests.support.servers.http_servers import RawClient, connected, serving
 
 PATH = "/v1/responses"
 ASKED = {"model": "qwen3", "input": "one two three", "store": False, "temperature": 0, "stream": True}

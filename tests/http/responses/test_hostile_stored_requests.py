@@ -6,7 +6,7 @@ from itertools import product
 
 import trio
 
-from greenroom.tests.support.http_servers import Served, fetch
+from greenroom.tests.support.servers.http_servers import Served, fetch
 
 IDS = (
     "resp_1",

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import fetch, serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.servers.http_servers import fetch, serving
 
 
 def body(**changed: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.requests import ChatInput
 from greenroom.schemas.wire import structure
-from greenroom.tests.support.bench_servers import Respond, chunked, delta, event, scripted_server
 from greenroom.tests.support.hostile import pictures
+from greenroom.tests.support.servers.bench_servers import Respond, chunked, delta, event, scripted_server
 
 CONVERSATION = (Message("system", (TextPart("Be brief."),)), Message("user", (TextPart("Hello"),)))
 

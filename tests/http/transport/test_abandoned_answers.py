@@ -10,9 +10,9 @@ import trio.testing
 
 from greenroom.schemas.events import Finished, InferenceEvent
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, connected, serving
-from greenroom.tests.support.tiny_models import TinyModel
-from greenroom.tests.support.watched_engines import WatchedEngines, until, writes
+from greenroom.tests.support.engines.watched_engines import WatchedEngines, until, writes
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
 PROMPT = "Tell me about the sea"
 MESSAGES = [{"role": "user", "content": PROMPT}]

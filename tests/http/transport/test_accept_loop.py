@@ -13,8 +13,8 @@ from greenroom.http.transport.connection import Connection
 from greenroom.http.transport.listeners import open_listeners
 from greenroom.schemas.listen_address import parse_listen_address
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.connection_app import make_app, wait_until_closed
-from greenroom.tests.support.http_servers import RawClient, Server, connected, fetch, running
+from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.servers.http_servers import RawClient, Server, connected, fetch, running
 
 
 async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:

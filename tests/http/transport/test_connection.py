@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.connection_app import make_app, wait_until_closed
-from greenroom.tests.support.http_servers import connected, fetch, running
+from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.servers.http_servers import connected, fetch, running
 
 LARGE = b"x" * 65536
 

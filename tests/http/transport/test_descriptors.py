@@ -16,10 +16,10 @@ import structlog.testing
 import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.connection_app import make_app, wait_until_closed
-from greenroom.tests.support.http_servers import RawClient, connected, fetch, running
-from greenroom.tests.support.server_processes import ServerProcess, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.servers.http_servers import RawClient, connected, fetch, running
+from greenroom.tests.support.servers.server_processes import ServerProcess, serving
 
 CONNECTIONS = 150
 PROMPT = {"model": "default", "prompt": "Hello"}

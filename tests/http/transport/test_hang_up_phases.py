@@ -21,9 +21,9 @@ import trio.testing
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import Faults, FaultyEngines, eventually, state, status
-from greenroom.tests.support.http_servers import RawClient, Served, connected, serving
-from greenroom.tests.support.tiny_models import TinyModel
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, eventually, state, status
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, serving
 
 GUARD = 30.0
 """Seconds: half of what an upload or an idle connection may take."""

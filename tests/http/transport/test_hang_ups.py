@@ -14,7 +14,7 @@ import trio
 
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import RawClient, Served, connected, serving
+from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, serving
 
 AT_ONCE = 16
 TOKENS = 48

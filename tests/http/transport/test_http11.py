@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.connection_app import make_app, wait_until_closed
-from greenroom.tests.support.http_servers import connected, running
+from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.servers.http_servers import connected, running
 
 
 async def test_keep_alive_serves_one_request_after_the_other() -> None:

@@ -10,8 +10,8 @@ import structlog.testing
 import trio
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.connection_app import make_app, wait_until_closed
-from greenroom.tests.support.http_servers import connected, fetch, running
+from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.servers.http_servers import connected, fetch, running
 
 POST = b"POST /length HTTP/1.1\r\nHost: a\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"

@@ -13,8 +13,8 @@ import trio
 
 from greenroom.http.transport.request_head import client_of_head
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.connection_app import make_app
-from greenroom.tests.support.http_servers import Server, connected, fetch, running
+from greenroom.tests.support.servers.connection_app import make_app
+from greenroom.tests.support.servers.http_servers import Server, connected, fetch, running
 
 MESSAGES = [{"role": "user", "content": "a"}]
 

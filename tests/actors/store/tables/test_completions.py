@@ -14,7 +14,7 @@ from greenroom.schemas.completion_store_protocol import (
     UpdateCompletion,
 )
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.stored_records import completion
+from greenroom.tests.support.actors.stored_records import completion
 
 
 @pytest.fixture

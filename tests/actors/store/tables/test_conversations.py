@@ -26,7 +26,7 @@ from greenroom.schemas.store_protocol import (
     UpdateConversation,
 )
 from greenroom.schemas.stored import StoredResponse
-from greenroom.tests.support.stored_records import conversation, item, response
+from greenroom.tests.support.actors.stored_records import conversation, item, response
 
 
 def page(answers: Answers, message: ListItems | ListInput) -> tuple[list[str], bool]:

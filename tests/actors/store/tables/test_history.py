@@ -24,7 +24,7 @@ from greenroom.schemas.store_protocol import (
     Turns,
 )
 from greenroom.schemas.stored import StoredTurn
-from greenroom.tests.support.stored_records import conversation, item, names_of, response
+from greenroom.tests.support.actors.stored_records import conversation, item, names_of, response
 
 
 def turns(answers: Answers, **of: str) -> tuple[StoredTurn, ...]:

@@ -24,7 +24,7 @@ from greenroom.schemas.store_protocol import (
     FindConversation,
     Pruned,
 )
-from greenroom.tests.support.stored_records import completion, conversation, item, response
+from greenroom.tests.support.actors.stored_records import completion, conversation, item, response
 
 OLD, CUTOFF = 100.0, 200.0
 

@@ -15,8 +15,8 @@ from greenroom.schemas.messages import JsonObject, Message, TextPart
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.thinking import EFFORTS, Effort, Thinking
-from greenroom.tests.support.chat_adapters import chat
-from greenroom.tests.support.thinking_templates import THINKING_TEMPLATES, prompt, thinking_adapter
+from greenroom.tests.support.templates.chat_adapters import chat
+from greenroom.tests.support.templates.thinking_templates import THINKING_TEMPLATES, prompt, thinking_adapter
 
 ON, OFF = ThinkingMeans({"enable_thinking": True}), ThinkingMeans({"enable_thinking": False})
 LEVELS: dict[Effort, ThinkingMeans] = {

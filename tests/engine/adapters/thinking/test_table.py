@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.tests.support.thinking_templates import (
+from greenroom.tests.support.templates.thinking_templates import (
     SETTINGS,
     THINKING_TEMPLATES,
     ThinkingTemplate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from greenroom.engine.catalog.files.vision_weights import holds_vision_weights
-from greenroom.tests.support.weight_headers import write_weights
+from greenroom.tests.support.models.weight_headers import write_weights
 
 
 def test_vision_weights_are_found_in_an_index_or_headers_and_broken_files_hold_none(tmp_path: Path) -> None:

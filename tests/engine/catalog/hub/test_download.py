@@ -9,7 +9,7 @@ import pytest
 from greenroom.engine.catalog.catalog import Catalog, CatalogEntry
 from greenroom.engine.catalog.hub.download import download
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.hub_server import hub_server
+from greenroom.tests.support.servers.hub_server import hub_server
 
 
 def found(catalog: Catalog, model: str) -> CatalogEntry:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
-from greenroom.tests.support.model_folders import make_cached
+from greenroom.tests.support.models.model_folders import make_cached
 
 
 def test_the_main_snapshot_is_preferred_and_an_incomplete_one_passed_over(tmp_path: Path) -> None:

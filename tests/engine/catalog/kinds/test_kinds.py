@@ -15,8 +15,8 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder
 from greenroom.schemas.capabilities import VectorTraits
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.embedders import open_embedder
-from greenroom.tests.support.weight_headers import write_weights
+from greenroom.tests.support.engines.embedders import open_embedder
+from greenroom.tests.support.models.weight_headers import write_weights
 
 SEES_ONLY_WITH_MLX_VLM = {
     "paligemma",

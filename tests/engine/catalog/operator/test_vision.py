@@ -10,7 +10,7 @@ from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.operator.vision import check_vision, may_see
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 GIGABYTE = 1 << 30
 

@@ -19,8 +19,8 @@ from greenroom.schemas.response_format import (
     JsonSchemaFormat,
     ThoughtConstraint,
 )
-from greenroom.tests.support.grammar_walks import END, Grammars, validate
-from greenroom.tests.support.model_outputs import ExtractedCalls, extract_calls
+from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
+from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls
 
 WEATHER = Tool(
     "get_weather",

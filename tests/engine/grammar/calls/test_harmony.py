@@ -15,8 +15,8 @@ from greenroom.schemas.response_format import (
     JsonSchemaFormat,
     ThoughtConstraint,
 )
-from greenroom.tests.support.grammar_walks import END, Grammars
-from greenroom.tests.support.model_outputs import parse_case
+from greenroom.tests.support.grammars.grammar_walks import END, Grammars
+from greenroom.tests.support.parsers.model_outputs import parse_case
 
 PARSER = make_thinking_parser("harmony")
 (MARKERS,) = PARSER.markers

@@ -9,7 +9,7 @@ import pytest
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import CallConstraint, Constraint
-from greenroom.tests.support.grammar_walks import Grammars, accepted_prefix
+from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix
 
 AUTO, REQUIRED = ToolChoice("auto"), ToolChoice("required")
 WEATHER = Tool(

@@ -21,10 +21,10 @@ from greenroom.engine.parsers.parser_events import CallArguments, ParserEvent
 from greenroom.engine.parsers.tool_call_parser import ToolCallParser
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.response_format import CallConstraint, Constraint
-from greenroom.tests.support.call_models import call_adapter, force_calls
-from greenroom.tests.support.grammar_walks import END, Grammars, validate
-from greenroom.tests.support.model_outputs import collect_calls, extract_calls
-from greenroom.tests.support.random_schemas import RandomSchemas
+from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
+from greenroom.tests.support.grammars.random_schemas import RandomSchemas
+from greenroom.tests.support.parsers.call_models import call_adapter, force_calls
+from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_calls
 
 REQUIRED, NAMED = ToolChoice("required"), ToolChoice("named", "find_all")
 

@@ -14,8 +14,8 @@ from greenroom.schemas.messages import TextInput, Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import CallConstraint, Constraint
 from greenroom.schemas.text_tools import ARGUMENT, text_tool
-from greenroom.tests.support.grammar_walks import END, Grammars
-from greenroom.tests.support.model_outputs import extract_calls
+from greenroom.tests.support.grammars.grammar_walks import END, Grammars
+from greenroom.tests.support.parsers.model_outputs import extract_calls
 
 Syntax = Literal["text", "regex", "lark"]
 NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}

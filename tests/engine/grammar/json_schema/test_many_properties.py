@@ -9,7 +9,7 @@ import pytest
 from greenroom.engine.grammar.cost import limits
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat
-from greenroom.tests.support.grammar_walks import Grammars
+from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 
 def wide(count: int) -> Any:

@@ -14,7 +14,7 @@ from greenroom.schemas.response_format import (
     Constraint,
     JsonSchemaFormat,
 )
-from greenroom.tests.support.grammar_walks import Grammars
+from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 PATTERNS = (
     *(r"^\d+$", r"^\D{3}$", r"\w\W\w", r"^\S+\s\S+$", r"[^\d\s]{2}", r"[\W\d]x", r"^[^\W]{2,3}$", "^.{2}$"),

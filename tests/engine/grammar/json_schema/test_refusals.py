@@ -18,7 +18,7 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ResponseFormat,
 )
-from greenroom.tests.support.grammar_walks import Grammars, accepted_prefix
+from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix
 
 SCHEMA = "response_format.json_schema.schema"
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from greenroom.engine.grammar.json_schema import keywords
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import Constraint, JsonObjectFormat, JsonSchemaFormat
-from greenroom.tests.support.grammar_walks import FORMAT_CHECKS, Grammars, accepted_prefix, validate
-from greenroom.tests.support.json_schemas import bounded_schemas
+from greenroom.tests.support.grammars.grammar_walks import FORMAT_CHECKS, Grammars, accepted_prefix, validate
+from greenroom.tests.support.grammars.json_schemas import bounded_schemas
 
 
 def satisfiable(grammars: Grammars, schema: Any) -> bool:

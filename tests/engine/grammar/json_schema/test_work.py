@@ -17,7 +17,7 @@ from greenroom.engine.grammar.json_schema.check import check_schema
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import CallConstraint, Constraint, JsonSchemaFormat
-from greenroom.tests.support.grammar_walks import Grammars
+from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 NULL: Any = {"type": "null"}
 

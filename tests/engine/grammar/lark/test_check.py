@@ -13,7 +13,7 @@ from greenroom.engine.grammar.lark.outline import outline_of
 from greenroom.schemas.messages import Tool, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.response_format import CallConstraint, ChoiceFormat, Constraint, LarkFormat
-from greenroom.tests.support.grammar_walks import Grammars
+from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 COUNTERS = ("/([ab]{97})*x/", "/([ab]{89})*[xy]/", "/([ab]{83})*[xz]/", "/([ab]{79})*[yz]/")
 """Nothing matches all four, which takes some 50 million states to find out."""

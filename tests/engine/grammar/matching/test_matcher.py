@@ -23,8 +23,8 @@ from greenroom.schemas.response_format import (
     RegexFormat,
     ThoughtConstraint,
 )
-from greenroom.tests.support.grammar_walks import END, Grammars, validate
-from greenroom.tests.support.large_vocabulary import large_tokenizer
+from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
+from greenroom.tests.support.models.large_vocabulary import large_tokenizer
 
 SCHEMA = {
     "type": "object",
@@ -243,7 +243,7 @@ def test_nothing_to_hold_is_no_matcher(grammars: Grammars) -> None:
 
 def test_a_model_s_own_tokenizer_serves(tmp_path: Path) -> None:
     from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-    from greenroom.tests.support.tiny_models import make_tokenizer
+    from greenroom.tests.support.models.tiny_models import make_tokenizer
 
     make_tokenizer(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "eos_token_id": 2}))

@@ -20,8 +20,8 @@ from greenroom.engine.speculation.speculation import Speculation
 from greenroom.schemas.events import Failed, Finished
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, LarkFormat, RegexFormat
-from greenroom.tests.support.schedules import soak_only
-from greenroom.tests.support.text_engines import GREEDY, Driver, expected, loaded, text_of
+from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded, text_of
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))

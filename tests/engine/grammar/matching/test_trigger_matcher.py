@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
-from greenroom.tests.support.grammar_walks import Grammars
+from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 
 def test_a_marker_is_found_however_it_is_spelled(grammars: Grammars) -> None:

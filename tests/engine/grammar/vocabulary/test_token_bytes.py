@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from greenroom.engine.grammar.vocabulary.c_interface import TokenTrie
 from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.tiny_models import TOKENIZER
+from greenroom.tests.support.models.tiny_models import TOKENIZER
 
 
 def byte_level() -> Tokenizer:

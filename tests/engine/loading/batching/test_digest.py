@@ -11,7 +11,7 @@ import pytest
 
 from greenroom.engine.loading.batching import digest
 from greenroom.engine.loading.batching.digest import digest_of, sources_of
-from greenroom.tests.support.architectures import names
+from greenroom.tests.support.architectures.architectures import names
 
 
 @cache

@@ -6,7 +6,7 @@ import pytest
 
 from greenroom.engine.loading.batching.idle_proof import PIECE, IdleProof
 from greenroom.engine.loading.batching.proof import Proof
-from greenroom.tests.support.architectures import make
+from greenroom.tests.support.architectures.architectures import make
 
 
 @pytest.mark.parametrize(("first_pass", "delay"), [(0.01, 0.05), (PIECE, 5 * PIECE), (2 * PIECE, 20 * PIECE)])

@@ -12,8 +12,8 @@ from greenroom.engine.kv_cache.batching import Batching, new_mergeable_cache, pr
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
 from greenroom.engine.loading.batching.findings import Findings
 from greenroom.engine.loading.batching.proof import ROWS, TOKENS, Proof
-from greenroom.tests.support.architectures import make
-from greenroom.tests.support.schedules import soak_only
+from greenroom.tests.support.architectures.architectures import make
+from greenroom.tests.support.engines.schedules import soak_only
 
 PLENTY = 600.0
 

@@ -9,9 +9,9 @@ import pytest
 
 from greenroom.engine.loading.batching.digest import digest_of
 from greenroom.engine.loading.batching.known import TABLE, entry_of
-from greenroom.tests.support.architectures import names
-from greenroom.tests.support.batching_table import prove_architecture
-from greenroom.tests.support.schedules import soak_only
+from greenroom.tests.support.architectures.architectures import names
+from greenroom.tests.support.architectures.batching_table import prove_architecture
+from greenroom.tests.support.engines.schedules import soak_only
 
 ENTRIES = json.loads(TABLE.read_text(encoding="utf-8"))["architectures"]
 

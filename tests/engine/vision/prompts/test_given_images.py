@@ -16,7 +16,7 @@ from greenroom.engine.vision.prompts.given_images import (
 )
 from greenroom.schemas.messages import DocumentPart, ImagePart, Message
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.vision_adapters import message
+from greenroom.tests.support.engines.vision_adapters import message
 
 LIMITS = ImageLimits(images=3, bytes_together=10)
 

@@ -15,8 +15,8 @@ from greenroom.schemas.messages import DocumentPart, ImagePart, Message
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest, RawInput
+from greenroom.tests.support.engines.vision_adapters import asking, message, png, seeing_adapter
 from greenroom.tests.support.hostile import documents, pictures
-from greenroom.tests.support.vision_adapters import asking, message, png, seeing_adapter
 
 Opened = tuple[Path, VisionAdapter]
 

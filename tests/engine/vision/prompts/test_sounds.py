@@ -12,8 +12,8 @@ import pytest
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
 from greenroom.schemas.messages import AudioPart, Message
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
 from greenroom.tests.support.hostile import sounds
-from greenroom.tests.support.vision_adapters import asking, message, picture, png, seeing_adapter
 
 Opened = tuple[Path, VisionAdapter]
 

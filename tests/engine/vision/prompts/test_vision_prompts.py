@@ -17,8 +17,8 @@ from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
 from greenroom.schemas.generation import Overrides
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.prepared_input import PreparedPrompt
-from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
-from greenroom.tests.support.vision_adapters import asking, message, picture, png, seeing_adapter
+from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
+from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
 
 Opened = tuple[Path, VisionAdapter]
 

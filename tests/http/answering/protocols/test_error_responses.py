@@ -15,7 +15,7 @@ from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import Problem, invalid
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import fetch, running
+from greenroom.tests.support.servers.http_servers import fetch, running
 
 
 def members_of_another(problem: Problem, request_id: str | None) -> Mapping[str, Any]:

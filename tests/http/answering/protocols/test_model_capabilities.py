@@ -10,8 +10,8 @@ import anthropic
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support import anthropic_clients, ollama_clients, openai_clients
-from greenroom.tests.support.http_servers import fetch, serving
+from greenroom.tests.support.clients import anthropic_clients, ollama_clients, openai_clients
+from greenroom.tests.support.servers.http_servers import fetch, serving
 
 KINDS = ("text", "embeddings", "rerank")
 

@@ -12,10 +12,10 @@ import pytest
 from jiter import from_json
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support import anthropic_clients, openai_clients
-from greenroom.tests.support.constrained_chats import PERSON, tool
-from greenroom.tests.support.grammar_walks import validate
-from greenroom.tests.support.http_servers import serving
+from greenroom.tests.support.clients import anthropic_clients, openai_clients
+from greenroom.tests.support.grammars.constrained_chats import PERSON, tool
+from greenroom.tests.support.grammars.grammar_walks import validate
+from greenroom.tests.support.servers.http_servers import serving
 
 MODELS = ("qwen3", "llama")  # Hermes' calls, and those that are a whole answer.
 USER: Any = {"role": "user", "content": "Greet somebody."}

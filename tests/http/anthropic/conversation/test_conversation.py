@@ -10,7 +10,7 @@ import pytest
 from greenroom.http.answering.sealing.thought_signature import sign, signed_thought
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.anthropic_clients import USER, conversation
+from greenroom.tests.support.clients.anthropic_clients import USER, conversation
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 SEARCH = {"name": "ToolSearch", "description": "Find tools", "input_schema": SCHEMA}

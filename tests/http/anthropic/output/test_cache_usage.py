@@ -11,8 +11,8 @@ import pytest
 
 from greenroom.http.anthropic.output.usage import asks_to_cache
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.anthropic_clients import ask
-from greenroom.tests.support.http_servers import Served, fetch, serving
+from greenroom.tests.support.clients.anthropic_clients import ask
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 WORDS = "The sea is wide and deep. " * 12

@@ -29,7 +29,7 @@ from greenroom.schemas.events import (
 from greenroom.schemas.pool_protocol import ModelCard
 from greenroom.schemas.problems import ProblemError, model_crashed
 from greenroom.schemas.wire import structure
-from greenroom.tests.support.anthropic_clients import accumulated, body, events_of
+from greenroom.tests.support.clients.anthropic_clients import accumulated, body, events_of
 
 FINISHED = Finished("stop", Usage(prompt=7, generated=5, cached=3, reasoning=2))
 BEGINNING: list[InferenceEvent] = [QueueStatus("loading", 0, "m"), Admitted(7), PromptProgress(5, 7, 3)]

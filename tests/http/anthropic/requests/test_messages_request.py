@@ -14,7 +14,7 @@ from greenroom.schemas.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Messa
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import JsonSchemaFormat
 from greenroom.schemas.thinking import Thinking
-from greenroom.tests.support.anthropic_clients import USER, conversation, parse
+from greenroom.tests.support.clients.anthropic_clients import USER, conversation, parse
 
 TEXT = {"type": "text", "text": "hi"}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}

@@ -11,11 +11,11 @@ import openai
 import pytest
 
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.engines.vision_adapters import picture, png
 from greenroom.tests.support.hostile import sounds
-from greenroom.tests.support.http_servers import serving
-from greenroom.tests.support.openai_clients import ask
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_adapters import picture, png
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.servers.http_servers import serving
 
 LENGTH = 10
 

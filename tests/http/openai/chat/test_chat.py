@@ -12,9 +12,9 @@ from quart_trio import QuartTrio
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import state, status
-from greenroom.tests.support.http_servers import Served, connected, serving
-from greenroom.tests.support.openai_clients import CHAT, ask, body, stream_of, streamed_text
+from greenroom.tests.support.actors.actor_systems import state, status
+from greenroom.tests.support.clients.openai_clients import CHAT, ask, body, stream_of, streamed_text
+from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
 
 async def test_a_streamed_answer_is_the_whole_answer(settings: Settings) -> None:

@@ -11,7 +11,8 @@ import openai
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.constrained_chats import (
+from greenroom.tests.support.clients.openai_clients import ask_together
+from greenroom.tests.support.grammars.constrained_chats import (
     ALLOWED,
     CLOCK,
     NAMED,
@@ -23,9 +24,8 @@ from greenroom.tests.support.constrained_chats import (
     formatted,
     tool,
 )
-from greenroom.tests.support.grammar_walks import validate
-from greenroom.tests.support.http_servers import serving
-from greenroom.tests.support.openai_clients import ask_together
+from greenroom.tests.support.grammars.grammar_walks import validate
+from greenroom.tests.support.servers.http_servers import serving
 
 
 @pytest.fixture

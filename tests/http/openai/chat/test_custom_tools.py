@@ -12,8 +12,8 @@ from greenroom.schemas.messages import Message, TextInput, TextPart, ToolCall, T
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 from greenroom.tests.http.openai.chat.test_chat_request import conversation
-from greenroom.tests.support.http_servers import serving
-from greenroom.tests.support.openai_clients import ask_together
+from greenroom.tests.support.clients.openai_clients import ask_together
+from greenroom.tests.support.servers.http_servers import serving
 
 PATTERN = r'^SELECT [a-z]{1,3}\n"[0-9]+"$'
 QUERY = {

@@ -18,9 +18,9 @@ from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.requests import ChatInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import fetch, serving
-from greenroom.tests.support.openai_clients import ask
-from greenroom.tests.support.scripted_models import ScriptedEngines
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.engines.scripted_models import ScriptedEngines
+from greenroom.tests.support.servers.http_servers import fetch, serving
 
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 USER = {"role": "user", "content": "Rain in Rom?"}

@@ -19,8 +19,8 @@ from greenroom.schemas.events import Failed
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import Committed
 from greenroom.schemas.stored import StoredCompletion
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.openai_clients import USER, ask, body, stream_of, streamed_text
+from greenroom.tests.support.clients.openai_clients import USER, ask, body, stream_of, streamed_text
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support import ollama_clients
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.openai_clients import ask, body, stream_of
+from greenroom.tests.support.clients import ollama_clients
+from greenroom.tests.support.clients.openai_clients import ask, body, stream_of
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.engines.vision_adapters import picture, png
 from greenroom.tests.support.hostile import pngs
-from greenroom.tests.support.http_servers import serving
-from greenroom.tests.support.openai_clients import ask
-from greenroom.tests.support.tiny_vision_kinds import VISION_KINDS
-from greenroom.tests.support.tiny_vision_models import TinyVisionModel
-from greenroom.tests.support.vision_adapters import picture, png
+from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+from greenroom.tests.support.servers.http_servers import serving
 
 SIZES = ((96, 64), (200, 150))
 LENGTH = 10

@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.servers.http_servers import serving
 
 TinyModel = Callable[..., Path]
 

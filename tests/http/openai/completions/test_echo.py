@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 SCORES: dict[str, Any] = {"echo": True, "logprobs": 0, "max_tokens": 0}
 TEXT = "The sea \u6d77 \U0001f30a is wide"

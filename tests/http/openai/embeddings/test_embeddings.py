@@ -14,11 +14,11 @@ import trio
 
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.embedders import open_embedder
-from greenroom.tests.support.http_servers import connected, fetch, serving
-from greenroom.tests.support.openai_clients import ask, ask_together
-from greenroom.tests.support.random_texts import random_texts
-from greenroom.tests.support.tiny_encoders import TinyEncoder
+from greenroom.tests.support.clients.openai_clients import ask, ask_together
+from greenroom.tests.support.engines.embedders import open_embedder
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.servers.http_servers import connected, fetch, serving
+from greenroom.tests.support.texts.random_texts import random_texts
 
 TEXTS = random_texts(30)
 

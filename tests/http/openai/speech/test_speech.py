@@ -17,10 +17,10 @@ from greenroom.actors.engines import Engines
 from greenroom.http.guard import upload_folder
 from greenroom.http.guard.upload_folder import UploadFolder
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actor_systems import eventually
-from greenroom.tests.support.audio_files import decode, wav_file
-from greenroom.tests.support.http_servers import Served, connected, fetch, serving
-from greenroom.tests.support.openai_clients import ask, ask_together
+from greenroom.tests.support.actors.actor_systems import eventually
+from greenroom.tests.support.clients.openai_clients import ask, ask_together
+from greenroom.tests.support.media.audio_files import decode, wav_file
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
 PATH = "/v1/audio/speech"
 TEXT = "The sea. The tide."

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.openai_clients import ask, streamed_text
+from greenroom.tests.support.clients.openai_clients import ask, streamed_text
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 TinyModel = Callable[..., Path]
 USER = {"role": "user", "content": "Tell me about the sea"}

@@ -15,10 +15,10 @@ import pytest
 import trio
 
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.hostile.uploads import form
-from greenroom.tests.support.http_servers import Served, connected, serving
-from greenroom.tests.support.openai_clients import ask, ask_together
-from greenroom.tests.support.recordings import noise, silence, write_recording
+from greenroom.tests.support.media.recordings import noise, silence, write_recording
+from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 """Of the client: OpenAI has newer models for translations."""

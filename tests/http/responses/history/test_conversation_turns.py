@@ -12,8 +12,8 @@ import pytest
 from openai.types.responses import Response
 
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.http_servers import Served, serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.servers.http_servers import Served, serving
 
 TOOL = {
     "type": "function",

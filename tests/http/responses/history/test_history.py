@@ -20,8 +20,8 @@ from greenroom.schemas.store_protocol import (
     DeleteResponse,
 )
 from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
-from greenroom.tests.support.http_servers import Served, serving
-from greenroom.tests.support.openai_clients import ask
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.servers.http_servers import Served, serving
 
 TOOL = {"type": "function", "name": "read", "parameters": {"type": "object"}}
 

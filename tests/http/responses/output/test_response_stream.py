@@ -39,7 +39,7 @@ from greenroom.schemas.problems import Problem, context_length_exceeded, interna
 from greenroom.schemas.responses.requests import THOUGHTS
 from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.stored import StoredResponse
-from greenroom.tests.support.response_events import read_events
+from greenroom.tests.support.clients.response_events import read_events
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 HEAD = ResponseHead("resp_ab", "tiny", 1_000)

@@ -13,9 +13,9 @@ import pytest
 
 from greenroom.schemas.settings import Settings
 from greenroom.tests.http.responses.turns.test_stored_responses import body, refusal
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.openai_clients import ask, ask_together
-from greenroom.tests.support.watched_engines import WatchedEngines, until
+from greenroom.tests.support.clients.openai_clients import ask, ask_together
+from greenroom.tests.support.engines.watched_engines import WatchedEngines, until
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 

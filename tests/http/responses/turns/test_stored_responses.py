@@ -17,9 +17,9 @@ from greenroom.http.answering.sealing.thought_signature import signed_thought
 from greenroom.http.responses.turns.stored_queries import with_thoughts
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.stored import StoredResponse
-from greenroom.tests.support.actor_systems import Faults, FaultyEngines
-from greenroom.tests.support.http_servers import Served, fetch, serving
-from greenroom.tests.support.openai_clients import ask, ask_together
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
+from greenroom.tests.support.clients.openai_clients import ask, ask_together
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 
 def body(**changed: Any) -> dict[str, Any]:

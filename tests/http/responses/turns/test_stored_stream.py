@@ -19,9 +19,9 @@ from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.http.responses.output.test_response_stream import ANSWER, echo, whole_of
 from greenroom.tests.http.responses.turns.test_background_responses import events_of
 from greenroom.tests.http.responses.turns.test_stored_responses import body
-from greenroom.tests.support.http_servers import serving
-from greenroom.tests.support.openai_clients import ask
-from greenroom.tests.support.response_events import read_events
+from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.clients.response_events import read_events
+from greenroom.tests.support.servers.http_servers import serving
 
 
 @pytest.mark.parametrize("created", [False, True])

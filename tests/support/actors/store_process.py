@@ -1,0 +1,162 @@
+"""A store in a process of its own, told what to do line by line: for tests that kill it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from greenroom.actors.responses.handles import ConversationHeld
+from greenroom.actors.system import System
+from greenroom.schemas.events import Failed
+from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, HoldConversation, Retrieve
+from greenroom.schemas.store_protocol import (
+    BeginResponse,
+    CommitResponse,
+    CreateConversation,
+    Deleted,
+    Prune,
+)
+from greenroom.schemas.stored import EVERYBODY, StoredResponse
+from greenroom.tests.support.actors.stored_records import conversation, response, storing
+
+LARGE = "many words " * 2000
+
+
+class StoreProcess:
+    """The test's end of it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def tell(self, *words: str) -> None:
+        """Have something done, and wait for nothing."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(" ".join(words) + "\n")
+        self.process.stdin.flush()
+
+    def line(self) -> str:
+        """Return what it says next; empty if it has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def ask(self, *words: str) -> str:
+        """Have something done, and return its answer: the name of a class, or the code of a problem."""
+        self.tell(*words)
+        return self.line()
+
+
+@contextmanager
+def store_process(path: Path) -> Iterator[StoreProcess]:
+    """Run a store on a file."""
+    command = [sys.executable, "-m", "greenroom.tests.support.actors.store_process", str(path)]
+    source = str(Path(__file__).resolve().parents[3] / ".src")
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": source},
+    ) as process:
+        try:
+            yield StoreProcess(process)
+        finally:
+            process.kill()
+
+
+async def _run(path: str) -> None:
+    async with storing(path) as system:
+        while line := await trio.to_thread.run_sync(sys.stdin.readline):
+            command, *words = line.split()
+            await _COMMANDS[command](system, *words)
+
+
+async def _begin(system: System, name: str) -> None:
+    begun = response(name, status="in_progress", output=(), background=True)
+    _say(await system.refs.store.ask(BeginResponse(begun), object))
+
+
+async def _find(system: System, name: str) -> None:
+    found = await system.refs.responses.ask(Retrieve(name, EVERYBODY), StoredResponse)
+    assert isinstance(found, StoredResponse)
+    print(found.status, flush=True)
+
+
+async def _cancel(system: System, name: str) -> None:
+    _say(await system.refs.responses.ask(CancelRun(name, EVERYBODY), StoredResponse))
+
+
+async def _delete(system: System, name: str) -> None:
+    _say(await system.refs.responses.ask(DeleteRun(name, EVERYBODY), Deleted))
+
+
+async def _hold(system: System, conversation: str) -> None:
+    """Claim a conversation until a turn of it is stored."""
+    _say(await system.refs.responses.ask(HoldConversation(EVERYBODY, conversation), ConversationHeld))
+
+
+async def _turn(system: System, conversation: str) -> None:
+    stored = response(f"{conversation}-turn", conversation=conversation)
+    _say(await system.refs.store.ask(CommitResponse(stored), object))
+
+
+async def _create(system: System, name: str) -> None:
+    _say(await system.refs.store.ask(CreateConversation(conversation(name)), object))
+
+
+async def _prune(system: System) -> None:
+    _say(await system.refs.store.ask(Prune(), object))
+
+
+async def _commit(system: System, name: str, text: str = "") -> None:
+    _say(await system.refs.store.ask(CommitResponse(response(name, raw=text)), object))
+
+
+async def _commit_many(system: System, name: str, count: str) -> None:
+    """Store a conversation of many turns, and say each that is stored."""
+    await system.refs.store.ask(CreateConversation(conversation(name)), object)
+    for number in range(int(count)):
+        turn = response(f"{name}-{number}", conversation=name, raw=LARGE)
+        answer = await system.refs.store.ask(CommitResponse(turn), object)
+        print(turn.id if not isinstance(answer, Failed) else answer.problem, flush=True)
+
+
+async def _limit(_system: System, size: str) -> None:
+    """Let no file grow beyond a size, as on a full disk."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size) if int(size) > 0 else hard, hard))
+    print("limited", flush=True)
+
+
+def _say(answer: Any) -> None:
+    print(answer.problem.code if isinstance(answer, Failed) else type(answer).__name__, flush=True)
+
+
+_COMMANDS: dict[str, Any] = {
+    "begin": _begin,
+    "create": _create,
+    "hold": _hold,
+    "turn": _turn,
+    "find": _find,
+    "cancel": _cancel,
+    "delete": _delete,
+    "commit": _commit,
+    "many": _commit_many,
+    "prune": _prune,
+    "limit": _limit,
+}
+
+if __name__ == "__main__":
+    import structlog
+
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    trio.run(_run, sys.argv[1])

@@ -1,0 +1,187 @@
+"""Schedules of requests that come and go, engines of every setup, and whether the answers are mlx-lm's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import mlx.core as mx
+import pytest
+from hypothesis import strategies as st
+
+from greenroom.engine.batch import batch as batch_module
+from greenroom.engine.batch.compaction import CompactionPolicy
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler.decoding import running_batches
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.schemas.events import Failed, Finished
+from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
+from greenroom.tests.support.models.tiny_kinds import VOCABULARY
+from greenroom.tests.support.models.tiny_models import SPECIAL_TOKENS
+
+TIE = 1e-3
+"""Logits that are nearer to each other may fall either way: sums are made in another order in a batch."""
+
+tokens = st.integers(len(SPECIAL_TOKENS), VOCABULARY - 1)
+lengths = st.sampled_from([1, 2, 3, 17, 31, 32, 33, 34, 70, 150])
+"""Around the sliding window of 32, and beyond several of them."""
+
+
+@attrs.frozen
+class ScheduledRequest:
+    """A request, and when it comes and goes.
+
+    Args:
+        submit_at: Step before which it is submitted.
+        cancel_at: Step before which it is cancelled, if it is still there.
+    """
+
+    submit_at: int
+    prompt: tuple[int, ...]
+    max_tokens: int
+    cancel_at: int | None
+
+
+@st.composite
+def scheduled_requests(draw: st.DrawFn) -> ScheduledRequest:
+    seed = draw(tokens)
+    length = draw(lengths)
+    span = VOCABULARY - len(SPECIAL_TOKENS)
+    prompt = tuple(len(SPECIAL_TOKENS) + (seed * 31 + i * i * 7 + i * seed) % span for i in range(length))
+    at = draw(st.integers(0, 40))
+    cancelled_after = draw(st.none() | st.integers(1, 30))
+    count = draw(st.sampled_from([1, 2, 5, 24, 60]))
+    return ScheduledRequest(at, prompt, count, None if cancelled_after is None else at + cancelled_after)
+
+
+def run_schedule(driver: Driver, schedule: list[ScheduledRequest]) -> None:
+    """Submit and cancel requests as scheduled, and step until all are finished."""
+    pending = sorted(schedule, key=lambda request: request.submit_at)
+    ids: dict[int, str] = {}
+    step = 0
+    while len(ids) < len(pending) or driver.engine.has_work:
+        for number, request in enumerate(pending):
+            if request.submit_at == step:
+                ids[number] = driver.submit(request.prompt, request.max_tokens)
+            if request.cancel_at == step and number in ids:
+                driver.engine.cancel(ids[number])
+        driver.step()
+        step += 1
+
+
+def check_answers(folder: Path, driver: Driver, schedule: list[ScheduledRequest]) -> int:
+    """Assert that every answer ended as it should, with mlx-lm's tokens, or a beginning of them if cancelled.
+
+    Returns:
+        Answers that took another way where logits tie.
+    """
+    ties = 0
+    ordered = sorted(schedule, key=lambda request: request.submit_at)
+    for request, got, events in zip(ordered, driver.tokens, driver.events.values(), strict=True):
+        last = events[-1]
+        assert isinstance(last, Finished)
+        assert sum(isinstance(event, Finished | Failed) for event in events) == 1
+        assert last.usage.generated == len(got)
+        if last.reason == "length":
+            assert len(got) == request.max_tokens
+        else:
+            assert (last.reason, request.cancel_at is None) == ("cancelled", False)
+        if got != expected(folder, request.prompt, request.max_tokens, driver.kv_bits)[: len(got)]:
+            assert driver.kv_bits is None
+            assert logit_shortfall(folder, request.prompt, got) < TIE
+            ties += 1
+    return ties
+
+
+def logit_shortfall(folder: Path, prompt: Sequence[int], got: Sequence[int]) -> float:
+    """Return how far an answer's logits stay behind the largest, in one plain pass over all tokens."""
+    model, _ = loaded(folder)
+    logits = model(mx.array([[*prompt, *got[:-1]]]))[0, len(prompt) - 1 :].astype(mx.float32)
+    chosen = mx.take_along_axis(logits, mx.array(list(got))[:, None], axis=-1)[:, 0]
+    return float(mx.max(mx.max(logits, axis=-1) - chosen))
+
+
+@attrs.frozen
+class EngineSetup:
+    """How an engine is set up: whatever it is, nobody may tell by the tokens.
+
+    Args:
+        min_chunk: Tokens of a prefill chunk, whatever they cost.
+        chunk_factor: How many times that a chunk may be.
+        idle_ms: Milliseconds that a chunk may cost while nothing decodes.
+        max_stall: Decode steps that a chunk may cost beside running sequences.
+        compaction_threshold: Wasted steps before a batch is compacted.
+        hysteresis: Small values have batches split and merge all the time.
+        rearrange_steps: Steps between two rearrangements of batches.
+        prefix_cache_bytes: Budget of the prefix cache; 0 is none.
+    """
+
+    min_chunk: int
+    chunk_factor: int
+    idle_ms: float
+    max_stall: float
+    compaction_threshold: float
+    hysteresis: float
+    rearrange_steps: int
+    prefix_cache_bytes: int
+
+    def driver(self, folder: Path, patch: pytest.MonkeyPatch) -> Driver:
+        """Return a driver of an engine so set up."""
+        policy = PrefillPolicy(
+            max_stall=self.max_stall,
+            idle_ms=self.idle_ms,
+            min_chunk=self.min_chunk,
+            max_chunk=self.min_chunk * self.chunk_factor,
+        )
+        compaction = partial(CompactionPolicy, threshold=self.compaction_threshold)
+        patch.setattr(batch_module, "CompactionPolicy", compaction)
+        patch.setattr(running_batches, "STEPS_PER_REARRANGEMENT", self.rearrange_steps)
+        prefix_cache = PrefixCache(self.prefix_cache_bytes) if self.prefix_cache_bytes else None
+        return Driver(folder, policy, prefix_cache, BatchPolicy(self.hysteresis))
+
+
+engine_setups = st.builds(
+    EngineSetup,
+    min_chunk=st.sampled_from([1, 7, 32, 64, 512]),
+    chunk_factor=st.sampled_from([1, 1, 3, 64]),
+    idle_ms=st.sampled_from([0.01, 3.0, 250.0]),
+    max_stall=st.sampled_from([0.0, 0.3, 2.0, float("inf")]),
+    compaction_threshold=st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e9]),
+    hysteresis=st.sampled_from([1e-6, 0.01, 1.5]),
+    rearrange_steps=st.sampled_from([1, 3, 32]),
+    prefix_cache_bytes=st.sampled_from([0, 1 << 18, 1 << 28]),
+)
+
+
+def run_and_check(folder: Path, schedule: list[ScheduledRequest], setup: EngineSetup) -> int:
+    """Run a schedule, twice if there is a prefix cache, and check the answers.
+
+    Returns:
+        Answers that took another way where logits tie.
+    """
+    ties = 0
+    with pytest.MonkeyPatch.context() as patch:
+        driver = setup.driver(folder, patch)
+        for _ in range(2 if setup.prefix_cache_bytes else 1):
+            driver.restart()
+            run_schedule(driver, schedule)
+            ties += check_answers(folder, driver, schedule)
+    return ties
+
+
+OVERLAPPING = [
+    ScheduledRequest(0, tuple(range(100, 140)), 32, None),
+    ScheduledRequest(0, tuple(range(300, 320)), 12, None),
+    ScheduledRequest(3, tuple(range(700, 750)), 32, None),
+    ScheduledRequest(9, tuple(range(900, 905)), 24, 20),
+    ScheduledRequest(12, tuple(range(1200, 1240)), 16, None),
+]
+
+
+def soak_only(*kinds: object) -> list[Any]:
+    """Return kinds that only the long run has."""
+    return [pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]

@@ -1,0 +1,208 @@
+"""Engines over tiny models, driven step by step on the test's own thread, and what mlx-lm itself says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import attrs
+import mlx.core as mx
+
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.quantization import quantize_kv
+from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
+from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.sequences.output_processor import Detokenizer, Processor
+from greenroom.engine.speculation.speculation import Speculation
+from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+from greenroom.schemas.events import Finished, InferenceEvent, TextDelta, Token
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.requests import InferenceRequest, RawInput
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.embedded_prompts import EmbeddedPrompts
+from greenroom.tests.support.engines.stepped_engines import SteppedEngine
+
+GREEDY = GenerationParameters(temperature=0.0)
+
+
+@cache
+def loaded(folder: Path) -> tuple[Any, Adapter]:
+    """Return the model and its adapter; one of each for all tests."""
+    adapter = make_adapter(detect(folder), load_tokenizer(folder), Settings())
+    return load_model(folder, Settings()), adapter
+
+
+@cache
+def quantized(folder: Path, kv_bits: int | None) -> Any:
+    """Return the model, with caches of so few bits."""
+    return quantize_kv(loaded(folder)[0], kv_bits)
+
+
+def prefilled_cache(folder: Path, prompt: Sequence[int]) -> Cache:
+    """Return the model's own plain cache, which holds a prompt."""
+    model, _ = loaded(folder)
+    plain = caches.new_cache(model)
+    mx.eval(model(mx.array([list(prompt)]), cache=plain))
+    return plain
+
+
+@cache
+def expected(folder: Path, prompt: tuple[int, ...], count: int, kv_bits: int | None = None) -> list[int]:
+    """Return the greedy continuation by `mlx_lm.stream_generate`.
+
+    Args:
+        kv_bits: Of mlx-lm's own quantised caches, in use from the first token on.
+    """
+    from mlx_lm import stream_generate
+    from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
+
+    model, adapter = loaded(folder)
+    cache = make_prompt_cache(model)
+    if kv_bits is not None:
+        cache = [QuantizedKVCache(32, kv_bits) if type(layer) is KVCache else layer for layer in cache]
+    wrapped = adapter.tokenizer.wrapped
+    answers = stream_generate(model, wrapped, list(prompt), max_tokens=count, prompt_cache=cache)
+    return [answer.token for answer in answers]
+
+
+@attrs.define
+class RecordingDetokenizer:
+    """A detokenizer that also keeps the tokens: the engine itself hands out text only."""
+
+    inner: Detokenizer
+    tokens: list[int]
+
+    @property
+    def last_segment(self) -> str:
+        return self.inner.last_segment
+
+    def add_token(self, token: int) -> None:
+        self.tokens.append(token)
+        self.inner.add_token(token)
+
+    def finalize(self) -> None:
+        self.inner.finalize()
+
+
+@attrs.define(eq=False)
+class RecordingOutputProcessor:
+    """An adapter whose detokenizers keep the tokens of each request."""
+
+    adapter: Adapter
+    tokens: list[list[int]] = attrs.field(factory=list)
+
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
+        self.tokens.append([])
+        return RecordingDetokenizer(self.adapter.new_detokenizer(prepared), self.tokens[-1])
+
+    def new_stream_processor(
+        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
+    ) -> Processor:
+        return self.adapter.new_stream_processor(prepared, new_call_id, index)
+
+    def token(self, ident: int) -> Token:
+        return self.adapter.token(ident)
+
+
+class QuantizedCacheModel:
+    """A model whose caches cannot share a batch: mlx-lm's quantised ones have no `merge`."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.layers = model.layers
+
+    def make_cache(self) -> list[Any]:
+        from mlx_lm.models.cache import QuantizedKVCache
+
+        return [QuantizedKVCache(group_size=32, bits=8) for _ in self.layers]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._model(*arguments, **options)
+
+
+class Driver(SteppedEngine):
+    """An engine, and the tokens and events that came out of it by request, in order of submission."""
+
+    def __init__(
+        self,
+        folder: Path,
+        prefill_policy: PrefillPolicy | None = None,
+        prefix_cache: PrefixCache | None = None,
+        batch_policy: BatchPolicy | None = None,
+        kv_bits: int | None = None,
+        speculation: Speculation | None = None,
+        account: MemoryAccount | None = None,
+        max_rows: int = sys.maxsize,
+    ) -> None:
+        _, adapter = loaded(folder)
+        model = quantized(folder, kv_bits)
+        self.kv_bits = kv_bits
+        self.output_processor = RecordingOutputProcessor(adapter)
+        share = account.open_share() if account else None
+        self.embedded = EmbeddedPrompts()
+        self.engine: TextEngine = TextEngine(
+            model,
+            self.output_processor,
+            prefill_policy,
+            batch_policy,
+            prefix_cache,
+            speculation=speculation,
+            share=share,
+            max_rows=max_rows,
+            features=self.embedded,
+        )
+        self.events: dict[str, list[InferenceEvent]] = {}
+
+    def restart(self) -> None:
+        """Remove the requests so far, but not what the engine has learnt of their prompts."""
+        self.output_processor.tokens.clear()
+        self.events.clear()
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        return self.output_processor.tokens
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        parameters: GenerationParameters = GREEDY,
+        embeddings: Any = None,
+        **prepared: Any,
+    ) -> str:
+        """Submit a raw prompt, with those fields of its PreparedPrompt; returns the request's id."""
+        request_id = str(len(self.events))
+        self.events[request_id] = []
+        request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
+        fields: dict[str, Any] = {
+            "stop_token_ids": frozenset(parameters.stop_token_ids),
+            "parse": False,
+            **prepared,
+        }
+        ready = PreparedPrompt(tuple(prompt), max_tokens=max_tokens, parameters=parameters, **fields)
+        self.embedded.embeddings = embeddings
+        self.engine.submit(request, ready)
+        return request_id
+
+
+def text_of(events: Sequence[InferenceEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def finished(events: Sequence[InferenceEvent]) -> Finished:
+    (last,) = [event for event in events if isinstance(event, Finished)]
+    assert events[-1] is last
+    return last

@@ -1,0 +1,99 @@
+"""Transcription engines on the tests' own thread, and what they say of recordings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.transcription.open_transcription_engine import open_transcription_engine
+from greenroom.engine.transcription.preparing.transcription_adapter import (
+    TranscriptionAdapter,
+    make_transcription_adapter,
+)
+from greenroom.engine.transcription.transcription_engine import TranscriptionEngine
+from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
+from greenroom.schemas.result_events import Recording, Segment
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.stepped_engines import SteppedEngine
+
+_IDS = itertools.count()
+
+
+@attrs.define
+class Transcriber(SteppedEngine):
+    """An engine with its adapter.
+
+    Attributes:
+        events: All that came, by request.
+    """
+
+    adapter: TranscriptionAdapter
+    engine: TranscriptionEngine
+    events: dict[str, list[InferenceEvent]] = attrs.field(factory=dict)
+
+    def submit(self, file: Path, client: str = "", **asked: Any) -> str:
+        """Prepare and begin a request; return its id."""
+        request = InferenceRequest(
+            f"req_{next(_IDS)}", ModelKey("whisper"), TranscriptionInput(str(file), **asked), client=client
+        )
+        prepared = self.adapter.prepare_input(request)
+        self.events[request.id] = []
+        self.engine.submit(request, prepared)
+        return request.id
+
+    def transcribe(self, file: Path, **asked: Any) -> Transcript:
+        """Return what one request brings."""
+        request_id = self.submit(file, **asked)
+        self.run()
+        return Transcript.of(self.events[request_id])
+
+    def ended(self, request_id: str) -> bool:
+        """Return whether the last event of a request has come."""
+        return bool(self.events[request_id]) and isinstance(self.events[request_id][-1], Finished | Failed)
+
+
+@attrs.frozen
+class Transcript:
+    """What a request brought."""
+
+    segments: list[Segment]
+    recording: Recording | None
+    end: Finished | Failed
+
+    @classmethod
+    def of(cls, events: list[InferenceEvent]) -> Transcript:
+        """Sort events."""
+        recordings = [event for event in events if isinstance(event, Recording)]
+        end = events[-1]
+        assert isinstance(end, Finished | Failed)
+        segments = [event for event in events if isinstance(event, Segment)]
+        return cls(segments, recordings[-1] if recordings else None, end)
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(segment.text for segment in self.segments)
+
+
+@contextmanager
+def open_transcriber(folder: Path, account: MemoryAccount | None = None) -> Iterator[Transcriber]:
+    """Load a model and drop it."""
+    record = detect(folder)
+    adapter = make_transcription_adapter("whisper", folder, record)
+    engine = open_transcription_engine(
+        ModelLoad(folder, record, Settings(), account=account or MemoryAccount())
+    )
+    try:
+        yield Transcriber(adapter, engine)
+    finally:
+        engine.close()

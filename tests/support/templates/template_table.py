@@ -1,0 +1,221 @@
+"""What becomes of conversations under chat templates of real models, as a table.
+
+    python -m greenroom.tests.support.templates.template_table FOLDER
+
+FOLDER holds templates as NAME.jinja: those of notes/templates.md come from llama.cpp's models/templates, from
+vLLM's examples/tool_chat_template_*.jinja and from trl's chat_templates. Those that installed packages bring
+are tried too. The exit status is 1 if a conversation loses anything, or a call in it is not what the model's
+parser reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import logging
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import structlog
+
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.detection.round_trip import ReadTurn, read_turn
+from greenroom.engine.adapters.detection.shown_turns import ShownTurn
+from greenroom.engine.loading.libraries import import_text_libraries
+from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.tests.support.templates.real_templates import adapter_of_template, packaged_templates
+
+
+def _say(role: Any, text: str = "", **fields: Any) -> Message:
+    return Message(role, (TextPart(text),) if text else (), **fields)
+
+
+_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+_RICH = {
+    "type": "object",
+    "properties": {
+        "a": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "b": {"type": ["string", "null"]},
+        "c": {"type": "array", "items": {"type": "object", "properties": {"d": {"enum": ["x", "y"]}}}},
+        "e": {"$ref": "#/$defs/E"},
+    },
+    "$defs": {"E": {"type": "string"}},
+}
+WEATHER = Tool("get_weather", "zqpurpose", _CITY)
+TOOLS = (WEATHER, Tool("no_arguments", "zqnone", {}), Tool("rich", "zqrich", _RICH))
+_ONE = ToolCall("call_abcdefghijklmnop", "get_weather", '{"city": "Oslo-zq"}')
+_TWO = ToolCall("call_second", "get_weather", '{"city": "Rome-zq"}')
+_SYSTEM, _USER = _say("system", "zqsystem"), _say("user", "zquser")
+_RESULT = _say("tool", "zqresult", tool_call_id=_ONE.id)
+_SECOND = _say("tool", "zqsecond", tool_call_id=_TWO.id)
+_CALLING = _say("assistant", "zqbeside", tool_calls=(_ONE,), reasoning="zqthought")
+
+CONVERSATIONS: dict[str, tuple[Message, ...]] = {
+    "text": (_SYSTEM, _USER, _say("assistant", "zqanswer"), _say("user", "zqlast")),
+    "call": (_SYSTEM, _USER, _CALLING, _RESULT),
+    "two calls": (_USER, _say("assistant", tool_calls=(_ONE, _TWO)), _RESULT, _SECOND),
+    "no arguments": (
+        _USER,
+        _say("assistant", tool_calls=(ToolCall("call_z", "no_arguments", "{}"),)),
+        _say("tool", "zqresult", tool_call_id="call_z"),
+    ),
+    "late system message": (
+        _SYSTEM,
+        _USER,
+        _CALLING,
+        _RESULT,
+        _say("assistant", "zqanswer"),
+        _say("system", "zqlate"),
+        _say("user", "zqlast"),
+    ),
+    "system message last": (_USER, _say("assistant", tool_calls=(_ONE,)), _RESULT, _say("system", "zqlate")),
+    "user breaks off": (_USER, _say("assistant", tool_calls=(_ONE,)), _RESULT, _say("user", "zqlast")),
+    "words before the result": (
+        _USER,
+        _say("assistant", tool_calls=(_ONE,)),
+        _say("user", "zqlast"),
+        _RESULT,
+    ),
+    "two users": (_USER, _say("user", "zqlast")),
+    "assistant first": (_say("assistant", "zqanswer"), _say("user", "zqlast")),
+}
+"""What every template has to show, one way or another."""
+
+
+@attrs.frozen
+class Row:
+    """What one template makes of them all."""
+
+    name: str
+    adapter: Adapter
+    faults: tuple[str, ...]
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of the table."""
+        choice = self.adapter.choice
+        shown = choice.traits is not None and choice.traits.tool_calls
+        return (
+            self.name,
+            choice.tool_parser.parser_id,
+            choice.calls_by,
+            choice.thinking_parser.parser_id,
+            choice.thoughts_by,
+            "native" if choice.native_tools else "injected",
+            "native" if shown else "as text",
+        )
+
+
+def line(cells: Sequence[str]) -> str:
+    """Return a line of the table."""
+    return f"| {' | '.join(cells)} |"
+
+
+HEAD = ("template", "calls", "chosen by", "thoughts", "chosen by", "tools", "past calls")
+
+
+def try_template(name: str, template: str, folder: Path) -> Row:
+    """Return what becomes of the conversations under a template."""
+    adapter = adapter_of_template(name, template, folder)
+    faults = itertools.chain.from_iterable(
+        (f"{about}: {fault}" for fault in _faults(adapter, about, messages))
+        for about, messages in CONVERSATIONS.items()
+    )
+    return Row(name, adapter, tuple(faults))
+
+
+def _faults(adapter: Adapter, about: str, messages: Sequence[Message]) -> list[str]:
+    calls = any(message.tool_calls for message in messages)
+    try:
+        read = _prompt(adapter, messages, TOOLS if calls else ())
+    except ProblemError as error:
+        return [error.problem.detail]
+    faults = [] if not calls or all(tool.description in read for tool in TOOLS) else ["tools are lost"]
+    words = [message.text for message in messages]
+    words += [text for call in _calls(messages) for text in json.loads(call.arguments).values()]
+    faults += [f"{word} is lost" for word in words if word and word not in read]
+    faults += [f"{call.name} is lost" for call in _calls(messages) if call.name not in read]
+    faults += [
+        f"{value} stands {read.count(value)} times"
+        for call in _calls(messages)
+        for value in json.loads(call.arguments).values()
+        if read.count(value) > 1
+    ]
+    if not faults and about in ("call", "two calls", "no arguments"):
+        faults += _unread(adapter, messages, read)
+    return faults
+
+
+def _unread(adapter: Adapter, messages: Sequence[Message], read: str) -> list[str]:
+    """Return which calls of a prompt the parser does not read, and a thought that it does not."""
+    faults = []
+    shown = read[read.rindex("zquser") + len("zquser") :]
+    turns = _turns(adapter, shown)
+    found = [call for turn in turns for call in turn.calls]
+    for call in _calls(messages):
+        if not any(
+            name == call.name and json.loads(arguments) == json.loads(call.arguments)
+            for name, arguments in found
+        ):
+            faults.append(f"{adapter.tool_parser.parser_id} does not read {call.arguments} in {shown!r}")
+    if "zqthought" in shown and not any(turn.reasoning.strip() == "zqthought" for turn in turns):
+        faults.append(f"{adapter.thinking_parser.parser_id} does not read the thought in {shown!r}")
+    return faults
+
+
+def _turns(adapter: Adapter, shown: str) -> list[ReadTurn]:
+    """Return what the parsers make of everything that may be a turn: between ends, from behind any marker."""
+    ends = [text for text, ident in adapter.tokenizer.added_tokens.items() if ident in adapter.stop_token_ids]
+    pieces = [shown]
+    for end in (*ends, "zqresult", "zqsecond"):
+        pieces = [part for piece in pieces for part in piece.split(end)]
+    turns = []
+    for piece in pieces:
+        starts = [0, *(at + 1 for at, letter in enumerate(piece) if letter in ">]\n: ")]
+        for start in starts if "zq" in piece or "no_arguments" in piece else ():
+            turn = ShownTurn(piece[:start], piece[start:])
+            turns.append(read_turn(turn, adapter.tool_parser, adapter.thinking_parser, TOOLS))
+    return turns
+
+
+def _calls(messages: Sequence[Message]) -> list[ToolCall]:
+    return [call for message in messages for call in message.tool_calls]
+
+
+def _prompt(adapter: Adapter, messages: Sequence[Message], tools: tuple[Tool, ...]) -> str:
+    request = InferenceRequest("r", ModelKey("m"), ChatInput(tuple(messages), tools=tools))
+    return adapter.tokenizer.decode(adapter.prepare_input(request).tokens)
+
+
+def main() -> int:
+    """Print the table and every fault."""
+    arguments = argparse.ArgumentParser(description="What becomes of conversations under chat templates.")
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--only", default="", help="a part of the names")
+    options = arguments.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    import_text_libraries()
+    with tempfile.TemporaryDirectory() as scratch:
+        found = {path.stem: path.read_text(encoding="utf-8") for path in options.folder.glob("*.jinja")}
+        templates = sorted({**found, **packaged_templates()}.items())
+        tried = ((name, text) for name, text in templates if options.only in name)
+        rows = [try_template(name, text, Path(scratch) / name) for name, text in tried]
+    print("\n".join((line(HEAD), f"|{'---|' * len(HEAD)}", *(line(row.cells()) for row in rows))))
+    for (tools, past), count in sorted(Counter(row.cells()[-2:] for row in rows).items()):
+        print(f"\n{count} of {len(rows)}: tools {tools}, past calls {past}", end="")
+    print()
+    faults = [f"{row.name}: {fault}" for row in rows for fault in row.faults]
+    print("\n".join(faults), file=sys.stderr)
+    return 1 if faults or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Short templates with each way of switching thoughts that models' own templates have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+from greenroom.schemas.capabilities import CapabilityRecord, Family
+from greenroom.schemas.messages import Message, TextPart
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.requests import ChatInput, InferenceRequest
+from greenroom.schemas.settings import Settings
+from greenroom.schemas.thinking import Thinking
+from greenroom.tests.support.templates.chat_tokenizers import make_chat_tokenizer
+
+_TURNS = "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% endfor %}[a]"
+
+
+@attrs.frozen
+class ThinkingTemplate:
+    """A way of switching thoughts.
+
+    Args:
+        way: What it is, and whose.
+        system: A system message of the client.
+    """
+
+    way: str
+    template: str
+    thinking_parser: str = "think_tag"
+    family: Family = "default"
+    system: str = ""
+
+
+THINKING_TEMPLATES = (
+    ThinkingTemplate(
+        "`enable_thinking`: Qwen 3, GLM 4.5 to 4.7, SmolLM 3, Nemotron 3, Gemma 4, Hunyuan",
+        _TURNS + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`thinking`, off by default: DeepSeek V3.1, Kimi K2.5",
+        _TURNS + "{% if thinking %}<think>{% else %}</think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`reasoning`: Command A",
+        _TURNS + "<think>{% if reasoning is defined and not reasoning %}</think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`thinking_mode`: MiniMax M3",
+        _TURNS + "{% if thinking_mode is defined %}"
+        "{{ {'enabled': '<think>', 'disabled': '</think>'}[thinking_mode] }}{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`thinking_option`: Ling, Ring",
+        _TURNS
+        + "{% if thinking_option == 'on' %}<think>{% elif thinking_option == 'off' %}</think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`reasoning_effort`, written down: gpt-oss; `reasoning_strength`: Muse",
+        "[s]Reasoning: {{ reasoning_effort | default('medium') }}" + _TURNS,
+    ),
+    ThinkingTemplate(
+        "`reasoning_effort`, some only: Qwen 3.8, Mistral Small 4",
+        "{% set effort = reasoning_effort | default('xhigh') %}"
+        "{% if effort not in ['low', 'medium', 'xhigh'] %}{{ raise_exception('unknown') }}{% endif %}"
+        "[s]{{ effort }}"
+        + _TURNS
+        + "<think>{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`reasoning_effort`, one and all others: GLM 5",
+        "[s]Effort: {{ 'High' if reasoning_effort == 'high' else 'Max' }}"
+        + _TURNS
+        + "<think>{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`reasoning_effort`, of which one is none: Hunyuan 3",
+        "{% set effort = reasoning_effort | default('no_think') %}"
+        "{% if effort not in ['no_think', 'low', 'high'] %}{{ raise_exception('unknown') }}{% endif %}"
+        + _TURNS
+        + "{{ '</think>' if effort == 'no_think' else '<think>' + effort + ':' }}",
+    ),
+    ThinkingTemplate(
+        "`reasoning_effort`, of which the least closes the thought: Solar Open",
+        _TURNS + "{% if reasoning_effort in ['low', 'minimal'] %}<think></think>{% endif %}",
+        thinking_parser="null",
+    ),
+    ThinkingTemplate(
+        "`thinking` and `thinking_effort`: Kimi K3",
+        "{% set effort = thinking_effort | default('max') %}"
+        "{% if effort not in ['low', 'high', 'max'] %}{{ raise_exception('unknown') }}{% endif %}"
+        "{% if thinking is not defined or thinking %}[s]{{ effort }}{% endif %}" + _TURNS,
+    ),
+    ThinkingTemplate(
+        "`low_effort`: Nemotron 3 Super",
+        _TURNS + "{% if low_effort %} briefly {% endif %}<think>"
+        "{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "`thinking_budget`: Seed-OSS",
+        "{% if thinking_budget is defined %}[s]budget {{ thinking_budget }}{% endif %}" + _TURNS,
+    ),
+    ThinkingTemplate(
+        "`/think`, `/no_think`: Nemotron Nano 2",
+        "{% set ns = namespace(on=true) %}{% for m in messages %}"
+        "{% if '/no_think' in m.content %}{% set ns.on = false %}{% endif %}{% endfor %}"
+        + _TURNS.replace("m.content", "m.content.replace('/no_think', '').replace('/think', '')")
+        + "<think>{% if not ns.on %}</think>{% endif %}",
+    ),
+    ThinkingTemplate(
+        "instructions of the template, in place of a system message: Magistral, Ministral 3",
+        "{% if messages[0].role != 'system' %}[s]Think: [THINK]so[/THINK]{% endif %}" + _TURNS,
+        thinking_parser="think_brackets",
+    ),
+    ThinkingTemplate(
+        "the same, beside the client's system message",
+        "{% if messages[0].role != 'system' %}[s]Think: [THINK]so[/THINK]{% endif %}" + _TURNS,
+        thinking_parser="think_brackets",
+        system="Be brief",
+    ),
+    ThinkingTemplate(
+        "`thinking`, whose instructions a system message replaces: Granite 3.2, 3.3",
+        "{% if messages[0].role != 'system' %}[s]{{ 'Think first' if thinking else 'Help' }}{% endif %}"
+        + _TURNS,
+        system="Be brief",
+    ),
+    ThinkingTemplate(
+        "a thought that the prompt opens: DeepSeek R1's distils, QwQ, MiniMax M2, Step 3.5",
+        _TURNS + "{{ '<think>\\n' }}",
+    ),
+    ThinkingTemplate(
+        "an empty thought before answers of the history: Kimi K2 Thinking",
+        "{% for m in messages %}[{{ m.role[0] }}]{% if m.role == 'assistant' %}<think></think>{% endif %}"
+        "{{ m.content }}{% endfor %}[a]",
+    ),
+    ThinkingTemplate("nothing, `deepseek`: DeepSeek R1", _TURNS + "{# </think> #}", family="deepseek"),
+    ThinkingTemplate("nothing, `nemotron_nas`: Llama Nemotron", _TURNS, family="nemotron_nas"),
+    ThinkingTemplate("nothing, `mimo`: MiMo", _TURNS, family="mimo"),
+    ThinkingTemplate("nothing, another that thinks: Apriel 1.5", _TURNS + "{# </think> #}"),
+)
+
+SETTINGS: dict[str, tuple[Thinking, dict[str, Any]]] = {
+    "nothing asked": (Thinking(), {}),
+    "off, `none`, budget 0": (Thinking(False), {}),
+    "on": (Thinking(True), {}),
+    "`low`": (Thinking(True, "low"), {}),
+    "`high`": (Thinking(True, "high"), {}),
+    "`max`": (Thinking(True, "max"), {}),
+    "budget 700": (Thinking(), {"thinking_budget": 700}),
+}
+"""What a client may ask, by its heading in the table of notes/thinking.md."""
+
+
+def thinking_adapter(template: ThinkingTemplate, folder: Path) -> Adapter:
+    """Return the adapter of a model with that template, written into `folder`."""
+    make_chat_tokenizer("qwen", folder, chat_template=template.template)
+    record = CapabilityRecord(
+        "text", template.family, "llama", 4096, thinking_parser=template.thinking_parser
+    )
+    return make_adapter(record, load_tokenizer(folder), Settings())
+
+
+def prompt(adapter: Adapter, template: ThinkingTemplate, thinking: Thinking, **overrides: Any) -> str:
+    """Return what the model reads when a user says Hi."""
+    system = (Message("system", (TextPart(template.system),)),) if template.system else ()
+    turns = (*system, Message("user", (TextPart("Hi"),)))
+    chat = ChatInput(turns, thinking=thinking)
+    prepared = adapter.prepare_input(InferenceRequest("r", ModelKey("m"), chat, overrides))
+    return adapter.tokenizer.decode(prepared.tokens)
+
+
+def table_row(template: ThinkingTemplate, folder: Path) -> str:
+    """Return the line of the table in notes/thinking.md."""
+    adapter = thinking_adapter(template, folder)
+    prompts = [prompt(adapter, template, asked, **fields) for asked, fields in SETTINGS.values()]
+    plain = prompts[0]
+    cells = ["=" if at and text == plain else _code(text) for at, text in enumerate(prompts)]
+    return f"| {template.way} | {' | '.join(cells)} |"
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("\n", "⏎") + "`"
