@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from greenroom.tests.attack.kinds import KINDS
+from greenroom.tests.attack.server.kinds import KINDS
 from greenroom.tests.support import surroundings
 
 if TYPE_CHECKING:
     from greenroom.tests.attack.faults import Fault, Limits
-    from greenroom.tests.attack.target import Target
+    from greenroom.tests.attack.server.target import Target
 
 TEXT = ("qwen3", "gemma3", "lfm2")
 PLAIN_ROWS = 32
@@ -43,14 +43,14 @@ def main(
 ) -> None:
     """Attack a server of models of every kind for SECONDS; exit with 1 if anything was found."""
     from greenroom.tests.attack.campaign import Campaign
-    from greenroom.tests.attack.connections import attacks
     from greenroom.tests.attack.faults import Limits
-    from greenroom.tests.attack.free_port import free_port
-    from greenroom.tests.attack.kinds import make_model
     from greenroom.tests.attack.observation import observe
     from greenroom.tests.attack.plain_rows import largest_gap
-    from greenroom.tests.attack.serving import scratch_folder, server_command
-    from greenroom.tests.attack.target import Target
+    from greenroom.tests.attack.requests.connections import attacks
+    from greenroom.tests.attack.server.free_port import free_port
+    from greenroom.tests.attack.server.kinds import make_model
+    from greenroom.tests.attack.server.serving import scratch_folder, server_command
+    from greenroom.tests.attack.server.target import Target
 
     seed = int(time.time()) if seed is None else seed
     with scratch_folder(logs) as scratch:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky, NoSuchExample
 
 from greenroom.tests.attack.faults import Fault
-from greenroom.tests.attack.steps import Attack
+from greenroom.tests.attack.requests.steps import Attack
 
 Observe = Callable[[Attack], list[Fault]]
 Report = Callable[[str], None]

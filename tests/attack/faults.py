@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from greenroom.tests.attack.attacker import Exchange
-from greenroom.tests.attack.calm_log import Calm
+from greenroom.tests.attack.client.attacker import Exchange
+from greenroom.tests.attack.client.calm_log import Calm
 
 MEGABYTE = 1 << 20
 

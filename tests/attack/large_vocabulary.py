@@ -17,13 +17,13 @@ import attrs
 import click
 
 from greenroom.tests.attack import faults
-from greenroom.tests.attack.endpoints import CHAT
 from greenroom.tests.attack.faults import Fault
-from greenroom.tests.attack.grammars import GRAMMARS, PATTERNS
-from greenroom.tests.attack.json_pieces import Made
-from greenroom.tests.attack.schemas import SCHEMAS
-from greenroom.tests.attack.steps import Attack, Call
-from greenroom.tests.attack.target import Target
+from greenroom.tests.attack.requests.endpoints import CHAT
+from greenroom.tests.attack.requests.grammars import GRAMMARS, PATTERNS
+from greenroom.tests.attack.requests.json_pieces import Made
+from greenroom.tests.attack.requests.schemas import SCHEMAS
+from greenroom.tests.attack.requests.steps import Attack, Call
+from greenroom.tests.attack.server.target import Target
 from greenroom.tests.support import surroundings
 
 ROWS = 8
@@ -140,8 +140,8 @@ class Measurement:
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder that keeps the logs.")
 def main(only: str, kind: str, home: Path | None, logs: Path | None) -> None:
     """Measure every case; exit with 1 if the calm stream waited longer than it may."""
-    from greenroom.tests.attack.free_port import free_port
-    from greenroom.tests.attack.serving import scratch_folder, server_command
+    from greenroom.tests.attack.server.free_port import free_port
+    from greenroom.tests.attack.server.serving import scratch_folder, server_command
     from greenroom.tests.support.models.large_vocabulary import copies_of_large_model
 
     with scratch_folder(logs) as scratch:

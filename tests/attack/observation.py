@@ -7,10 +7,18 @@ import time
 import trio
 
 from greenroom.tests.attack import faults
-from greenroom.tests.attack.attacker import Attacker
+from greenroom.tests.attack.client.attacker import Attacker
 from greenroom.tests.attack.faults import Fault, Limits
-from greenroom.tests.attack.steps import Abandoned, Attack, Call, FormCall, Shutdown, Step, Suspension
-from greenroom.tests.attack.target import Target
+from greenroom.tests.attack.requests.steps import (
+    Abandoned,
+    Attack,
+    Call,
+    FormCall,
+    Shutdown,
+    Step,
+    Suspension,
+)
+from greenroom.tests.attack.server.target import Target
 
 FREE_WITHIN = 2.0
 """Seconds in which connections of clients that have left must be gone."""

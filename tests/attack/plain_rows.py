@@ -6,10 +6,10 @@ import time
 
 import trio
 
-from greenroom.tests.attack.attacker import Attacker
-from greenroom.tests.attack.endpoints import CHAT
-from greenroom.tests.attack.steps import Attack, Call
-from greenroom.tests.attack.target import Target
+from greenroom.tests.attack.client.attacker import Attacker
+from greenroom.tests.attack.requests.endpoints import CHAT
+from greenroom.tests.attack.requests.steps import Attack, Call
+from greenroom.tests.attack.server.target import Target
 
 
 def largest_gap(target: Target, rows: int) -> float:

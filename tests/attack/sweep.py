@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from greenroom.tests.attack import files
-from greenroom.tests.attack.media import BY_DOCUMENT, BY_IMAGE, BY_URL, with_file, with_text, with_url
-from greenroom.tests.attack.other_kinds import FORM_PATHS, broken_form, form_call
-from greenroom.tests.attack.steps import Attack, Call, FormCall
+from greenroom.tests.attack.requests import files
+from greenroom.tests.attack.requests.media import (
+    BY_DOCUMENT,
+    BY_IMAGE,
+    BY_URL,
+    with_file,
+    with_text,
+    with_url,
+)
+from greenroom.tests.attack.requests.other_kinds import FORM_PATHS, broken_form, form_call
+from greenroom.tests.attack.requests.steps import Attack, Call, FormCall
 from greenroom.tests.support.hostile import addresses, pictures, uploads
 
 _TOGETHER = 24

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.tests.attack import faults, files
-from greenroom.tests.attack.attacker import Exchange
-from greenroom.tests.attack.calm_log import summarize
+from greenroom.tests.attack import faults
 from greenroom.tests.attack.campaign import Campaign
-from greenroom.tests.attack.connections import attacks
+from greenroom.tests.attack.client.attacker import Exchange
+from greenroom.tests.attack.client.calm_log import summarize
+from greenroom.tests.attack.client.wire import MAKERS, FormBytes
 from greenroom.tests.attack.faults import Fault, Limits
-from greenroom.tests.attack.free_port import free_port
-from greenroom.tests.attack.json_pieces import Literal, Made, Members, Nested, Repeated, Text, encode
 from greenroom.tests.attack.observation import observe
-from greenroom.tests.attack.steps import Attack, Call, FormCall
-from greenroom.tests.attack.target import Target
-from greenroom.tests.attack.wire import MAKERS, FormBytes
+from greenroom.tests.attack.requests import files
+from greenroom.tests.attack.requests.connections import attacks
+from greenroom.tests.attack.requests.json_pieces import Literal, Made, Members, Nested, Repeated, Text, encode
+from greenroom.tests.attack.requests.steps import Attack, Call, FormCall
+from greenroom.tests.attack.server.free_port import free_port
+from greenroom.tests.attack.server.target import Target
 
 MODELS = ("calm", "other")
 
@@ -157,7 +158,7 @@ def test_answers_that_are_faults() -> None:
 
 @pytest.mark.soak
 def test_a_server_that_stalls_is_found_out(tmp_path: Path) -> None:
-    server = Path(__file__).with_name("faulty_server.py")
+    server = Path(__file__).with_name("server") / "faulty_server.py"
     target = Target(lambda port: [sys.executable, str(server), str(port)], free_port(), MODELS, tmp_path)
     target.start()
     limits = Limits(gap=0.4)

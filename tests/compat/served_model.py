@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from greenroom.tests.attack.free_port import free_port
+from greenroom.tests.attack.server.free_port import free_port
 from greenroom.tests.support.servers.server_processes import GREENROOM
 
 START_TIMEOUT = 60.0

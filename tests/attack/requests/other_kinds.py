@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from greenroom.tests.attack import files
-from greenroom.tests.attack.json_pieces import Bytes, Literal, Made, Repeated, Text
-from greenroom.tests.attack.steps import Call, FormCall
+from greenroom.tests.attack.requests import files
+from greenroom.tests.attack.requests.json_pieces import Bytes, Literal, Made, Repeated, Text
+from greenroom.tests.attack.requests.steps import Call, FormCall
 from greenroom.tests.support.hostile import addresses, uploads
 
 Body = dict[str, Any]

@@ -15,8 +15,8 @@ import attrs
 import httpx
 import psutil
 
-from greenroom.tests.attack.calm_log import Calm, CalmLog
-from greenroom.tests.attack.kinds import plain_request
+from greenroom.tests.attack.client.calm_log import Calm, CalmLog
+from greenroom.tests.attack.server.kinds import plain_request
 
 START_TIMEOUT = 60.0
 
@@ -65,7 +65,13 @@ class Target:
         _until(self.answers, "the server does not answer")
         calm_path = self._folder / f"calm-{self._starts}.log"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        calm = [sys.executable, "-m", "greenroom.tests.attack.calm_stream", str(self.port), self.models[0]]
+        calm = [
+            sys.executable,
+            "-m",
+            "greenroom.tests.attack.client.calm_stream",
+            str(self.port),
+            self.models[0],
+        ]
         with calm_path.open("w") as log:
             self._calm_client = subprocess.Popen(calm, stdout=log, env=environment)
         self._calm = CalmLog(calm_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from greenroom.tests.attack.json_pieces import Literal, Maker, Members, Nested, Repeated, Text
+from greenroom.tests.attack.requests.json_pieces import Literal, Maker, Members, Nested, Repeated, Text
 
 JsonSchema = Any
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from greenroom.tests.attack.json_pieces import Bytes
-from greenroom.tests.attack.media import media_calls
-from greenroom.tests.attack.other_kinds import other_calls
-from greenroom.tests.attack.requests import calls, weighted
-from greenroom.tests.attack.steps import (
+from greenroom.tests.attack.requests.json_pieces import Bytes
+from greenroom.tests.attack.requests.media import media_calls
+from greenroom.tests.attack.requests.other_kinds import other_calls
+from greenroom.tests.attack.requests.requests import calls, weighted
+from greenroom.tests.attack.requests.steps import (
     Abandoned,
     Attack,
     Call,

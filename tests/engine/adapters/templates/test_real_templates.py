@@ -11,7 +11,7 @@ from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES
 from greenroom.tests.support.templates.real_templates import packaged_templates
 from greenroom.tests.support.templates.template_table import line, try_template
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 OWN = ROOT / "tests" / "support" / "templates" / "chat_templates"
 PACKAGED = packaged_templates()
 

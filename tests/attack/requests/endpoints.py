@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from greenroom.tests.attack.json_pieces import Repeated
+from greenroom.tests.attack.requests.json_pieces import Repeated
 
 Body = dict[str, Any]
 Base = tuple[str, Body]

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from greenroom.tests.attack import files
-from greenroom.tests.attack.json_pieces import Made, Repeated, Text
-from greenroom.tests.attack.steps import Call
+from greenroom.tests.attack.requests import files
+from greenroom.tests.attack.requests.json_pieces import Made, Repeated, Text
+from greenroom.tests.attack.requests.steps import Call
 from greenroom.tests.support.hostile import addresses, pictures
 
 Part = Callable[[Any, Any], Any]

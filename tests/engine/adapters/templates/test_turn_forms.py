@@ -18,7 +18,7 @@ from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.templates.chat_tokenizers import make_chat_tokenizer
 
-TEMPLATES = Path(__file__).parents[2] / "support" / "templates" / "turn_templates"
+TEMPLATES = Path(__file__).parents[3] / "support" / "templates" / "turn_templates"
 MISTRAL, KIMI, TEXT_LAST, PARTS, AS_TEXT = (
     (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     for name in ("mistral", "kimi", "text_last", "parts", "as_text")

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from greenroom.tests.attack.endpoints import PATHS, bases
-from greenroom.tests.attack.grammars import GRAMMARS, PATTERNS
-from greenroom.tests.attack.json_pieces import Bytes, Literal, Made, Members, Nested, Repeated, Text
-from greenroom.tests.attack.schemas import SCHEMAS
-from greenroom.tests.attack.steps import Call
+from greenroom.tests.attack.requests.endpoints import PATHS, bases
+from greenroom.tests.attack.requests.grammars import GRAMMARS, PATTERNS
+from greenroom.tests.attack.requests.json_pieces import Bytes, Literal, Made, Members, Nested, Repeated, Text
+from greenroom.tests.attack.requests.schemas import SCHEMAS
+from greenroom.tests.attack.requests.steps import Call
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([100, 500, 1_500, 5_000, 20_000]))
 LENGTHS = st.sampled_from([1, 100, 10_000, 300_000, 1_000_000, 3_000_000])

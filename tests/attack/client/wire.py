@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from greenroom.tests.attack import files
-from greenroom.tests.attack.grammars import GRAMMARS, PATTERNS
-from greenroom.tests.attack.json_pieces import Bytes, encode
-from greenroom.tests.attack.schemas import SCHEMAS
-from greenroom.tests.attack.steps import Call, FormCall
+from greenroom.tests.attack.requests import files
+from greenroom.tests.attack.requests.grammars import GRAMMARS, PATTERNS
+from greenroom.tests.attack.requests.json_pieces import Bytes, encode
+from greenroom.tests.attack.requests.schemas import SCHEMAS
+from greenroom.tests.attack.requests.steps import Call, FormCall
 from greenroom.tests.support.hostile.uploads import Upload, form
 
 MAKERS = {**SCHEMAS, **GRAMMARS, **PATTERNS, **files.ENCODED}

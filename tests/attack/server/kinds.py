@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from greenroom.tests.attack import files
+from greenroom.tests.attack.requests import files
 
 KINDS = ("sees", "embeds", "ranks", "speaks", "hears")
 """Names of models, each of which says what it does; all other models continue text."""

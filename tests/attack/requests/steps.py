@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.tests.attack.json_pieces import Bytes, is_plain, makers_in
+from greenroom.tests.attack.requests.json_pieces import Bytes, is_plain, makers_in
 
 
 class Phase(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from greenroom.tests.attack.json_pieces import Maker
+from greenroom.tests.attack.requests.json_pieces import Maker
 
 
 def _lines(*parts: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import attrs
 import trio
 
-from greenroom.tests.attack.steps import (
+from greenroom.tests.attack.client.wire import as_bytes, head, post
+from greenroom.tests.attack.requests.steps import (
     Abandoned,
     Attack,
     Call,
@@ -25,7 +26,6 @@ from greenroom.tests.attack.steps import (
     SlowReaders,
     Suspension,
 )
-from greenroom.tests.attack.wire import as_bytes, head, post
 
 ANSWER_TIMEOUT = 60.0
 """Seconds after which a request counts as never answered, since any of its attack was answered."""
