@@ -18,12 +18,15 @@ from types import TracebackType
 from typing import Any, TextIO, cast
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from greenroom.schemas.settings import LogFormat, LogLevel
 
 NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
 """Libraries whose debug and info lines are of no use to an operator of this server."""
+
+
+_OF_SEVERAL_LINES = ("event", "exception", "stack")
 
 
 def configure_logging(log_format: LogFormat, log_level: LogLevel) -> None:
@@ -63,7 +66,20 @@ _COMMON_PROCESSORS: list[Processor] = [
 def _renderers(log_format: LogFormat, colors: bool) -> list[Processor]:
     if log_format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
-    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+    console = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+    return [structlog.processors.format_exc_info, _escape, console]
+
+
+def _escape(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Spell out what a terminal would obey: paths come from anybody, a page in a browser too."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            kept = "\n\t" if key in _OF_SEVERAL_LINES else ""
+            event[key] = "".join(
+                each if each.isprintable() or each in kept else each.encode("unicode_escape").decode()
+                for each in value
+            )
+    return event
 
 
 class _LineSink:

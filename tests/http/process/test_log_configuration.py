@@ -154,3 +154,21 @@ def test_console_lines_are_plain_when_nobody_watches() -> None:
     assert "model=m" in done.stderr
     assert "ValueError: bad" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+def test_what_clients_name_is_never_obeyed_by_a_terminal() -> None:
+    hostile = "".join(map(chr, (*range(32), *range(127, 160), 0x2028, 0x202E, 0xD800)))
+    code = f"""
+hostile = {hostile!r}
+log.info('answered', path='/ü' + hostile)
+logging.getLogger('library').warning('hü' + hostile)
+try:
+    raise ValueError('bad' + hostile)
+except ValueError:
+    log.exception('lost')
+"""
+    shown = run(code, "console").stderr
+    assert "path=/ü\\x00" in shown
+    assert "hü\\x00" in shown
+    assert "ValueError: bad\\x00" in shown
+    assert {each for each in shown if not each.isprintable()} == {"\n", "\t"}
