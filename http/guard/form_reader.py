@@ -132,9 +132,13 @@ class _Reading:
             self._decoder.receive_data(data)
             while (event := self._decoder.next_event()) is not NEED_DATA and not self._ended:
                 await self._take(event)
-        except (ValueError, UnicodeDecodeError, AssertionError) as error:
-            raise _malformed("it is cut off or no multipart/form-data") from error
+        except UnicodeDecodeError as error:
+            raise _malformed("the head of a part is not UTF-8") from error
+        except (ValueError, AssertionError) as error:
+            raise self._no_boundary() or _malformed("it is cut off or no multipart/form-data") from error
         except RequestEntityTooLarge as error:
+            if without := self._no_boundary():
+                raise without from error
             detail = (
                 f"A form has at most {MAX_PARTS} parts, whose heads have at most {MAX_HEAD_BYTES >> 10} kB."
             )
@@ -147,6 +151,12 @@ class _Reading:
         if self._file is not None:
             await self._file.flush()
         return Form(tuple(self._fields), self._file)
+
+    def _no_boundary(self) -> ProblemError | None:
+        """Return the refusal of a body that has not begun; many a client writes its type by hand."""
+        if self._decoder.state.name != "PREAMBLE":
+            return None
+        return _malformed("it does not begin with the boundary that its Content-Type names")
 
     async def _take(self, event: object) -> None:
         match event:
@@ -181,10 +191,17 @@ class _Reading:
                 )
                 raise ProblemError(Problem(413, "field_too_large", detail, self._name))
             if not more:
-                self._fields.append((self._name, self._value.decode()))
+                self._fields.append((self._name, _text(self._name, self._value)))
         elif self._name == FILE and self._file is not None:
             self._reader.check_size(self._file.size + len(data))
             await self._file.write(data)
+
+
+def _text(name: str, value: bytearray) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise invalid(f"`{name}` is not UTF-8.", name) from None
 
 
 def _malformed(why: str) -> ProblemError:

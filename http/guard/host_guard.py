@@ -46,7 +46,8 @@ class HostGuard:
     def find_body_problem(self, mimetype: str, headers: Headers) -> Problem | None:
         """Return why a body is not even read, or None if it may be."""
         if mimetype not in BODY_TYPES:
-            detail = f"Send {' or '.join(BODY_TYPES)}, not {mimetype or 'a body of no type'}."
+            given = mimetype or "a body of no type"
+            detail = f"Send {BODY_TYPES[0]}, or {BODY_TYPES[1]} where a file is uploaded, not {given}."
             return Problem(415, "unsupported_media_type", detail[:300])
         encoding = headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):

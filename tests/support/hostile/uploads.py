@@ -90,6 +90,23 @@ BROKEN_FORMS: Mapping[str, tuple[str, bytes]] = {
     "no boundary": ("multipart/form-data", b"--x\r\n\r\n--x--\r\n"),
     "empty boundary": ("multipart/form-data; boundary=", b"----\r\n"),
     "another boundary": (f"multipart/form-data; boundary={_BOUNDARY}", b"--x\r\n\r\nhello\r\n--x--\r\n"),
+    "another boundary, long": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        b"--x\r\n\r\n" + b"a" * 1_000_000 + b"\r\n--x--\r\n",
+    ),
+    "field in UTF-16": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="prompt"\r\n\r\n'.encode()
+        + "ü".encode("utf-16")
+        + f"\r\n--{_BOUNDARY}--\r\n".encode(),
+    ),
+    "name of a file in Latin-1": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="file"; filename="ü"\r\n\r\n'.encode(
+            "latin-1"
+        )
+        + f"hello\r\n--{_BOUNDARY}--\r\n".encode(),
+    ),
     "nothing": (f"multipart/form-data; boundary={_BOUNDARY}", b""),
     "no end": (
         f"multipart/form-data; boundary={_BOUNDARY}",
