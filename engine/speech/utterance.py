@@ -10,6 +10,7 @@ import numpy as np
 
 from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.speech.joins import PieceJoiner
+from greenroom.engine.speech.listener import ListenerLead
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech, Samples
 from greenroom.engine.speech.speakers.speaker import Speaker, Spoken
 from greenroom.engine.speech.tempo import TempoFilter
@@ -36,6 +37,8 @@ class Utterance:
         self._chunks: Iterator[Spoken] | None = None
         self._joiner = PieceJoiner(self._rate)
         self._tempo = TempoFilter(self._rate, prepared.tempo) if prepared.tempo != 1 else None
+        self._held: list[Samples] = []
+        self._lead = ListenerLead()
         self._samples = self._prompt_tokens = self._tokens = 0
         self._clock = SliceClock()
         self._submitted = time.monotonic()
@@ -52,7 +55,10 @@ class Utterance:
         return self._samples == 0
 
     def advance(self) -> AudioChunk | None:
-        """Compute for a slice of time, or to the first sound, and of one piece at most; return what is heard.
+        """Compute for a slice of time, or to the first sound, and of one piece at most.
+
+        Returns:
+            What is heard; none where whoever listens is far behind, but always at a piece's end.
 
         Raises:
             NotFiniteError: The model's numbers are none.
@@ -64,19 +70,21 @@ class Utterance:
         if self._chunks is None:
             self._chunks = iter(self._speaker.speak(self._pieces.popleft(), self._prepared))
             self.within_piece = True
-        heard: list[Samples] = []
         while self.within_piece:
             spoken = next(self._chunks, None)
             if spoken is None:
-                heard.append(self._joiner.end_piece(last=not self._pieces))
+                self._held.append(self._joiner.end_piece(last=not self._pieces))
                 self._end_piece()
             else:
                 self._count(spoken)
-                heard.append(self._joiner.push(spoken.samples))
-            first_sound = self.is_silent and len(heard[-1]) > 0
+                self._held.append(self._joiner.push(spoken.samples))
+            first_sound = self.is_silent and len(self._held[-1]) > 0
             if first_sound or self._clock.is_over:
                 break
-        return self._audio_chunk(np.concatenate(heard))
+        if self.within_piece and not self._lead.is_due:
+            return None
+        held, self._held = self._held, []
+        return self._audio_chunk(np.concatenate(held))
 
     @property
     def progress(self) -> PromptProgress:
@@ -118,6 +126,7 @@ class Utterance:
         if not len(samples):
             return None
         self._samples += len(samples)
+        self._lead.give(len(samples) / self._rate)
         integers = np.rint(np.clip(samples, -1, 1) * 32767).astype("<i2")
         return AudioChunk(integers.tobytes(), self._rate)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import av
@@ -27,7 +26,6 @@ class AudioEncoder:
     def __init__(self, wanted: AudioFormat) -> None:
         self._format = wanted
         self._writer: _Samples | _Packets | None = None
-        self._resampler: AudioResampler | None = None
         self._position = 0
 
     def encode(self, samples: bytes, rate: int) -> bytes:
@@ -37,9 +35,8 @@ class AudioEncoder:
             samples: One channel of little-endian 16-bit integers.
             rate: Theirs, a second; the same in every call.
         """
-        if self._writer is None or self._resampler is None:
-            self._open(rate)
-            return self.encode(samples, rate)
+        if self._writer is None:
+            self._writer = self._open(self._format.rate_for(rate))
         array = np.frombuffer(samples, dtype="<i2").astype(np.int16, copy=False)
         if not len(array):
             return b""
@@ -47,37 +44,32 @@ class AudioEncoder:
         frame.sample_rate = rate
         frame.pts = self._position
         self._position += len(array)
-        return self._writer.write(self._resampler.resample(frame))
+        return self._writer.write(frame)
 
     def finish(self) -> bytes:
         """Return the end."""
-        if self._writer is None or self._resampler is None:
-            return b""
-        rest = self._resampler.resample(None) if self._position else []
-        return self._writer.write(rest) + self._writer.close()
+        return self._writer.close() if self._writer is not None else b""
 
-    def _open(self, rate: int) -> None:
-        wanted = self._format.rate_for(rate)
-        self._writer = _Packets(self._format, wanted) if self._format.container else None
-        if self._writer is None:
-            self._writer = _Samples(wanted, with_header=self._format.content_type == "audio/wav")
-        self._resampler = AudioResampler(format=self._writer.sample_format, layout="mono", rate=wanted)
+    def _open(self, rate: int) -> _Samples | _Packets:
+        if self._format.container:
+            return _Packets(self._format, rate)
+        return _Samples(rate, with_header=self._format.content_type == "audio/wav")
 
 
 class _Samples:
     """Sends samples as they are, behind the header of a wav file whose length is not known yet."""
 
-    sample_format = "s16"
-
     def __init__(self, rate: int, with_header: bool) -> None:
         self._header = _wav_header(rate) if with_header else b""
+        self._resampler = AudioResampler(format="s16", layout="mono", rate=rate)
 
-    def write(self, frames: Iterable[av.AudioFrame]) -> bytes:
+    def write(self, frame: av.AudioFrame | None) -> bytes:
         header, self._header = self._header, b""
-        return header + b"".join(frame.to_ndarray().astype("<i2").tobytes() for frame in frames)
+        frames = (part for part in self._resampler.resample(frame) if part is not None)
+        return header + b"".join(part.to_ndarray().astype("<i2").tobytes() for part in frames)
 
     def close(self) -> bytes:
-        return b""
+        return self.write(None)
 
 
 class _Packets:
@@ -93,17 +85,16 @@ class _Packets:
         if wanted.bit_rate is not None:
             stream.bit_rate = wanted.bit_rate
         self._stream = stream
-        self.sample_format: str = stream.codec_context.format.name
 
-    def write(self, frames: Iterable[av.AudioFrame]) -> bytes:
-        for frame in frames:
-            self._container.mux(self._stream.encode(frame))
+    def write(self, frame: av.AudioFrame | None) -> bytes:
+        # The encoder's own resampler makes frames of its rate, samples and size.
+        self._container.mux(self._stream.encode(frame))
         return self._sink.take()
 
     def close(self) -> bytes:
-        self._container.mux(self._stream.encode(None))
+        written = self.write(None)
         self._container.close()
-        return self._sink.take()
+        return written + self._sink.take()
 
 
 class _Sink:
