@@ -26,21 +26,21 @@ _POLL = 0.5
 
 
 class _StalledThreads:
-    """Threads that hang in a decoder and were given up."""
+    """Threads that hang in a decoder, and whose recordings were given up or left."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._abandoned: set[threading.Thread] = set()
+        self._closed: set[RecordingReader] = set()
 
-    def add(self, thread: threading.Thread) -> None:
+    def add(self, reader: RecordingReader) -> None:
         with self._lock:
-            self._abandoned.add(thread)
+            self._closed.add(reader)
 
     def count(self) -> int:
-        """Return how many threads that were given up have not ended since."""
+        """Return how many threads of readers that nobody needs have given no sign of life for too long."""
         with self._lock:
-            self._abandoned = {thread for thread in self._abandoned if thread.is_alive()}
-            return len(self._abandoned)
+            self._closed = {reader for reader in self._closed if reader.is_decoding}
+            return sum(reader.is_silent for reader in self._closed)
 
 
 _STALLED = _StalledThreads()
@@ -54,6 +54,9 @@ class RecordingReader:
         rate: Samples a second that are wanted.
         param: What the client calls the file, for errors.
 
+    Attributes:
+        facts: What its container tells, once it has been opened: before the first samples.
+
     Raises:
         ProblemError: 503: too many decoders hang.
     """
@@ -62,6 +65,7 @@ class RecordingReader:
         if _STALLED.count() >= MAX_STALLED:
             detail = "Decoding earlier recordings has not ended; the server has to be restarted."
             raise ProblemError(Problem(503, "decoders_hung", detail, retry_after=30))
+        self.facts: AudioFacts | None = None
         self._param = param
         self._blocks: Queue[Samples | ProblemError | AudioFacts | None] = Queue(_BLOCKS_AHEAD)
         self._closed = threading.Event()
@@ -71,16 +75,15 @@ class RecordingReader:
         )
         self._thread.start()
 
-    def facts(self) -> AudioFacts:
-        """Wait until the file has been opened, and return what its container tells; to be called first.
+    @property
+    def is_decoding(self) -> bool:
+        """Whether its thread has not ended."""
+        return self._thread.is_alive()
 
-        Raises:
-            ProblemError: 400: it is no audio, or opening it takes too long.
-        """
-        while True:
-            item = self._take(_POLL)
-            if isinstance(item, AudioFacts):
-                return item
+    @property
+    def is_silent(self) -> bool:
+        """Whether its thread has given no sign of life for as long as a decoder may work at one packet."""
+        return time.monotonic() - self._beat > STALL_SECONDS
 
     def read(self, seconds: float) -> Samples | None:
         """Return the next samples, none if there are none within `seconds`; None at the recording's end.
@@ -88,33 +91,31 @@ class RecordingReader:
         Raises:
             ProblemError: 400: it cannot be decoded.
         """
-        item = self._take(seconds)
-        assert not isinstance(item, AudioFacts), "facts come first"
+        try:
+            item = self._blocks.get(timeout=seconds) if seconds else self._blocks.get_nowait()
+        except Empty:
+            if self.is_silent:
+                self._give_up()
+            return np.zeros(0, np.float32)
+        if isinstance(item, ProblemError):
+            raise item
+        if isinstance(item, AudioFacts):
+            self.facts = item
+            return np.zeros(0, np.float32)
         return item
 
     def close(self) -> None:
         """Have the thread end; it closes the file."""
         self._closed.set()
+        _STALLED.add(self)
         while True:
             try:
                 self._blocks.get_nowait()
             except Empty:
                 break
 
-    def _take(self, seconds: float) -> Samples | AudioFacts | None:
-        try:
-            item = self._blocks.get(timeout=seconds) if seconds else self._blocks.get_nowait()
-        except Empty:
-            if time.monotonic() - self._beat > STALL_SECONDS:
-                self._give_up()
-            return np.zeros(0, np.float32)
-        if isinstance(item, ProblemError):
-            raise item
-        return item
-
     def _give_up(self) -> None:
         self.close()
-        _STALLED.add(self._thread)
         raise invalid(f"Decoding the file took longer than {STALL_SECONDS:g} seconds.", self._param)
 
     def _decode(self, source: Path | bytes, rate: int) -> None:

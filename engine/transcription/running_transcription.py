@@ -37,15 +37,15 @@ class RunningTranscription:
         clock: SliceClock,
     ) -> None:
         self.id = request.id
-        self.working_bytes = recognizer.working_bytes(prepared)
+        self.working_bytes = recognizer.working_bytes(prepared.asked)
         self.in_window = self.holds_memory = False
-        self._prepared = prepared
-        self._listener = recognizer.listen(prepared)
+        self._facts = prepared.facts
+        self._listener = recognizer.listen(prepared.asked)
         self._rate = recognizer.rate
         self._buffer = WindowBuffer(recognizer.rate, recognizer.window_seconds)
         self._reader = reader
         self._clock = clock
-        self._language = prepared.language
+        self._language = prepared.asked.language
         self._generated = 0
         self._submitted = self._went_on = time.perf_counter()
         self._began: float | None = None
@@ -86,7 +86,6 @@ class RunningTranscription:
         self.in_window = False
 
     def _run(self) -> Slices:
-        self._reader.facts()  # it has been opened before, while the request was prepared
         yield [self._recording()]
         told = self._language
         while (yield from self._fill()):
@@ -123,12 +122,12 @@ class RunningTranscription:
         return [*heard.segments, self._progress()]
 
     def _progress(self) -> PromptProgress:
-        heard, total = self._buffer.position / self._rate, self._prepared.facts.duration
+        heard, total = self._buffer.position / self._rate, self._facts.duration
         seconds = 0.0 if self._began is None else time.perf_counter() - self._began
         return PromptProgress(int(heard), int(max(heard, total or 0)), seconds=seconds)
 
     def _recording(self) -> Recording:
-        return Recording(self._prepared.facts.duration or 0.0, self._language)
+        return Recording(self._facts.duration or 0.0, self._language)
 
 
 def _slices_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import structlog
 
 from greenroom.engine.audio.reader import RecordingReader
@@ -59,7 +61,7 @@ class TranscriptionEngine(CachelessEngine):
             ProblemError: 503: too many decoders hang.
         """
         assert self._recognizer is not None, "submitted after close"
-        reader = RecordingReader(prepared.file, self._recognizer.rate, prepared.param)
+        reader = RecordingReader(Path(prepared.asked.file), self._recognizer.rate)
         running = RunningTranscription(request, prepared, self._recognizer, reader, self._clock)
         self._turns.add(request.client, running)
 

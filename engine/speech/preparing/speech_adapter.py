@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import attrs
+
+from greenroom.engine.slices import Slices, run_slices
 from greenroom.engine.speech.preparing.abilities import SpeechAbilities
 from greenroom.engine.speech.preparing.kokoro_languages import kokoro_language
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech, Reference
@@ -40,7 +43,17 @@ class SpeechAdapter:
         self._abilities = abilities
 
     def prepare_input(self, request: InferenceRequest) -> PreparedSpeech:
+        """Do what `prepare_slices` does, without a pause.
+
+        Raises:
+            ProblemError: 400 that names the field; 501: a library for the text's language is missing.
+        """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedSpeech]:
         """Check what a request asks for against what the model can do, and cut its text.
+
+        Others may go on while a recording of the voice is decoded.
 
         Raises:
             ProblemError: 400 that names the field; 501: a library for the text's language is missing.
@@ -54,15 +67,15 @@ class SpeechAdapter:
             raise invalid(f"`speed` is {speech.speed:g}, but must be from {low} to {high:g}.", "speed")
         own = self._abilities.own_speed
         voice = self._voice(speech)
-        return PreparedSpeech(
+        prepared = PreparedSpeech(
             pieces,
             voice=voice,
             speed=speech.speed if own else 1.0,
             tempo=1.0 if own else speech.speed,
             instructions=self._instructions(speech.instructions),
             language=self._language(speech.language, voice),
-            reference=self._reference(speech),
         )
+        return attrs.evolve(prepared, reference=(yield from self._reference(speech)))
 
     def _pieces(self, text: str) -> tuple[str, ...]:
         if len(text) > MAX_CHARACTERS:
@@ -121,7 +134,7 @@ class SpeechAdapter:
             raise invalid(detail, "language", "unsupported_parameter")
         return _checked_name(language, "language")
 
-    def _reference(self, speech: SpeechInput) -> Reference | None:
+    def _reference(self, speech: SpeechInput) -> Slices[Reference | None]:
         if speech.reference is None:
             if speech.reference_text:
                 raise invalid("`ref_text` says what is said in `ref_audio`, which is missing.", "ref_text")
@@ -134,7 +147,7 @@ class SpeechAdapter:
         text = speech.reference_text or ""
         if len(text) > MAX_INSTRUCTIONS:
             raise invalid(f"`ref_text` has more than {MAX_INSTRUCTIONS} characters.", "ref_text")
-        return Reference(read_reference(speech.reference), text)
+        return Reference((yield from read_reference(speech.reference)), text)
 
 
 def _checked_name(name: str, param: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 import attrs
 
 from greenroom.engine.audio.samples import AudioFacts
 from greenroom.schemas.prepared_input import SingleAnswerInput
+from greenroom.schemas.requests import TranscriptionInput
 
 
 @attrs.frozen
@@ -16,16 +14,8 @@ class PreparedTranscription(SingleAnswerInput):
     """What an engine needs to transcribe.
 
     Args:
-        language: Spoken, as the model calls it; None has it detected.
-        temperature: None lets the model begin at 0 and rise where it fails.
-        param: What the client calls the file, for errors.
+        asked: With the language as the model calls it.
     """
 
-    file: Path
+    asked: TranscriptionInput
     facts: AudioFacts
-    task: Literal["transcribe", "translate"] = "transcribe"
-    language: str | None = None
-    prompt: str = ""
-    word_timestamps: bool = False
-    temperature: float | None = None
-    param: str = "file"

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.audio.reader import RecordingReader
-from greenroom.engine.audio.samples import AudioFacts
+import attrs
+
+from greenroom.engine.audio.decoding import decode_recording
 from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.slices import Slices, run_slices
 from greenroom.engine.transcription.preparing.architectures import ONE_PIECE_ARCHITECTURES
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.schemas.capabilities import CapabilityRecord
@@ -20,7 +22,6 @@ from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
 _FIRST_MULTILINGUAL = 51_865
 """Tokens in the vocabulary of Whisper's smallest multilingual models; those for English have one less."""
 _PROBE_RATE = 16_000
-_POLL = 0.5
 
 
 class TranscriptionAdapter:
@@ -41,7 +42,15 @@ class TranscriptionAdapter:
         self._translates = translates
 
     def prepare_input(self, request: InferenceRequest) -> PreparedTranscription:
-        """Check what is asked, and whether its file is audio.
+        """Do what `prepare_slices` does, without a pause.
+
+        Raises:
+            ProblemError: The request cannot be answered.
+        """
+        return run_slices(self.prepare_slices(request))
+
+    def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedTranscription]:
+        """Check what is asked, and whether its file is audio; others may go on while it is opened.
 
         Raises:
             ProblemError: The request cannot be answered.
@@ -58,15 +67,9 @@ class TranscriptionAdapter:
         language = None if asked.language is None else self._known_language(asked.language)
         if asked.prompt and self._record.architecture != "whisper":
             raise invalid(f"'{self._model}' takes no prompt.", "prompt")
-        return PreparedTranscription(
-            Path(asked.file),
-            _probe(Path(asked.file)),
-            asked.task,
-            language,
-            asked.prompt,
-            asked.word_timestamps,
-            asked.temperature,
-        )
+        # Its beginning is decoded too, so that what is no audio is refused before an answer begins.
+        beginning = yield from decode_recording(Path(asked.file), _PROBE_RATE, most=1)
+        return PreparedTranscription(attrs.evolve(asked, language=language), beginning.facts)
 
     def _known_language(self, name: str) -> str:
         wanted = name.strip().lower()
@@ -107,19 +110,3 @@ def _whisper_languages(config: Mapping[str, Any]) -> dict[str, str]:
     codes = list(library.LANGUAGES)[: size - 51_765 - 1]
     named = {name: code for name, code in library.TO_LANGUAGE_CODE.items() if code in codes}
     return {**named, **{code: code for code in codes}}
-
-
-def _probe(path: Path) -> AudioFacts:
-    """Open a recording and decode its beginning, so that what is no audio is refused before an answer begins.
-
-    Raises:
-        ProblemError: 400.
-    """
-    reader = RecordingReader(path, _PROBE_RATE)
-    try:
-        facts = reader.facts()
-        while (block := reader.read(_POLL)) is not None and not len(block):
-            continue
-        return facts
-    finally:
-        reader.close()

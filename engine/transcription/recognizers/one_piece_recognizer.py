@@ -12,8 +12,8 @@ import mlx.core as mx
 from greenroom.engine.audio.windows import Window
 from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.loading.offline import offline
-from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizers.recognizer import HeardWindow
+from greenroom.schemas.requests import TranscriptionInput
 from greenroom.schemas.result_events import Segment
 
 _WORKING_BYTES = 512 * 1024 * 1024
@@ -36,15 +36,15 @@ class OnePieceRecognizer:
         self._model = model
         self._takes = inspect.signature(model.generate).parameters
 
-    def working_bytes(self, prepared: PreparedTranscription) -> int:
+    def working_bytes(self, asked: TranscriptionInput) -> int:
         """Return about how much memory a window takes while it is computed."""
         return _WORKING_BYTES
 
-    def listen(self, prepared: PreparedTranscription) -> OnePieceListener:
+    def listen(self, asked: TranscriptionInput) -> OnePieceListener:
         """Begin a recording."""
-        wanted = {"language": prepared.language, "temperature": prepared.temperature}
+        wanted = {"language": asked.language, "temperature": asked.temperature}
         options = {name: value for name, value in wanted.items() if value is not None and name in self._takes}
-        return OnePieceListener(self._model, options, prepared.language, self.rate)
+        return OnePieceListener(self._model, options, asked.language, self.rate)
 
 
 class OnePieceListener:

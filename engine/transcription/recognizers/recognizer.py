@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.engine.audio.windows import Window
 from greenroom.engine.fairness.slice_clock import SliceClock
-from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
+from greenroom.schemas.requests import TranscriptionInput
 from greenroom.schemas.result_events import Segment
 
 
@@ -48,8 +48,8 @@ class Recognizer(Protocol):
     rate: int
     window_seconds: float
 
-    def working_bytes(self, prepared: PreparedTranscription) -> int:
+    def working_bytes(self, asked: TranscriptionInput) -> int:
         """Return about how much memory a window takes while it is computed."""
 
-    def listen(self, prepared: PreparedTranscription) -> Listener:
+    def listen(self, asked: TranscriptionInput) -> Listener:
         """Begin a recording."""

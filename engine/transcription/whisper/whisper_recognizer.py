@@ -9,7 +9,6 @@ import mlx.core as mx
 
 from greenroom.engine.audio.windows import Window
 from greenroom.engine.fairness.slice_clock import SliceClock
-from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
 from greenroom.engine.transcription.recognizers.recognizer import HeardWindow
 from greenroom.engine.transcription.whisper.segments import SplitWindow, TimedTokens, split_window
 from greenroom.engine.transcription.whisper.vocabulary import make_vocabulary
@@ -20,6 +19,7 @@ from greenroom.engine.transcription.whisper.window_decoding import (
     WindowDecoder,
 )
 from greenroom.engine.transcription.whisper.words import find_words
+from greenroom.schemas.requests import TranscriptionInput
 from greenroom.schemas.result_events import Segment, Word
 
 TEMPERATURES = (0.0, 0.4, 0.8)
@@ -48,7 +48,7 @@ class WhisperRecognizer:
     def __init__(self, model: Any) -> None:
         self.decoder = WindowDecoder(model, make_vocabulary(model))
 
-    def working_bytes(self, prepared: PreparedTranscription) -> int:
+    def working_bytes(self, asked: TranscriptionInput) -> int:
         """Return about how much memory a window takes while it is computed."""
         dims = self.decoder.model.dims
         positions, item = dims.n_audio_ctx, self.decoder.model.dtype.size
@@ -56,21 +56,21 @@ class WhisperRecognizer:
         encoding = dims.n_audio_head * positions**2 * (item + 4) + 8 * positions * dims.n_audio_state * item
         cache = 2 * dims.n_text_layer * (positions + dims.n_text_ctx) * dims.n_text_state * item
         crossed = dims.n_text_layer * dims.n_text_head * dims.n_text_ctx * positions * item
-        return int(encoding + cache + (crossed if prepared.word_timestamps else 0))
+        return int(encoding + cache + (crossed if asked.word_timestamps else 0))
 
-    def listen(self, prepared: PreparedTranscription) -> WhisperListener:
+    def listen(self, asked: TranscriptionInput) -> WhisperListener:
         """Begin a recording."""
-        return WhisperListener(self.decoder, prepared)
+        return WhisperListener(self.decoder, asked)
 
 
 class WhisperListener:
     """Hears one recording."""
 
-    def __init__(self, decoder: WindowDecoder, prepared: PreparedTranscription) -> None:
+    def __init__(self, decoder: WindowDecoder, asked: TranscriptionInput) -> None:
         self._decoder = decoder
-        self._prepared = prepared
-        self._language = prepared.language
-        self._context = decoder.vocabulary.encode(prepared.prompt) if prepared.prompt.strip() else []
+        self._asked = asked
+        self._language = asked.language
+        self._context = decoder.vocabulary.encode(asked.prompt) if asked.prompt.strip() else []
         self._last_text = ""
 
     def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
@@ -88,7 +88,7 @@ class WhisperListener:
             return HeardWindow((), len(window.samples), generated, self._language)
         split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
         words: list[tuple[Word, ...]] = [() for _ in split.segments]
-        if self._prepared.word_timestamps:
+        if self._asked.word_timestamps:
             words = yield from find_words(
                 decoder, features, self._beginning(), self._language, split.segments, frames, clock
             )
@@ -98,13 +98,13 @@ class WhisperListener:
         return HeardWindow(tuple(segments), understood, generated, self._language)
 
     def _beginning(self) -> tuple[int, ...]:
-        return self._decoder.vocabulary.beginning(self._language or "en", self._prepared.task)
+        return self._decoder.vocabulary.beginning(self._language or "en", self._asked.task)
 
     def _decode(
         self, features: mx.array, clock: SliceClock
     ) -> Generator[None, None, tuple[DecodedWindow, int]]:
         """Decode, again at a higher temperature where that failed; return the last attempt, all tokens."""
-        given = self._prepared.temperature
+        given = self._asked.temperature
         generated = 0
         for temperature in TEMPERATURES if given is None else (given,):
             decoded = yield from self._decoder.decode(

@@ -61,7 +61,7 @@ class ImageReader:
     def read_slices(self, chat: ChatInput) -> Slices[ChatInput]:
         """Return a conversation whose images and sounds are processed, and whose documents are images.
 
-        Others may go on between two of them, and while pages are drawn.
+        Others may go on between two of them, while sounds are decoded, and while pages are drawn.
 
         Raises:
             ProblemError: 400 that names an image, or the first of too many.
@@ -88,7 +88,8 @@ class ImageReader:
                     parts.append(_shown(self._read_image(part), part.param, numbers))
                     yield None
                 case AudioPart():
-                    parts.append(_shown(self._read_sound(part), part.param, numbers, "audio"))
+                    heard = yield from self._read_sound(part)
+                    parts.append(_shown(heard, part.param, numbers, "audio"))
                     yield None
                 case DocumentPart() if id(part) in documents:
                     parts += [TextPart(f"[Document: {part.name}]\n")] if part.name else []
@@ -111,16 +112,15 @@ class ImageReader:
 
         return self._kept.get(digest, process)
 
-    def _read_sound(self, part: AudioPart) -> ProcessedImage:
+    def _read_sound(self, part: AudioPart) -> Slices[ProcessedImage]:
         hearing = self._processor.hearing
         assert hearing is not None, "there is no marker otherwise"
         digest = self._digest(hashlib.sha256(part.data).digest(), "sound")
-
-        def process() -> ProcessedImage:
-            samples = decode_sound(part, hearing)
-            words = f"{len(samples) / hearing.rate:.2f} seconds"
-            return self._process(samples, "audio", digest, part.param, words)
-
+        if kept := self._kept.find([digest]):
+            return kept[0]
+        samples = yield from decode_sound(part, hearing)
+        words = f"{len(samples) / hearing.rate:.2f} seconds"
+        process = partial(self._process, samples, "audio", digest, part.param, words)
         return self._kept.get(digest, process)
 
     def _read_documents(self, messages: Sequence[Message]) -> Slices[Mapping[int, _Pages]]:

@@ -53,7 +53,7 @@ class VisionAdapter(Adapter):
         return run_slices(self.prepare_slices(request))
 
     def prepare_slices(self, request: InferenceRequest) -> Slices[PreparedPrompt]:
-        """Prepare a request; others may go on between its images, and while pages of documents are drawn.
+        """Prepare a request; others go on between its images, while sounds are decoded and pages drawn.
 
         Raises:
             ProblemError: 400 for whatever the request or the model's template cannot do.

@@ -16,15 +16,25 @@ from greenroom.actors.engine_protocol import SlicingAdapter, SlicingInspector
 from greenroom.actors.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import PromptPrepared, TokenizerLoop, TokenizerReport
-from greenroom.schemas.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
+from greenroom.schemas.messages import AudioPart, ContentPart, DocumentPart, ImagePart, Message, TextPart
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.prepared_input import PreparedInput, PreparedPrompt
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.requests import ChatInput, EmbeddingInput, InferenceRequest, RequestInput, ScoreInput
+from greenroom.schemas.requests import (
+    ChatInput,
+    EmbeddingInput,
+    InferenceRequest,
+    RequestInput,
+    ScoreInput,
+    SpeechInput,
+    TranscriptionInput,
+)
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.hostile import documents, pngs
+from greenroom.tests.support.hostile import documents, pngs, sounds
+from greenroom.tests.support.media.hanging_recordings import hanging_decoders
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.models.tiny_speech_models import make_tiny_pocket
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 from greenroom.tests.support.texts.random_texts import random_texts
 
@@ -192,3 +202,35 @@ def test_a_model_without_prompts_of_its_clients_refuses_to_show_one(
         [result] = [report.result for report in reports if isinstance(report, PromptPrepared)]
         assert isinstance(result, Problem)
         assert (result.status, result.code) == (400, "unsupported_model_type")
+
+
+Recorded = tuple[Path, RequestInput, RequestInput]
+
+
+@pytest.fixture(params=["a chat", "a transcription", "a voice"])
+def recorded(
+    request: pytest.FixtureRequest, tiny_vision_model: TinyVisionModel, tiny_whisper: Path, tmp_path: Path
+) -> Recorded:
+    """A model, a request whose recording must be decoded before it is computed, and one that has none."""
+    file = tmp_path / "recording.wav"
+    file.write_bytes(sounds.tone(2.0))
+    match request.param:
+        case "a chat":
+            return tiny_vision_model("gemma4"), _chat(AudioPart(file.read_bytes())), _chat()
+        case "a transcription":
+            asked = TranscriptionInput(str(file))
+            return tiny_whisper, asked, attrs.evolve(asked, language="of nobody")
+        case _:
+            folder = make_tiny_pocket(tmp_path / "clone", clones=True)
+            return folder, SpeechInput("Hello.", reference=str(file)), SpeechInput("Hello.")
+
+
+def test_others_go_on_while_a_decoder_hangs_until_its_client_leaves(recorded: Recorded) -> None:
+    folder, asked, short = recorded
+    road = Road(folder, asked)
+    road.put("short", short)
+    road.reported = lambda: road.long.close() if isinstance(road.reports[-1], PromptPrepared) else None
+    with hanging_decoders():
+        found = road.run(lambda: None)
+    assert list(found) == ["short", "long"]
+    assert found["long"] is None

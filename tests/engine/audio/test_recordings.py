@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import threading
 import tracemalloc
 import wave
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +18,13 @@ from greenroom.engine.audio import reader, samples
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies, sounds
+from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders
 from greenroom.tests.support.media.recordings import CONTAINERS, RATE, Sound, silence, write_recording
 
 
 def decode(path: Path, rate: int = RATE) -> Sound:
     recording = RecordingReader(path, rate)
     try:
-        recording.facts()
         blocks = []
         while (block := recording.read(1.0)) is not None:
             blocks.append(block)
@@ -176,7 +175,7 @@ def test_few_bytes_never_last_for_months(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "long", silence(600), "flac")
     recording = RecordingReader(path, RATE)
-    recording.facts()
+    assert recording.read(5.0) is not None
     tracemalloc.start()
     heard = 0
     while (block := recording.read(1.0)) is not None:
@@ -217,49 +216,37 @@ def test_promised_samples_take_no_memory(make: Callable[[int], bytes], tmp_path:
 def test_decoding_keeps_no_further_ahead_than_is_wanted(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "long", silence(120), "flac")
     recording = RecordingReader(path, RATE)
-    recording.facts()
+    assert recording.read(5.0) is not None
     first = recording.read(5.0)
+    assert recording.facts is not None
     assert first is not None
     assert len(first) == RATE // 2
-    thread = next(each for each in threading.enumerate() if each.name == "audio-decoder")
+    (thread,) = decoding_threads()
     recording.close()
     thread.join(5)
     assert not thread.is_alive()
 
 
-class _HangingRecording:
-    """A decoder that never comes back, which no file can be made to cause."""
-
-    released = threading.Event()
-
-    def __init__(self, path: Path, rate: int, param: str) -> None:
-        self.facts = samples.AudioFacts(1.0, "wav", "pcm_s16le")
-
-    def blocks(self) -> Iterator[Sound]:
-        self.released.wait()
-        yield silence(1)
-
-    def close(self) -> None:
-        pass
+def _read_on(recording: RecordingReader) -> None:
+    while True:
+        recording.read(0.01)
 
 
 def test_a_decoder_that_hangs_costs_its_recording_and_is_not_started_for_ever(
     sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_recording(tmp_path / "recording", sound)
-    monkeypatch.setattr(reader, "OpenedRecording", _HangingRecording)
     monkeypatch.setattr(reader, "STALL_SECONDS", 0.0)
-    for _ in range(reader.MAX_STALLED):
-        hanging = RecordingReader(path, RATE)
-        hanging.facts()
-        with pytest.raises(ProblemError, match="longer than"):
-            hanging.read(0.01)
-    with pytest.raises(ProblemError) as refused:
-        RecordingReader(path, RATE)
+    with hanging_decoders():
+        for number in range(reader.MAX_STALLED):
+            hanging = RecordingReader(path, RATE)
+            if number % 2:  # its client leaves before it is given up
+                hanging.close()
+                continue
+            with pytest.raises(ProblemError, match="longer than"):
+                _read_on(hanging)
+        with pytest.raises(ProblemError) as refused:
+            RecordingReader(path, RATE)
     assert refused.value.problem.code == "decoders_hung"
-    hung = [thread for thread in threading.enumerate() if thread.name == "audio-decoder"]
-    _HangingRecording.released.set()
-    for thread in hung:
-        thread.join(5)
     monkeypatch.undo()
     assert len(decode(path)) == len(sound)

@@ -1,0 +1,48 @@
+"""Decoders that never come back, which no file can be made to cause."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from greenroom.engine.audio import reader, samples
+from greenroom.engine.audio.samples import Samples
+from greenroom.tests.support.media.recordings import silence
+
+
+@contextmanager
+def hanging_decoders() -> Iterator[None]:
+    """Have every recording that is opened meanwhile hang behind its container's facts, until the end."""
+    released = threading.Event()
+
+    class Hanging:
+        facts = samples.AudioFacts(1.0, "wav", "pcm_s16le")
+
+        def __init__(self, source: Path | bytes, rate: int, param: str) -> None:
+            """Open nothing."""
+
+        def blocks(self) -> Iterator[Samples]:
+            released.wait()
+            yield silence(1)
+
+        def close(self) -> None:
+            """Close nothing."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "OpenedRecording", Hanging)
+        try:
+            yield
+        finally:
+            hung = decoding_threads()
+            released.set()
+            for thread in hung:
+                thread.join(5)
+
+
+def decoding_threads() -> list[threading.Thread]:
+    """Return the threads that decode recordings now."""
+    return [thread for thread in threading.enumerate() if thread.name == "audio-decoder"]
