@@ -77,6 +77,8 @@ class Catalog:
         self._aliases = dict(aliases)
         self._patterns = tuple((name_pattern(name), model) for name, model in aliases if "*" in name)
         self._named = self._named_entries(models) if models else (_entry_of_folder(demo, DEMO_ID),)
+        of_folders = {entry.folder: entry.id for entry in self._named if entry.hub_id is None}
+        self._written = {model: of_folders.get(resolve_folder(model)) for model in models}
         self._found: tuple[CatalogEntry, ...] = ()
         self._scanned = float("-inf")
 
@@ -99,11 +101,11 @@ class Catalog:
     def find(self, model: str) -> CatalogEntry | Problem:
         """Return the model of that name, or a 404 with the closest names.
 
-        A model's own name comes before an alias, and that before a pattern; a name that ends in `:latest` is
-        looked for as it is and without.
+        A model's own name comes before an alias, that before a pattern, and that before what the operator
+        wrote to name the model; a name that ends in `:latest` is looked for as it is and without.
         """
         names = dict.fromkeys((model, model.removesuffix(LATEST)))
-        for look_up in (self._entry, self._of_alias, self._of_pattern):
+        for look_up in (self._entry, self._of_alias, self._of_pattern, self._of_written):
             if (found := next(filter(None, map(look_up, names)), None)) is not None:
                 return found
         ids = {name.lower(): name for name in self.names()}
@@ -124,6 +126,9 @@ class Catalog:
     def _of_pattern(self, name: str) -> CatalogEntry | None:
         fits = (model for pattern, model in self._patterns if pattern.fullmatch(name[:200]))
         return self._entry(next(fits, None))
+
+    def _of_written(self, name: str) -> CatalogEntry | None:
+        return self._entry(self._written.get(name))
 
     def _named_entries(self, models: tuple[str, ...]) -> tuple[CatalogEntry, ...]:
         named: list[CatalogEntry] = []

@@ -65,6 +65,19 @@ def test_relative_folders_and_repetitions(tmp_path: Path, monkeypatch: pytest.Mo
     assert [entry.id for entry in catalog.entries()] == ["model", "org/x"]
 
 
+def test_what_the_operator_wrote_names_the_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = make_model(tmp_path / "my" / "embedder"), make_model(tmp_path / "other" / "embedder")
+    monkeypatch.chdir(tmp_path)
+    catalog = Catalog(
+        ("my/embedder", str(second), "org/x"), cache=tmp_path / "cache", aliases=(("a", "org/x"),)
+    )
+    assert (found(catalog, "my/embedder").folder, found(catalog, str(second)).folder) == (first, second)
+    assert found(catalog, "my/embedder").id == "embedder"
+    assert list(catalog.names()) == ["embedder", "embedder-2", "org/x", "a"]
+    missing(catalog, str(first))
+    missing(catalog, f"{second}/")
+
+
 def test_a_model_named_default_is_not_shadowed(tmp_path: Path) -> None:
     first, second = make_model(tmp_path / "first"), make_model(tmp_path / "default")
     assert found(Catalog((str(first), str(second)), cache=tmp_path), "default").folder == second
