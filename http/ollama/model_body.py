@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 from greenroom.http.answering.encoding.timestamps import timestamp
+from greenroom.schemas.capability_summary import capability_summary
 from greenroom.schemas.model_description import ModelDescription
 
 _NEVER = "9999-12-31T23:59:59Z"
@@ -26,7 +27,6 @@ def tagged(model: ModelDescription) -> dict[str, Any]:
 
 def running(model: ModelDescription) -> dict[str, Any]:
     """Return a loaded model's entry in the list of those; it stays for as long as its room is not wanted."""
-    context = 0 if model.record is None else model.record.context
     return {
         **{
             name: value
@@ -35,7 +35,7 @@ def running(model: ModelDescription) -> dict[str, Any]:
         },
         "expires_at": _NEVER,
         "size_vram": model.nbytes,
-        "context_length": context,
+        "context_length": _context(model) or 0,
     }
 
 
@@ -86,14 +86,22 @@ def _model_info(model: ModelDescription) -> dict[str, Any]:
         return {"general.basename": model.id}
     architecture = model.record.architecture
     vectors = model.record.vectors
-    size = {} if vectors is None else {f"{architecture}.embedding_length": vectors.dimensions}
+    sizes = {
+        "context_length": _context(model),
+        "embedding_length": None if vectors is None else vectors.dimensions,
+    }
     return {
         "general.architecture": architecture,
         "general.basename": model.id,
         "general.parameter_count": model.parameters,
-        f"{architecture}.context_length": model.record.context,
-        **size,
+        **{f"{architecture}.{name}": size for name, size in sizes.items() if size is not None},
     }
+
+
+def _context(model: ModelDescription) -> int | None:
+    """Return the tokens that a model reads; None of one that hears or speaks, which counts none."""
+    summary = {} if model.record is None else capability_summary(model.record)
+    return cast("int | None", summary.get("context_length"))
 
 
 def _parameters(model: ModelDescription) -> list[tuple[str, Any]]:

@@ -1,0 +1,32 @@
+"""What is told of models whose kinds Ollama does not have."""
+
+from __future__ import annotations
+
+import pytest
+
+from greenroom.http.ollama.model_body import running, shown
+from greenroom.schemas.capabilities import CapabilityRecord, ModelType, VectorTraits
+from greenroom.schemas.model_description import ModelDescription
+
+
+@pytest.mark.parametrize(
+    ("kind", "vectors", "sizes"),
+    [
+        ("text", None, {"x.context_length": 512}),
+        (
+            "embeddings",
+            VectorTraits(64, "mean", normalized=True),
+            {"x.context_length": 512, "x.embedding_length": 64},
+        ),
+        ("rerank", None, {"x.context_length": 512}),
+        ("speech", None, {}),
+        ("transcription", None, {}),
+    ],
+)
+def test_only_a_kind_that_reads_tokens_has_a_context(
+    kind: ModelType, vectors: VectorTraits | None, sizes: dict[str, int]
+) -> None:
+    model = ModelDescription("m", 0, record=CapabilityRecord(kind, "default", "x", 512, vectors=vectors))
+    told = {name: size for name, size in shown(model)["model_info"].items() if name.startswith("x.")}
+    assert told == sizes
+    assert running(model)["context_length"] == sizes.get("x.context_length", 0)
