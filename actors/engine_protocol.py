@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
@@ -41,10 +41,6 @@ class Engine(Protocol[PreparedT]):
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
 
-    @property
-    def admits_all(self) -> bool:
-        """Whether requests wait for their turn inside it, ordered by size, and take nothing there."""
-
     def submit(self, request: InferenceRequest, prepared: PreparedT) -> None:
         """Begin a request that this kind's adapter has prepared, at the next step."""
 
@@ -69,6 +65,27 @@ class Engine(Protocol[PreparedT]):
 
     def close(self) -> None:
         """Drop the weights."""
+
+
+@runtime_checkable
+class SuspendableEngine(Engine[PreparedT], Protocol):
+    """An engine that takes all requests at once, since what waits for its turn inside it costs nothing.
+
+    It need not finish them to give its room up: each goes on, where it stands, in the model's next engine.
+    """
+
+    def suspend(self) -> Mapping[str, Any] | None:
+        """Give all requests away, by their ids, as what `resume` takes; None: not before another step."""
+
+    def unbegun(self) -> Mapping[str, Any]:
+        """Return likewise those on which nothing was computed, after a step has raised."""
+
+    def resume(self, suspended: Any) -> None:
+        """Go on with a request that an engine before has given away, at the next step.
+
+        Raises:
+            ProblemError: It cannot be answered.
+        """
 
 
 class PromptAdapter(Protocol):

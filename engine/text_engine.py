@@ -91,11 +91,6 @@ class TextEngine:
         self._steps = 0
 
     @property
-    def admits_all(self) -> bool:
-        """No: each answer that is generated has a cache."""
-        return False
-
-    @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         disk = self.prefix_cache.disk if self.prefix_cache is not None else None

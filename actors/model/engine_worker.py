@@ -10,7 +10,7 @@ import trio
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
 from greenroom.actors.engines import Engines, OpenedModel
-from greenroom.actors.model.model_loop import Command, LoopEnded, ModelLoop
+from greenroom.actors.model.model_loop import Command, LoopEnded, ModelLoop, Suspend
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import model_crashed
 
@@ -51,9 +51,15 @@ class EngineWorker:
         if self._loop is not None:
             self._loop.put(command)
 
-    def unload(self) -> None:
-        """Tell the worker to free the weights, in the middle of a load too."""
-        if self._loop is not None:
+    def unload(self, *, suspends: bool = False) -> None:
+        """Tell the worker to free the weights, in the middle of a load too.
+
+        Args:
+            suspends: Only as soon as what runs can be left, so that it can go on in another engine.
+        """
+        if suspends:
+            self.put(Suspend())
+        elif self._loop is not None:
             self._loop.abandon()
 
     def record_end(self) -> bool:

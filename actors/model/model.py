@@ -141,9 +141,8 @@ class Model:
             case Prepare() | Inspect() if self._opening_failed is not None:
                 reply.fail(self._opening_failed)
             case Prepare(request) | Inspect(request):
-                inspected = isinstance(message, Inspect)
-                self._requests.prepare(Preparation(request, reply, inspected=inspected))
-            case Generate() if self._lifecycle.state is ModelState.READY:
+                self._requests.prepare(Preparation(request, reply, inspected=isinstance(message, Inspect)))
+            case Generate() if self._requests.accepting:
                 self._requests.generate(message, reply)
             case Generate():
                 reply.fail(self._problem or model_crashed(self.key.model))
@@ -167,8 +166,9 @@ class Model:
                 self._change(ModelState.WAITING)
             case Unload() if state in (ModelState.LOADING, ModelState.READY):
                 self._change(ModelState.UNLOADING)
+                self._requests.suspend()
                 if self._worker.active:
-                    self._worker.unload()
+                    self._worker.unload(suspends=state is ModelState.READY)
                 else:
                     self._move(ModelState.IDLE)
                     self._report(Unloaded())
@@ -187,6 +187,7 @@ class Model:
                 self._report(report)
             case Loaded(admits_all) if state is ModelState.LOADING:
                 self._change(ModelState.READY, admits_all)
+                self._requests.start_engine()
             case LoopEnded():
                 self._record_loop_end(report)
             case TokenizerOutcome():
@@ -207,6 +208,7 @@ class Model:
 
     def _record_loop_end(self, end: LoopEnded) -> None:
         problem = end.problem
+        self._requests.end_engine(end.suspended, problem or model_crashed(self.key.model))
         if self._worker.record_end():
             # The model stays in ERROR until it is loaded again, which is possible from now on.
             self._log.warning("hung worker returned")
@@ -217,7 +219,6 @@ class Model:
         else:
             self._fail(problem)
             self._report(Crashed(problem) if end.loaded else LoadFailed(problem))
-        self._requests.fail_running(problem or model_crashed(self.key.model))
 
     def _change(self, state: ModelState, admits_all: bool = False) -> None:
         """Move to a state that is no outcome, and report it."""
@@ -240,8 +241,7 @@ class Model:
     def _end(self, problem: Problem) -> None:
         if self._lifecycle.state is ModelState.WAITING:
             self._move(ModelState.IDLE)
-        self._requests.fail_unprepared(problem)
-        self._requests.fail_running(problem)
+        self._requests.end(problem)
         self._tokenizer.end()
         self._worker.unload()
         self._control.close(problem)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -11,7 +11,7 @@ import structlog
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.worker import release_memory
-from greenroom.actors.engine_protocol import Engine
+from greenroom.actors.engine_protocol import Engine, SuspendableEngine
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.schemas.events import Failed, InferenceEvent
@@ -33,10 +33,23 @@ class Submit:
 
 
 @attrs.frozen
+class Resume:
+    """Go on with a request that the model's engine before has given away."""
+
+    request_id: str
+    suspended: Any
+
+
+@attrs.frozen
 class Cancel:
     """End a request at the next step."""
 
     request_id: str
+
+
+@attrs.frozen
+class Suspend:
+    """Unload as soon as everything that runs can be left where it stands; at once, if it never can be."""
 
 
 @attrs.frozen
@@ -49,7 +62,7 @@ class ReleaseMemory:
     """Free memory that another model has asked for."""
 
 
-Command = Submit | Cancel | ReleaseMemory | Close
+Command = Submit | Resume | Cancel | ReleaseMemory | Suspend | Close
 
 
 @attrs.frozen
@@ -57,7 +70,7 @@ class Loaded:
     """The model can generate.
 
     Args:
-        admits_all: See `Engine`.
+        admits_all: Nobody needs to wait for a slot in it (`SuspendableEngine`).
     """
 
     admits_all: bool = False
@@ -80,10 +93,12 @@ class LoopEnded:
     Args:
         problem: Why, unless it was told to.
         loaded: The weights were there.
+        suspended: Requests that can go on in the next engine, by their ids; None if none ever can.
     """
 
     problem: Problem | None = None
     loaded: bool = True
+    suspended: Mapping[str, Any] | None = None
 
 
 class ModelLoop:
@@ -105,6 +120,9 @@ class ModelLoop:
         self._coalescer = EventCoalescer(lambda events: report(Stepped(events)))
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._abandoned = False
+        self._leaving = False
+        self._has_answered = False
+        self._suspended: Mapping[str, Any] | None = None
         self._pulse = Pulse()
 
     def put(self, command: Command) -> None:
@@ -130,12 +148,12 @@ class ModelLoop:
             return self._load_failed(error)
         try:
             engine.on_memory_wanted(lambda: self.put(ReleaseMemory()))
-            self._report(Loaded(engine.admits_all))
+            self._report(Loaded(isinstance(engine, SuspendableEngine)))
             self._step_until_closed(engine)
-            return LoopEnded()
+            return LoopEnded(suspended=self._suspended)
         except BaseException:
             log.exception("crashed", actor="model", model=str(self._key))
-            return LoopEnded(model_crashed(self._key.model))
+            return LoopEnded(model_crashed(self._key.model), suspended=self._unbegun(engine))
         finally:
             self._close(engine)
 
@@ -152,6 +170,7 @@ class ModelLoop:
             while self._carry_out_commands(engine):
                 events = engine.step()
                 self._pulse.beat()
+                self._has_answered = self._has_answered or bool(events)
                 self._coalescer.add(events)
         finally:
             self._coalescer.flush()
@@ -161,6 +180,8 @@ class ModelLoop:
         cancelled = False
         while True:
             idle = not engine.has_work
+            if self._leaving and self._suspend(engine, idle):
+                return False
             try:
                 if idle and self._commands.empty():
                     self._coalescer.flush()
@@ -175,23 +196,44 @@ class ModelLoop:
             self._coalescer.flush()
             self._pulse.beat()
             match command:
-                case Submit():
+                case Submit() | Resume():
                     self._submit(engine, command)
                 case Cancel(request_id):
                     engine.cancel(request_id)
                     cancelled = True
                 case ReleaseMemory():
                     engine.release_memory()
-                case Close():
+                case Suspend() if isinstance(engine, SuspendableEngine):
+                    self._leaving = True
+                case Suspend() | Close():
                     if cancelled:  # what those requests have used comes out of a step only
                         self._coalescer.add(engine.step())
                     return False
 
-    def _submit(self, engine: Engine[Any], command: Submit) -> None:
+    def _submit(self, engine: Engine[Any], command: Submit | Resume) -> None:
+        request_id = command.request.id if isinstance(command, Submit) else command.request_id
         try:
-            engine.submit(command.request, command.prepared)
+            if isinstance(command, Submit):
+                engine.submit(command.request, command.prepared)
+            elif isinstance(engine, SuspendableEngine):
+                engine.resume(command.suspended)
         except ProblemError as error:
-            self._report(Stepped([(command.request.id, Failed(error.problem))]))
+            self._report(Stepped([(request_id, Failed(error.problem))]))
+
+    def _suspend(self, engine: Engine[Any], idle: bool) -> bool:
+        """Have requests given away, but not before one has come further: models that take turns in one room
+        would otherwise load for ever, and answer nothing."""
+        if isinstance(engine, SuspendableEngine) and (idle or self._has_answered):
+            self._suspended = engine.suspend()
+        return self._suspended is not None
+
+    def _unbegun(self, engine: Engine[Any]) -> Mapping[str, Any] | None:
+        """Return which requests a crash need not concern."""
+        try:
+            return engine.unbegun() if isinstance(engine, SuspendableEngine) else None
+        except Exception:
+            log.exception("requests lost", actor="model", model=str(self._key))
+            return None
 
     def _progress(self, fraction: float) -> None:
         self._pulse.beat()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.model.model_loop import Cancel, Command, Submit
+from greenroom.actors.model.model_loop import Cancel, Command, Resume, Submit
 from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
 from greenroom.schemas.events import InferenceEvent
@@ -32,6 +32,9 @@ class ModelRequests:
         put: Gives a command to the engine's worker, if there is one.
         on_closed: Is called, from wherever the reply of a request is closed; must not block.
         log: The model actor's.
+
+    Attributes:
+        accepting: There is an engine, or will be one again: a request that may be generated for is kept.
     """
 
     def __init__(
@@ -47,6 +50,38 @@ class ModelRequests:
         self._log = log
         self._preparations = Preparations()
         self._running = RunningRequests()
+        self._has_engine = self.accepting = False
+
+    def start_engine(self) -> None:
+        """Give an engine that has been loaded what was kept for it."""
+        self._has_engine = self.accepting = True
+        for running in self._running.all():
+            command = running.release()
+            if command is not None:
+                self._put(command)
+
+    def suspend(self) -> None:
+        """Keep what comes from now on for the next engine."""
+        self._has_engine = False
+
+    def end_engine(self, suspended: Mapping[str, Any] | None, problem: Problem) -> None:
+        """Keep the requests that can go on in another engine, and fail the others; to be done before the pool
+        hears of the end, for which those count as waiting that hold a lease still.
+
+        Args:
+            suspended: By their ids, what tells where they stand; None if no other engine will go on.
+        """
+        self._has_engine = False
+        if suspended is None:
+            self.fail_running(problem)
+            return
+        for running in self._running.all():
+            if running.request.id in suspended:
+                running.kept = Resume(running.request.id, suspended[running.request.id])
+            if running.kept is None and not running.cancelled:
+                running.fail(problem)
+            if running.kept is None or running.cancelled:
+                self._remove(running)
 
     def prepare(self, preparation: Preparation) -> None:
         """Have a request prepared, and keep it until its reply closes."""
@@ -89,10 +124,14 @@ class ModelRequests:
         if isinstance(request, Preparation):
             self._preparations.remove(request)
         elif self._running.cancel(request):
-            self._put(Cancel(request.request.id))
+            if request.kept is None:
+                self._put(Cancel(request.request.id))
+            else:
+                self._remove(request)
 
     def fail_all(self, problem: Problem) -> None:
         """Fail every request; those that run are cancelled by it, and logged after their last event."""
+        self.accepting = self._has_engine
         self.fail_unprepared(problem)
         for running in self._running.all():
             running.fail(problem)
@@ -102,8 +141,14 @@ class ModelRequests:
         for preparation in self._preparations.remove_pending():
             preparation.reply.fail(problem)
 
+    def end(self, problem: Problem) -> None:
+        """Fail every request, because the actor ends."""
+        self.fail_unprepared(problem)
+        self.fail_running(problem)
+
     def fail_running(self, problem: Problem) -> None:
         """Fail the requests that generate, or were about to, because their engine is gone."""
+        self._has_engine = self.accepting = False
         for preparation in self._preparations.remove_generating():
             preparation.reply.fail(problem)
         for running in self._running.clear():
@@ -116,8 +161,14 @@ class ModelRequests:
         if preparation.reply.closed:
             return
         running = self._running.add(message, prepared, preparation.reply)
-        self._put(Submit(running.request, prepared))
+        running.kept = Submit(running.request, prepared)
+        if self._has_engine and (command := running.release()) is not None:
+            self._put(command)
         preparation.reply.watch(lambda: self._on_closed(ReplyClosed(running)))
         self._log.info(
             "request admitted", request_id=running.request_id, prompt_tokens=prepared.prompt_tokens
         )
+
+    def _remove(self, running: RunningRequest) -> None:
+        self._running.remove(running)
+        running.log_end(self._log)

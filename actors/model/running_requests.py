@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.model.model_loop import Command, Submit
 from greenroom.schemas.events import Failed, Finished, FinishReason, InferenceEvent, Timing, Usage
 from greenroom.schemas.model_protocol import Generate
 from greenroom.schemas.prepared_input import PreparedInput
@@ -27,6 +28,7 @@ class RunningRequest:
         choices_left: Choices whose last event has not come.
         queued: Seconds that it waited before it came here.
         started: When it was submitted, by `time.monotonic()`.
+        kept: What tells the model's next engine to begin it, or to go on with it, if it is in none.
         cancelled: Its engine has been told to end it.
         problem: Why it failed, if it did.
         reason: Why its last choice ended.
@@ -41,6 +43,7 @@ class RunningRequest:
     choices_left: int
     queued: float
     started: float = attrs.field(factory=time.monotonic)
+    kept: Command | None = None
     cancelled: bool = False
     problem: Problem | None = None
     reason: FinishReason = "cancelled"
@@ -58,6 +61,13 @@ class RunningRequest:
         self.reason = event.reason
         self.choices_left -= 1
         return self.choices_left == 0
+
+    def release(self) -> Command | None:
+        """Return what is to be told to an engine that is there at last, if this is in none."""
+        kept, self.kept = self.kept, None
+        if isinstance(kept, Submit):
+            self.queued += time.monotonic() - self.started
+        return kept
 
     def fail(self, problem: Problem) -> None:
         """Tell the owner that nothing more comes, and why."""
@@ -124,6 +134,10 @@ class RunningRequests:
             return False
         running.cancelled = True
         return True
+
+    def remove(self, running: RunningRequest) -> None:
+        """Remove one of which no event will come."""
+        self._by_id.pop(running.request.id, None)
 
     def all(self) -> list[RunningRequest]:
         """Return those whose last event has not come."""

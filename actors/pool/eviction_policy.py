@@ -6,7 +6,8 @@ wait, longest wait first:
 1. A model that nobody holds is unloaded at once, least recently used first; so is one that is still
    loading though everybody who waited for it has left.
 2. If all are held, the least recently used one whose time slice is over is paused: it finishes what it has
-   begun, and is then unloaded. A time slice lasts as long as the model took to load, so two models that take
+   begun, and is then unloaded. One whose requests can go on after another load is unloaded under them, and
+   they wait for that. A time slice lasts as long as the model took to load, so two models that take
    turns spend at most about half of the time on loading, and neither starves.
 
 A model that hangs keeps its room. When such models have all of it, nobody else waits: no room will come.
@@ -41,6 +42,7 @@ class ModelUse:
     Args:
         ready: The model has reported that it can generate.
         leases: Requests that hold it.
+        suspendable: It can be unloaded under them.
         waiting: Requests that wait for it.
         last_used: When a request last got it; any clock.
         waiting_since: When its oldest waiting request began to wait; any clock.
@@ -52,6 +54,7 @@ class ModelUse:
     room: Room = Room.NONE
     ready: bool = False
     leases: int = 0
+    suspendable: bool = False
     waiting: int = 0
     last_used: float = 0.0
     waiting_since: float = 0.0
@@ -66,7 +69,7 @@ class Plan:
     Args:
         load: There is room for these.
         wait: There is none for these yet.
-        unload: Nobody holds these, and others wait.
+        unload: Others wait, and nobody holds these, or whoever does can wait as well.
         paused: These take no new requests for as long as they are listed.
         refused: There is none for these, and none will come.
     """
@@ -94,12 +97,13 @@ def plan(models: Iterable[ModelUse], max_loaded_models: int) -> Plan:
     missing = max(0, len(wait) - leaving)
     unload = sorted(filter(_is_idle, resident), key=lambda model: model.last_used)[:missing]
     held = (model for model in resident if _is_held(model) and model.slice_left <= 0)
-    paused = sorted(held, key=lambda model: model.last_used)[: missing - len(unload)]
+    leaving_next = sorted(held, key=lambda model: model.last_used)[: missing - len(unload)]
+    unload += [model for model in leaving_next if model.suspendable]
     return Plan(
         load=tuple(model.key for model in load),
         wait=tuple(model.key for model in wait),
         unload=tuple(model.key for model in unload),
-        paused=frozenset(model.key for model in paused),
+        paused=frozenset(model.key for model in leaving_next if not model.suspendable),
     )
 
 

@@ -42,6 +42,8 @@ class ModelRecord:
         remnant: An actor that has crashed and whose worker still has memory: that keeps the room.
         room: What the pool has decided: the model's own account of that is its state.
         paused: It takes no new requests, because another model waits for its room.
+        admits_all: Nobody waits for a slot in it, and it can be unloaded under its leases.
+        suspended: It has been unloaded under them, or crashed, and whoever holds one waits for its next load.
         leases: Open leases and when they were granted.
         consultations: Requests that ask for what needs no weights.
         state: Where its actor stood when it reported last.
@@ -64,6 +66,8 @@ class ModelRecord:
     remnant: Model | None = None
     room: Room = Room.NONE
     paused: bool = False
+    admits_all: bool = False
+    suspended: bool = False
     last_used: float = 0.0
     waiting_since: float = 0.0
     state: ModelState = ModelState.IDLE
@@ -83,6 +87,7 @@ class ModelRecord:
         match report:
             case StateChanged(state, admits_all):
                 self.record_state(state, now)
+                self.admits_all |= admits_all
                 if admits_all and self.max_queue:
                     self.slots, self.max_queue = self.slots + self.max_queue, 0
                     self.waiting_time = WaitingTime(self.slots)
@@ -92,6 +97,7 @@ class ModelRecord:
                 self.record_unloaded(now)
             case LoadFailed(problem) | Crashed(problem):
                 self.record_failure(problem, now)
+                self.suspended = self.admits_all and isinstance(report, Crashed)
             case WorkerHung(problem):
                 self.record_hung(problem, now)
             case HungWorkerReturned():
@@ -114,10 +120,9 @@ class ModelRecord:
             self.state = ModelState.IDLE
 
     def record_unloaded(self, now: float) -> None:
-        """Take the room back of a model that needs none."""
+        """Take the room back of a model that needs none; who had a slice waits behind those who have not."""
         self.record_state(ModelState.IDLE, now)
-        self.room = Room.NONE
-        # Who had a time slice waits behind those who have not, however old its own waiting requests are.
+        self.room, self.suspended = Room.NONE, True
         self.waiting_since = now
 
     def record_failure(self, problem: Problem, now: float) -> None:
@@ -131,7 +136,7 @@ class ModelRecord:
     def record_hung(self, problem: Problem, now: float) -> None:
         """Leave a model the room that its worker does not give back."""
         self.record_failure(problem, now)
-        self.hung, self.room = True, Room.GRANTED
+        self.hung, self.room, self.suspended = True, Room.GRANTED, False
 
     def record_crash(self, model: Model) -> None:
         """Remove an actor that has failed itself; its worker has been told to unload, and has not ended."""
@@ -157,6 +162,11 @@ class ModelRecord:
     def in_use(self) -> bool:
         """Whether any request waits for the model, holds it or consults it."""
         return bool(self.tickets or self.leases or self.consultations)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for it: for a lease, or with one for its next load."""
+        return len(self.tickets) + (len(self.leases) if self.suspended and self.room is Room.NONE else 0)
 
     @property
     def ready(self) -> bool:
@@ -195,7 +205,8 @@ class ModelRecord:
             self.room,
             ready=self.ready,
             leases=len(self.leases),
-            waiting=len(self.tickets),
+            suspendable=self.admits_all,
+            waiting=self.waiting,
             last_used=self.last_used,
             waiting_since=self.waiting_since,
             slice_left=self.changed + time_slice - now,
@@ -212,9 +223,9 @@ class ModelRecord:
         return ModelStatus(
             self.key,
             self.state,
-            running=len(self.leases),
+            running=len(self.leases) + len(self.tickets) - self.waiting,
             slots=self.used_slots,
-            waiting=len(self.tickets),
+            waiting=self.waiting,
             problem=None if problem is None else problem.detail,
             load_progress=self.progress,
             hung=self.hung,

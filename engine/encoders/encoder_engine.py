@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 
 from greenroom.engine.cacheless_engine import CachelessEngine
@@ -36,11 +37,6 @@ class EncoderEngine(CachelessEngine):
         self._ended: Events = []
 
     @property
-    def admits_all(self) -> bool:
-        """Yes: a request whose turn has not come is its tokens, which were there before."""
-        return True
-
-    @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return bool(len(self._queue) or self._ended)
@@ -51,7 +47,28 @@ class EncoderEngine(CachelessEngine):
         Raises:
             ProblemError: 400: a row does not fit into memory even alone.
         """
-        job = Job(request, prepared)
+        self.resume(Job(request, prepared))
+
+    def suspend(self) -> Mapping[str, Job] | None:
+        """Give all requests away, each with the rows that are not computed yet; None while events are due."""
+        if self._ended:
+            return None
+        jobs = self._queue.clear()
+        for job in jobs:
+            job.set_apart(0)
+        return {job.request.id: job for job in jobs}
+
+    def unbegun(self) -> Mapping[str, Job]:
+        """Return the requests of which no row was in a pass."""
+        jobs = (job for job in self._queue.clear() if not job.is_begun)
+        return {job.request.id: Job(job.request, job.prepared) for job in jobs}
+
+    def resume(self, job: Job) -> None:
+        """Go on with a request that an engine before has given away.
+
+        Raises:
+            ProblemError: 400: a row does not fit into memory even alone.
+        """
         longest = job.lengths[job.waiting[-1]]
         needed = self._loaded_model().batch_bytes(1, longest)
         if not self._memory.fits_alone(needed):
@@ -59,7 +76,7 @@ class EncoderEngine(CachelessEngine):
                 f"A text of {longest} tokens takes {needed >> 20} MB to compute, which is more than this "
                 "server may have beside its models' weights (setting memory_bytes). Shorten it."
             )
-            raise ProblemError(Problem(400, "context_length_exceeded", detail, prepared.param))
+            raise ProblemError(Problem(400, "context_length_exceeded", detail, job.prepared.param))
         if not len(self._queue):
             self._memory.begin_work()
         if self._heads is not None:

@@ -52,6 +52,11 @@ class Job:
         begun = now if self._begun is None else self._begun
         return Timing(queued=begun - self._submitted, prefill=now - begun)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of it has been computed, or was to be."""
+        return self._begun is not None
+
     def begin(self) -> None:
         """Count the time from now on as spent."""
         if self._begun is None:
@@ -148,6 +153,11 @@ class RowQueue:
     def remove(self, request_id: str) -> Job | None:
         """Remove and return a request, if it is there."""
         return self._jobs.pop(request_id, None)
+
+    def clear(self) -> list[Job]:
+        """Remove and return all requests, the oldest first."""
+        jobs, self._jobs = list(self._jobs.values()), {}
+        return jobs
 
     def choose(self) -> Job | None:
         """Return the request whose turn it is, if any is left."""

@@ -49,11 +49,6 @@ class SpeechEngine(CachelessEngine):
         self._events: Events = []
 
     @property
-    def admits_all(self) -> bool:
-        """No: each text that is being spoken has a state of its own."""
-        return False
-
-    @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
         return bool(self._events or len(self._turns))

@@ -45,11 +45,6 @@ class TranscriptionEngine(CachelessEngine):
         self._clock = SliceClock()
 
     @property
-    def admits_all(self) -> bool:
-        """No: each recording that is being heard is open."""
-        return False
-
-    @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
         return bool(len(self._turns) or self._cancelled)

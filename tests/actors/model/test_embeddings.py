@@ -11,7 +11,9 @@ import pytest
 import trio
 
 from greenroom.actors.generation import Generation
+from greenroom.actors.pool import model_record
 from greenroom.actors.system import System, open_system
+from greenroom.engine.encoders import row_queue
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
@@ -40,6 +42,13 @@ def settings(tiny_encoder: TinyEncoder, tiny_model: Callable[..., Path]) -> Sett
     return Settings(models=(str(tiny_encoder("bert")), str(tiny_model("qwen3"))))
 
 
+@pytest.fixture
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of a few rows, and no longer a turn in the room than it takes to compute one."""
+    monkeypatch.setattr(model_record, "MAX_TIME_SLICE", 0.0)
+    monkeypatch.setattr(row_queue, "MAX_ROWS", 2)
+
+
 def embedding(system: System, texts: tuple[str, ...], request_id: str = "r") -> Generation:
     """A request for vectors on its road."""
     request = InferenceRequest(request_id, ModelKey("bert"), EmbeddingInput(texts))
@@ -50,6 +59,19 @@ async def events_of(generation: Generation) -> list[InferenceEvent]:
     """Everything up to the end."""
     with generation:
         return [event async for event in generation]
+
+
+async def events_of_all(system: System, asked: dict[str, tuple[str, ...]]) -> dict[str, list[InferenceEvent]]:
+    """Likewise of several that are asked at once."""
+    found: dict[str, list[InferenceEvent]] = {}
+
+    async def ask(name: str, texts: tuple[str, ...]) -> None:
+        found[name] = await events_of(embedding(system, texts, name))
+
+    async with trio.open_nursery() as nursery:
+        for name, texts in asked.items():
+            nursery.start_soon(ask, name, texts)
+    return found
 
 
 async def first_vector(generation: Generation) -> None:
@@ -98,6 +120,129 @@ async def test_another_model_takes_the_room_when_the_vectors_are_there(settings:
             events = [event async for event in large]
         assert isinstance(events[-1], Finished)
     assert isinstance(ends[0], Finished)
+
+
+async def test_a_model_whose_slice_is_over_gives_its_room_up_between_two_passes(
+    settings: Settings, short_slices: None, tiny_encoder: TinyEncoder
+) -> None:
+    faults = Faults()
+    alone = attrs.evolve(settings, max_loaded_models=1)
+    async with open_system(alone, engines=FaultyEngines(alone, faults)) as system:
+        with embedding(system, MANY, "large") as large, embedding(system, MANY, "other") as other:
+            await until(other, Admitted)
+            await first_vector(large)
+            assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+            assert not any(isinstance(event, Finished) for event in large.receive_ready())
+            ends = [[event async for event in generation][-1] for generation in (large, other)]
+            assert all(isinstance(end, Finished) for end in ends)
+        assert faults.loads == ["bert", "qwen3", "bert"]
+
+
+async def test_vectors_are_whole_however_often_their_model_was_unloaded(
+    settings: Settings, short_slices: None, tiny_encoder: TinyEncoder
+) -> None:
+    one, two = str(tiny_encoder("bert")), str(tiny_encoder("xlm-roberta"))
+    alone = attrs.evolve(settings, models=(one, two), max_loaded_models=1)
+    faults = Faults()
+    found: dict[str, list[InferenceEvent]] = {}
+    async with open_system(alone, engines=FaultyEngines(alone, faults)) as system:
+
+        async def embed(model: str) -> None:
+            request = InferenceRequest("r", ModelKey(model), EmbeddingInput(TEXTS))
+            found[model] = await events_of(Generation(system.pool, request))
+
+        async with trio.open_nursery() as nursery:
+            for model in (one, two):
+                nursery.start_soon(embed, Path(model).name)
+    assert len(faults.loads) > 3, "they took turns"
+    for folder in (one, two):
+        events = found[Path(folder).name]
+        assert sum(isinstance(event, Vector) for event in events) == len(TEXTS)
+        expected = open_embedder(Path(folder)).embed(TEXTS)
+        np.testing.assert_allclose(vectors(events), expected, atol=1e-4)
+
+
+async def test_whoever_leaves_while_another_model_has_the_room_is_not_loaded_for(
+    settings: Settings, short_slices: None
+) -> None:
+    faults = Faults(hang={"chat"})
+    alone = attrs.evolve(settings, max_loaded_models=1)
+    async with open_system(alone, engines=FaultyEngines(alone, faults)) as system:
+        with embedding(system, MANY, "large") as large:
+            await first_vector(large)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(answer, system.pool, "qwen3", "chat")
+                await trio.to_thread.run_sync(faults.hangs.wait)
+                waiting = await status(system.pool, "bert")
+                assert (waiting.running, waiting.waiting) == (0, 1)
+                large.close()
+                faults.release.set()
+        assert (await status(system.pool, "bert")).waiting == 0
+        assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+    assert faults.loads == ["bert", "qwen3"]
+
+
+async def test_a_model_that_cannot_be_loaded_again_fails_those_whom_it_had_left(
+    settings: Settings, short_slices: None
+) -> None:
+    faults = Faults()
+    alone = attrs.evolve(settings, max_loaded_models=1)
+    async with open_system(alone, engines=FaultyEngines(alone, faults)) as system:
+        with embedding(system, MANY, "large") as large:
+            await first_vector(large)
+            faults.load["bert"] = RuntimeError("planted")
+            assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+            end = [event async for event in large][-1]
+        assert isinstance(end, Failed)
+        assert end.problem.code == "load_failed"
+        assert (await status(system.pool, "bert")).slots == 0
+        assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+
+
+async def test_a_crash_fails_only_the_requests_that_were_begun(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tiny_encoder: TinyEncoder
+) -> None:
+    monkeypatch.setattr(row_queue, "MAX_ROWS", 1)
+    faults = Faults(hang={"begun"})
+    told: dict[str, list[InferenceEvent]] = {}
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+
+        async def ask(name: str) -> None:
+            told[name] = await events_of(embedding(system, TEXTS, name))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "begun")
+            await trio.to_thread.run_sync(faults.hangs.wait)
+            nursery.start_soon(ask, "other")
+
+            async def is_waiting() -> bool:
+                return (await status(system.pool, "bert")).running == 2
+
+            await eventually(is_waiting)
+            faults.crash.add("begun")
+            faults.release.set()
+        assert faults.loads == ["bert", "bert"]
+    end = told["begun"][-1]
+    assert isinstance(end, Failed)
+    assert end.problem.code == "model_crashed"
+    expected = open_embedder(tiny_encoder("bert")).embed(TEXTS)
+    np.testing.assert_allclose(vectors(told["other"]), expected, atol=1e-4)
+
+
+async def test_requests_that_outlive_crashes_fail_with_the_third(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_queue, "MAX_ROWS", 1)
+    names = ("one", "two", "three", "four")
+    faults = Faults(crash=set(names))
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+        told = await events_of_all(system, dict.fromkeys(names, TEXTS))
+        ends = [events[-1] for events in told.values()]
+        details = [end.problem.detail for end in ends if isinstance(end, Failed)]
+        assert len(details) == 4
+        assert sum("left alone" in detail for detail in details) == 1
+        assert faults.loads == ["bert"] * 3
+        assert (await status(system.pool, "bert")).slots == 0
 
 
 async def test_a_crash_fails_its_requests_and_the_next_loads_it_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,12 @@ def test_a_model_that_is_held_is_paused_and_not_unloaded() -> None:
     assert plan(models, 2) == Plan(wait=(C,), paused=frozenset({A}))
 
 
+def test_a_model_whose_requests_can_wait_is_unloaded_under_them_when_its_slice_is_over() -> None:
+    held = attrs.evolve(ready(A, leases=3, waiting=2), suspendable=True)
+    assert plan([held, ModelUse(B, waiting=1)], 1) == Plan(wait=(B,), unload=(A,))
+    assert plan([attrs.evolve(held, slice_left=0.5), ModelUse(B, waiting=1)], 1) == Plan(wait=(B,))
+
+
 def test_a_time_slice_is_at_least_as_long_as_the_load_was() -> None:
     held = ModelUse(A, GRANTED, ready=True, leases=1, slice_left=0.5)
     assert plan([held, ModelUse(B, waiting=1)], 1) == Plan(wait=(B,))
@@ -74,6 +81,7 @@ uses = st.lists(
         st.sampled_from(Room),
         ready=st.booleans(),
         leases=st.integers(0, 3),
+        suspendable=st.booleans(),
         waiting=st.integers(0, 3),
         last_used=st.floats(0, 10),
         waiting_since=st.floats(0, 10),
@@ -94,7 +102,8 @@ def test_whatever_the_situation_no_lease_is_broken_and_no_room_given_twice(
     assert len(decided.load) <= max(0, max_loaded_models - resident)
     assert all(by_key[key].room is NONE and by_key[key].waiting for key in (*decided.load, *decided.wait))
     assert all(by_key[key].room is GRANTED for key in (*decided.unload, *decided.paused))
-    assert all(by_key[key].leases == 0 for key in decided.unload)
+    assert all(by_key[key].suspendable or by_key[key].leases == 0 for key in decided.unload)
+    assert all(by_key[key].slice_left <= 0 or by_key[key].leases == 0 for key in decided.unload)
     assert all(by_key[key].ready for key in decided.paused)
     assert not decided.unload or decided.wait
     assert not set(decided.unload) & decided.paused

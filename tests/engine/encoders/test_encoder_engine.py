@@ -10,7 +10,13 @@ from greenroom.engine.encoders import pass_memory
 from greenroom.schemas.events import Finished, InferenceEvent
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.result_events import Vector
-from greenroom.tests.support.engines.embedders import Embedder, collect, open_embedder, vectors
+from greenroom.tests.support.engines.embedders import (
+    Embedder,
+    collect,
+    embedding_request,
+    open_embedder,
+    vectors,
+)
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.texts.random_texts import random_texts
 
@@ -59,6 +65,43 @@ def test_a_cancelled_request_ends_at_the_next_step_with_what_it_used(embedder: E
     assert sum(isinstance(event, Vector) for event in events["large"]) == computed
     assert len(vectors(events["small"])) == 1
     assert not embedder.engine.has_work
+
+
+def test_requests_go_on_in_the_next_engine_where_this_one_has_left_them(
+    embedder: Embedder, tiny_encoder: TinyEncoder
+) -> None:
+    texts = random_texts(100)
+    embedder.submit(texts, "large")
+    embedder.submit(texts, "other", client="other")
+    events: dict[str, list[InferenceEvent]] = {}
+    collect(embedder.engine.step(), events)
+    suspended = embedder.engine.suspend()
+    assert suspended is not None
+    assert not embedder.engine.has_work
+    following = open_embedder(tiny_encoder("bert"))
+    for job in suspended.values():
+        following.engine.resume(job)
+    for request_id, later in following.run().items():
+        assert 0 < len(events[request_id]) < 100
+        events[request_id] += later
+    expected = following.embed(texts)
+    tokens = following.adapter.prepare_input(embedding_request(texts)).prompt_tokens
+    for told in events.values():
+        assert len(told) == 101, "each row is computed once"
+        np.testing.assert_allclose(vectors(told), expected, atol=1e-4)
+        assert isinstance(told[-1], Finished)
+        assert told[-1].usage.prompt == tokens
+
+
+def test_what_has_ended_is_told_before_requests_are_given_away(embedder: Embedder) -> None:
+    for request_id in ("left", "stays"):
+        embedder.submit(random_texts(40), request_id)
+    embedder.engine.cancel("left")
+    assert embedder.engine.suspend() is None
+    assert [name for name, event in embedder.engine.step() if isinstance(event, Finished)] == ["left"]
+    suspended = embedder.engine.suspend()
+    assert suspended is not None
+    assert set(suspended) == {"stays"}
 
 
 def test_usage_counts_every_token_once(embedder: Embedder) -> None:

@@ -72,6 +72,28 @@ def test_a_query_is_computed_once_and_scores_are_those_of_documents_alone(
     assert sum(advanced) == prepared.shared, "a document alone shares nothing"
 
 
+def test_documents_that_are_left_to_another_engine_stand_behind_the_same_query(
+    model: Reranker, reranker: MakeReranker, advanced: list[int]
+) -> None:
+    prepared = model.adapter.prepare_input(score(QUERY, MANY))
+    model.engine.submit(score(QUERY, MANY), prepared)
+    events: list[tuple[str, InferenceEvent]] = []
+    while not any(isinstance(event, Score) for _, event in events):
+        events += model.engine.step()
+    suspended = model.engine.suspend()
+    assert suspended is not None
+    following = reranker("qwen3-rerank")
+    following.engine.resume(suspended["r"])
+    while following.engine.has_work:
+        events += following.engine.step()
+    assert sum(advanced) == 2 * prepared.shared
+    assert sum(isinstance(event, Score) for _, event in events) == len(MANY)
+    assert np.abs(np.subtract(scores_of(events, "r"), alone(model))).max() < SMALL
+    end = events[-1][1]
+    assert isinstance(end, Finished)
+    assert end.usage.prompt == prepared.prompt_tokens
+
+
 @pytest.mark.parametrize("documents", [("the man walks",) * 80, ("a", "") * 40])
 def test_documents_may_be_the_same(model: Reranker, advanced: list[int], documents: tuple[str, ...]) -> None:
     found = model.scores(score(QUERY, documents))

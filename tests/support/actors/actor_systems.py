@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.core.pulse import SILENT_TICKS
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.engine_protocol import Engine, PromptAdapter
+from greenroom.actors.engine_protocol import Engine, PromptAdapter, SuspendableEngine
 from greenroom.actors.engines import Engines, ModelFiles, OpenedModel
 from greenroom.actors.generation import Generation
 from greenroom.engine.catalog.catalog import CatalogEntry
@@ -190,7 +190,9 @@ class FaultyEngines(Engines):
                     raise RuntimeError("abandoned")
         if name in self._faults.load:
             raise self._faults.load[name]
-        engine = FaultyEngine(super().load_engine(opened, progress, is_abandoned), self._faults)
+        loaded = super().load_engine(opened, progress, is_abandoned)
+        kind = FaultySuspendableEngine if isinstance(loaded, SuspendableEngine) else FaultyEngine
+        engine = kind(loaded, self._faults)
         self._faults.engines.append(engine)
         return engine
 
@@ -254,10 +256,6 @@ class FaultyEngine:
         return events
 
     @property
-    def admits_all(self) -> bool:
-        return self._engine.admits_all
-
-    @property
     def idle_delay(self) -> float | None:
         return self._engine.idle_delay
 
@@ -272,3 +270,18 @@ class FaultyEngine:
 
     def close(self) -> None:
         self._engine.close()
+
+
+class FaultySuspendableEngine(FaultyEngine):
+    """Likewise, of a kind whose requests can go on in another engine."""
+
+    _engine: SuspendableEngine[Any]
+
+    def suspend(self) -> Mapping[str, Any] | None:
+        return self._engine.suspend()
+
+    def unbegun(self) -> Mapping[str, Any]:
+        return self._engine.unbegun()
+
+    def resume(self, suspended: Any) -> None:
+        self._engine.resume(suspended)

@@ -62,10 +62,6 @@ class ScriptedEngine:
     def has_work(self) -> bool:
         return bool(self._answers)
 
-    @property
-    def admits_all(self) -> bool:
-        return False
-
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
         pieces = (self._script[i : i + PIECE] for i in range(0, len(self._script), PIECE))
         processor = self._adapter.new_stream_processor(prepared, self._new_call_id)
