@@ -10,42 +10,51 @@ from greenroom.actors.pool.lease import Found
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_protocol import Inspect, Prepare, Prepared, PromptContents
 from greenroom.schemas.pool_protocol import Consult, PoolMessage
-from greenroom.schemas.problems import Problem, draining, model_crashed
+from greenroom.schemas.problems import ProblemError, draining, model_crashed
 from greenroom.schemas.requests import InferenceRequest
 
 A = TypeVar("A", Prepared, PromptContents)
 
 
-async def count_prompt_tokens(pool: Ref[PoolMessage], request: InferenceRequest) -> int | Problem:
-    """Return the tokens of a request's prompt, as its usage would have them, or why it is refused."""
-    prepared = await _consult(pool, Prepare(request), Prepared)
-    return prepared if isinstance(prepared, Problem) else prepared.prompt_tokens
+async def count_prompt_tokens(pool: Ref[PoolMessage], request: InferenceRequest) -> int:
+    """Return the tokens of a request's prompt, as its usage would have them.
+
+    Raises:
+        ProblemError: Why the request is refused.
+    """
+    return (await _consult(pool, Prepare(request), Prepared)).prompt_tokens
 
 
-async def inspect_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> PromptContents | Problem:
-    """Return a request's prompt as the model reads it, or why it is refused."""
+async def inspect_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> PromptContents:
+    """Return a request's prompt as the model reads it.
+
+    Raises:
+        ProblemError: Why the request is refused, or that its model's prompts cannot be shown.
+    """
     return await _consult(pool, Inspect(request), PromptContents)
 
 
-async def _consult(pool: Ref[PoolMessage], question: Prepare | Inspect, kind: type[A]) -> A | Problem:
+async def _consult(pool: Ref[PoolMessage], question: Prepare | Inspect, kind: type[A]) -> A:
     replies: ReplyStream[Found | A | Failed] = ReplyStream()
     request = question.request
     with replies:
         try:
             await pool.stream(Consult(request.key, request.id), replies)
         except ActorStopped:
-            return draining()
+            raise ProblemError(draining()) from None
         found = await replies.receive()
         if not isinstance(found, Found):
-            return _problem(found)
+            raise _refusal(found)
         try:
             await found.model.stream(question, replies)
         except ActorStopped:
-            return model_crashed(found.key.model)
+            raise ProblemError(model_crashed(found.key.model)) from None
         answer = await replies.receive()
-        return answer if isinstance(answer, kind) else _problem(answer)
+        if not isinstance(answer, kind):
+            raise _refusal(answer)
+        return answer
 
 
-def _problem(event: object) -> Problem:
+def _refusal(event: object) -> ProblemError:
     assert isinstance(event, Failed)
-    return event.problem
+    return ProblemError(event.problem)

@@ -26,7 +26,6 @@ from greenroom.schemas.anthropic.converter import ANTHROPIC
 from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.requests import InferenceRequest
 
 
@@ -59,8 +58,6 @@ def message_routes(pool: Ref[PoolMessage], status_timeout: float) -> Blueprint:
         parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
         _, asked = await read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
         counted = await count_prompt_tokens(pool, await with_files(asked))
-        if isinstance(counted, Problem):
-            raise ProblemError(counted)
         return json_response({"input_tokens": counted})
 
     return routes

@@ -29,7 +29,7 @@ from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.tokens import DetokenizeRequest, TokenizeRequest
 from greenroom.schemas.pool_protocol import PoolMessage
-from greenroom.schemas.problems import Problem, ProblemError, missing
+from greenroom.schemas.problems import missing
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.wire import structure
 
@@ -41,10 +41,7 @@ def token_routes(pool: Ref[PoolMessage]) -> Blueprint:
     routes = Blueprint("tokens", __name__)
 
     async def inspect(request: InferenceRequest) -> PromptContents:
-        contents = await inspect_prompt(pool, await with_files(request))
-        if isinstance(contents, Problem):
-            raise ProblemError(contents)
-        return contents
+        return await inspect_prompt(pool, await with_files(request))
 
     @routes.post("/tokenize")
     async def tokenize() -> Response:

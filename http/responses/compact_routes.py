@@ -29,7 +29,7 @@ from greenroom.http.responses.output.response_object import usage_object
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
 from greenroom.schemas.messages import JsonObject, Message, TextPart, ToolChoice
-from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.problems import invalid
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import CompactRequest
@@ -93,8 +93,6 @@ async def _room(refs: ActorRefs, request: InferenceRequest) -> Room:
     contents = await inspect_prompt(
         refs.pool, attrs.evolve(request, input=ChatInput((_ASKED,)), response_format=None)
     )
-    if isinstance(contents, Problem):
-        raise ProblemError(contents)
     return Room.within(contents.context)
 
 

@@ -27,7 +27,6 @@ from greenroom.http.responses.requests.response_request import AskedResponse, pa
 from greenroom.http.responses.turns.stored_answer import answer_stored
 from greenroom.http.responses.turns.turn import parse_turn
 from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import PromptRequest, ResponseRequest
 
@@ -69,8 +68,6 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
         _, (asked, recalled) = await read_request(PromptRequest, RESPONSES, UNSUPPORTED, parse, files=True)
         recalled = recalled or await recall(refs.store, asked, request_owner())
         counted = await count_prompt_tokens(refs.pool, await with_files(recalled.request))
-        if isinstance(counted, Problem):
-            raise ProblemError(counted)
         return json_response({"object": "response.input_tokens", "input_tokens": counted})
 
     return routes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
@@ -15,7 +16,8 @@ from greenroom.schemas.events import Admitted, Failed
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.pool_protocol import Consult, Drain, Drained, PoolMessage
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
     Faults,
@@ -32,6 +34,12 @@ async def consult(pool: Ref[PoolMessage], replies: ReplyStream[Found | Failed]) 
     return await replies.receive()
 
 
+async def refusal(pool: Ref[PoolMessage], request: InferenceRequest) -> str:
+    with pytest.raises(ProblemError) as refused:
+        await count_prompt_tokens(pool, request)
+    return refused.value.problem.code
+
+
 async def test_a_prompt_is_counted_as_it_is_admitted_and_nothing_is_loaded(settings: Settings) -> None:
     faults = Faults()
     async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
@@ -40,17 +48,16 @@ async def test_a_prompt_is_counted_as_it_is_admitted_and_nothing_is_loaded(setti
         assert await state(system.pool, "qwen3") is ModelState.IDLE
         with generate(system.pool, "qwen3") as generation:
             events = await until(generation, Admitted)
-        assert events[-1] == Admitted(counted)  # type: ignore[arg-type]
+        assert events[-1] == Admitted(counted)
 
 
 async def test_what_cannot_be_counted_is_refused_as_the_request_would_be(settings: Settings) -> None:
     async with open_system(attrs.evolve(settings, max_context=16)) as system:
-        long = await count_prompt_tokens(system.pool, chat("qwen3", prompt="word " * 50))
-        unknown = await count_prompt_tokens(system.pool, chat("nobody"))
+        long = await refusal(system.pool, chat("qwen3", prompt="word " * 50))
+        unknown = await refusal(system.pool, chat("nobody"))
         await system.pool.ask(Drain(), Drained)
-        late = await count_prompt_tokens(system.pool, chat("qwen3"))
-    codes = [problem.code for problem in (long, unknown, late) if isinstance(problem, Problem)]
-    assert codes == ["context_length_exceeded", "model_not_found", "draining"]
+        late = await refusal(system.pool, chat("qwen3"))
+    assert [long, unknown, late] == ["context_length_exceeded", "model_not_found", "draining"]
 
 
 async def test_those_who_consult_a_model_are_limited_and_leave_no_trace(settings: Settings) -> None:

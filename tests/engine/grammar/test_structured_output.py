@@ -22,7 +22,7 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, RegexFormat
 from greenroom.tests.support.engines.text_engines import Driver, loaded
 from greenroom.tests.support.grammars.grammar_walks import accepted_prefix, validate
-from greenroom.tests.support.grammars.json_schemas import LONG_ARRAY, bounded_schemas
+from greenroom.tests.support.grammars.json_schemas import LONG_ARRAY, PERSON_WITH_TAGS, bounded_schemas
 from greenroom.tests.support.models.large_vocabulary import large_tokenizer
 
 TinyModel = Callable[..., Path]
@@ -113,17 +113,6 @@ def test_a_thousand_schemas_end_and_validate(tiny_model: TinyModel) -> None:
     assert totals[1] > 0
 
 
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "minLength": 2, "maxLength": 8},
-        "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3},
-    },
-    "required": ["name", "tags"],
-    "additionalProperties": False,
-}
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -145,7 +134,8 @@ def test_no_setting_loosens_a_grammar(tiny_model: TinyModel, parameters: dict[st
     driver = Driver(folder)
     settings = GenerationParameters(**{"temperature": 1.0, **parameters})
     ids = [
-        submit(driver, matcher(folder, Constraint(JsonSchemaFormat(PERSON))), 600, settings) for _ in range(3)
+        submit(driver, matcher(folder, Constraint(JsonSchemaFormat(PERSON_WITH_TAGS))), 600, settings)
+        for _ in range(3)
     ]
     free = submit(driver, None, 40, settings)
     driver.run()
@@ -155,7 +145,8 @@ def test_no_setting_loosens_a_grammar(tiny_model: TinyModel, parameters: dict[st
             [finished] = [e for e in events if isinstance(e, Finished) and e.index == choice]
             assert finished.reason == "stop", events[-1]
             validate(
-                PERSON, "".join(e.text for e in events if isinstance(e, TextDelta) and e.index == choice)
+                PERSON_WITH_TAGS,
+                "".join(e.text for e in events if isinstance(e, TextDelta) and e.index == choice),
             )
     assert isinstance(end(driver, free), Finished)
 

@@ -12,7 +12,7 @@ import trio
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actors.actor_systems import state, status
+from greenroom.tests.support.actors.actor_systems import generating, state
 from greenroom.tests.support.clients.anthropic_clients import COUNT, MESSAGES, USER, arguments, ask, body
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
@@ -110,16 +110,9 @@ async def test_hanging_up_stops_the_model(settings: Settings, stream: bool) -> N
             await client.request("POST", MESSAGES, json.dumps(request).encode())
             if stream:
                 await client.read_until(b"text_delta")
-            await running(served, 1)
-        await running(served, 0)
+            await generating(served.system.pool, "qwen3", 1)
+        await generating(served.system.pool, "qwen3", 0)
         assert await state(served.system.pool, "qwen3") is ModelState.READY
-
-
-async def running(served: Served, requests: int) -> None:
-    """Wait until the model generates for that many."""
-    with trio.fail_after(300):
-        while (await status(served.system.pool, "qwen3")).running != requests:  # noqa: ASYNC110
-            await trio.sleep(0.01)
 
 
 async def test_what_clients_ask_beside_messages(server_without_model: Served) -> None:

@@ -84,6 +84,15 @@ async def state(pool: Ref[PoolMessage], model: str) -> ModelState:
     return (await status(pool, model)).state
 
 
+async def generating(pool: Ref[PoolMessage], model: str, requests: int) -> None:
+    """Wait until a model generates for that many."""
+
+    async def does() -> bool:
+        return (await status(pool, model)).running == requests
+
+    await eventually(does, 300)
+
+
 async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 120.0) -> None:
     """Wait for what only shows when it is looked at."""
     with trio.fail_after(seconds):

@@ -18,6 +18,15 @@ _PERSON = {
     "required": ["name", "age", "kind"],
     "additionalProperties": False,
 }
+PERSON_WITH_TAGS = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "maxLength": 8},
+        "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3},
+    },
+    "required": ["name", "tags"],
+    "additionalProperties": False,
+}
 LONG_ARRAY = Constraint(JsonSchemaFormat({"type": "array", "items": _PERSON, "minItems": 1_000}))
 """An answer that goes on for thousands of tokens."""
 

@@ -22,19 +22,11 @@ from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.response_format import Constraint, JsonSchemaFormat, LarkFormat, RegexFormat
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded, text_of
+from greenroom.tests.support.grammars.json_schemas import PERSON_WITH_TAGS
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(500, 520))
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "minLength": 2, "maxLength": 8},
-        "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3},
-    },
-    "required": ["name", "tags"],
-    "additionalProperties": False,
-}
 WORDS = RegexFormat("[a-z ]{1,400}")
 AMBIGUOUS = LarkFormat("start: a\na: a a | b\nb: /[a-z ]/ | /[a-m]/\n")
 
@@ -139,10 +131,10 @@ def test_a_sequence_that_turns_out_slow_leaves_its_neighbors_and_returns(
 def test_an_answer_is_the_same_with_slow_masks(tiny_model: TinyModel, fields: dict[str, Any]) -> None:
     folder = tiny_model("qwen3")
     parameters = GenerationParameters(**{"temperature": 1.0, **fields})
-    lone, driver = alone(folder, JsonSchemaFormat(PERSON), 300, parameters), Driver(folder)
+    lone, driver = alone(folder, JsonSchemaFormat(PERSON_WITH_TAGS), 300, parameters), Driver(folder)
     submit(driver, None, 40)
-    request_id = submit(driver, held(folder, JsonSchemaFormat(PERSON)), 300, parameters)
-    submit(driver, held(folder, JsonSchemaFormat(PERSON)), 5, parameters)
+    request_id = submit(driver, held(folder, JsonSchemaFormat(PERSON_WITH_TAGS)), 300, parameters)
+    submit(driver, held(folder, JsonSchemaFormat(PERSON_WITH_TAGS)), 5, parameters)
     driver.run()
     assert driver.tokens[1 : 1 + parameters.n] == lone.tokens
     assert text_of(driver.events[request_id]) == text_of(lone.events["0"])

@@ -12,9 +12,9 @@ from quart_trio import QuartTrio
 
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.actors.actor_systems import state, status
+from greenroom.tests.support.actors.actor_systems import generating, state
 from greenroom.tests.support.clients.openai_clients import CHAT, ask, body, stream_of, streamed_text
-from greenroom.tests.support.servers.http_servers import Served, connected, serving
+from greenroom.tests.support.servers.http_servers import connected, serving
 
 
 async def test_a_streamed_answer_is_the_whole_answer(settings: Settings) -> None:
@@ -98,16 +98,9 @@ async def test_hanging_up_stops_the_model(settings: Settings, stream: bool) -> N
             await client.request("POST", CHAT, json.dumps(body(stream=stream, max_tokens=None)).encode())
             if stream:
                 await client.read_until(b'"content":"')
-            await running(served, 1)
-        await running(served, 0)
+            await generating(served.system.pool, "qwen3", 1)
+        await generating(served.system.pool, "qwen3", 0)
         assert await state(served.system.pool, "qwen3") is ModelState.READY
-
-
-async def running(served: Served, requests: int) -> None:
-    """Wait until the model generates for that many."""
-    with trio.fail_after(300):
-        while (await status(served.system.pool, "qwen3")).running != requests:  # noqa: ASYNC110
-            await trio.sleep(0.01)
 
 
 async def test_an_answer_may_take_longer_than_quarts_time_limit(
