@@ -6,11 +6,13 @@ import ctypes
 import functools
 import io
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import structlog
 
+from greenroom.engine.audio.movie_boxes import is_movie, unneeded_boxes
 from greenroom.schemas.problems import ProblemError, invalid
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ FORMATS = (
     "flac",
     "flv",
     "matroska",
-    "mov",
     "mp3",
     "mpeg",
     "mpegts",
@@ -48,8 +49,10 @@ FORMATS = (
     "wav",
     "wv",
 )
-"""Containers that are opened, by libavformat's names: files that hold all that they play. Playlists (HLS,
-DASH, concat and their like) name further files or addresses, and are not among them."""
+"""Containers that are opened beside `MOVIE`, by libavformat's names: files that hold all that they play.
+Playlists (HLS, DASH, concat and their like) name further files or addresses, and are not among them."""
+MOVIE = "mov"
+"""Of MP4, M4A and QuickTime files."""
 
 _PROBE_BYTES = 1024 * 1024
 _PROBE_MICROSECONDS = 5_000_000
@@ -58,9 +61,12 @@ _MOST_READ = 8
 """How often a file's bytes may be read: seeking to and fro in a crafted one must end."""
 _FURTHER_READ = 64 * 1024 * 1024
 _MAX_STREAMS = 32
+_MAX_MOVIE_STREAMS = 2
+"""The one track that is not hidden, and a picture that stands where it is not looked for."""
 _MAX_BLOCK = 32 * 1024 * 1024
 """Bytes that FFmpeg may ask for at once: an index of 1.4 million packets; six hours of sound have a million.
-A few hundred bytes may promise so many that their index would take gigabytes, for each track."""
+A few hundred bytes may promise so many that their index would take gigabytes."""
+_FREE = b"free"
 _lock = threading.Lock()
 
 
@@ -78,13 +84,27 @@ class BoundedFile:
         else:
             self._file, self.size = source.open("rb", buffering=0), source.stat().st_size
         self._left = self.size * _MOST_READ + _FURTHER_READ
+        self._hidden: tuple[int, ...] = ()
+
+    def hide(self, boxes: Iterable[int]) -> None:
+        """Have boxes of a movie read as space that is free.
+
+        Args:
+            boxes: Where their names stand.
+        """
+        self._hidden = tuple(boxes)
 
     def read(self, size: int) -> bytes:
         """Return the next bytes, or none where too many have been read."""
         if self._left <= 0:
             return b""
+        start = self._file.tell()
         data = self._file.read(size)
         self._left -= max(len(data), 1)
+        for at in self._hidden:
+            if start - len(_FREE) < at < start + len(data):
+                first, last = max(at, start), min(at + len(_FREE), start + len(data))
+                data = data[: first - start] + _FREE[first - at : last - at] + data[last - start :]
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -112,13 +132,17 @@ def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
     av = import_av()
     if not file.size:
         raise invalid("The file is empty.", param)
+    movie = is_movie(file)
+    if movie:
+        file.hide(unneeded_boxes(file))
+    file.seek(0)
     options = {
-        "format_whitelist": ",".join(FORMATS),
+        "format_whitelist": MOVIE if movie else ",".join(FORMATS),
         "codec_whitelist": _audio_decoders(),
         "protocol_whitelist": "none",
         "probesize": str(_PROBE_BYTES),
         "analyzeduration": str(_PROBE_MICROSECONDS),
-        "max_streams": str(_MAX_STREAMS),
+        "max_streams": str(_MAX_MOVIE_STREAMS if movie else _MAX_STREAMS),
         "scan_all_pmts": "0",
     }
     try:

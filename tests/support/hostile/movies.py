@@ -9,16 +9,13 @@ _RATE = 16_000
 
 def promising(samples: int, tracks: int = 1) -> bytes:
     """Return a file whose tables say that each track has so many samples of a byte, all in one chunk."""
-    table = _box(
-        b"stbl",
-        _description(),
-        _full(b"stts", struct.pack(">III", 1, samples, 0)),
-        _full(b"stsc", struct.pack(">IIII", 1, 1, samples, 1)),
-        _full(b"stsz", struct.pack(">II", 1, samples)),
-        _full(b"stco", struct.pack(">II", 1, 64)),
-    )
-    movie = _box(b"moov", _header(), *(_track(number, table) for number in range(1, tracks + 1)))
+    movie = _box(b"moov", _header(), *_promising_tracks(samples, tracks))
     return _box(b"ftyp", b"isom", bytes(4)) + _box(b"mdat", bytes(400)) + movie
+
+
+def promising_outside(samples: int, tracks: int = 31) -> bytes:
+    """Return such a file whose tracks stand where none belong, and are read nevertheless."""
+    return promising(samples, 1) + b"".join(_promising_tracks(samples, tracks))
 
 
 def promising_fragment(samples: int) -> bytes:
@@ -34,6 +31,18 @@ def promising_fragment(samples: int) -> bytes:
     run = _box(b"traf", _full(b"tfhd", struct.pack(">I", 1)), _full(b"trun", struct.pack(">I", samples)))
     fragment = _box(b"moof", _full(b"mfhd", struct.pack(">I", 1)), run)
     return _box(b"ftyp", b"isom", bytes(4)) + movie + fragment + _box(b"mdat", bytes(400))
+
+
+def _promising_tracks(samples: int, tracks: int) -> list[bytes]:
+    table = _box(
+        b"stbl",
+        _description(),
+        _full(b"stts", struct.pack(">III", 1, samples, 0)),
+        _full(b"stsc", struct.pack(">IIII", 1, 1, samples, 1)),
+        _full(b"stsz", struct.pack(">II", 1, samples)),
+        _full(b"stco", struct.pack(">II", 1, 64)),
+    )
+    return [_track(number, table) for number in range(1, tracks + 1)]
 
 
 def _box(name: bytes, *content: bytes) -> bytes:

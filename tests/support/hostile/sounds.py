@@ -133,6 +133,7 @@ REFUSED: Mapping[str, Callable[[], bytes]] = {
     "archive of nested containers": nested_archive,
     "MP4 that promises 10,000,000 samples": partial(movies.promising, 10_000_000),
     "MP4 of 64 such tracks": partial(movies.promising, 10_000_000, 64),
+    "MP4 of 31 tracks, each as long as any": partial(movies.promising, 1_300_000, 31),
     "MP4 whose fragment promises 10,000,000 samples": partial(movies.promising_fragment, 10_000_000),
     **{
         f"{name} of a local file": partial(naming("file:///etc/passwd").__getitem__, name)
