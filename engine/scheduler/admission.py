@@ -1,19 +1,21 @@
 """Which sequences are computed and which wait, so that no cache ever exceeds the account.
 
-What is given up for memory, in this order: cached prefixes, the admission of waiting requests, the youngest
-sequence. That one is preempted, its cache is released, and later it resumes from its own tokens. A sequence
-that does not fit even alone ends.
+What is given up for memory, in this order: cached prefixes, the admission of waiting requests, a sequence of
+the client that holds most. That one is preempted, its cache is released, and later it resumes from its own
+tokens. A sequence that does not fit even alone ends.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Iterable
 from functools import partial
 
 import attrs
 import structlog
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of, with_parallel_samples
+from greenroom.engine.fairness.held_rows import HeldRows
 from greenroom.engine.memory.kv_memory import KvMemory
 from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
@@ -74,8 +76,6 @@ class Admission:
         if not _fits_alone(sequence, self._memory):
             raise ProblemError(self.prompt_too_long(sequence))
         choices = (sequence, *sequence.parallel_samples)
-        for choice in choices:
-            choice.serial = self._serial = self._serial + 1
         tokens = len(sequence.prompt) + min(sequence.max_tokens, self.max_reserved_tokens)
         together = min(len(choices), self._max_rows)
         self._waiting.add(QueueEntry(sequence, client, conversation, tokens, together))
@@ -106,7 +106,7 @@ class Admission:
         wanted_rows = rows + sum(entry.choices for entry in self._waiting)
         fits = self._fits(reserved + sum(map(self._bytes_of, self._waiting)))
         scarce = wanted_rows > self._max_rows or not fits
-        while (entry := self._waiting.peek(fair=scarce)) is not None:
+        while entry := self._waiting.peek(held_rows(self._admitted.values()) if scarce else None):
             if rows + entry.choices > self._max_rows:
                 break
             wanted = reserved + self._bytes_of(entry)
@@ -122,8 +122,7 @@ class Admission:
 
     def start_decoding(self) -> SequenceFailures:
         """Move sequences whose prompts are computed into batches; return those that cannot join one."""
-        arrivals = self._prefill.pop_prefilled()
-        if not arrivals:
+        if not (arrivals := self._prefill.pop_prefilled()):
             return []
         for prefilled in arrivals:
             for sequence in prefilled.sequences:
@@ -150,7 +149,7 @@ class Admission:
             batches = self._batches
             if batches.release_drafts() or batches.release_copies() or batches.compact():
                 continue
-            if ended := self._preempt_youngest():
+            if ended := self._preempt_one():
                 return ended
         return []
 
@@ -168,6 +167,9 @@ class Admission:
         sequence, memory = entry.sequence, self._memory
         if self._admitted and not self._fits(wanted):
             return False
+        if not sequence.preempted:
+            for choice in (sequence, *parallel_samples_of(sequence)):
+                choice.serial = self._serial = self._serial + 1
         tokens = len(sequence.prefill_tokens)
         reserve = partial(memory.reserve, sequence, tokens + 1, min(tokens, MAX_CHUNK_TOKENS))
         if not (reserve() or (self._batches.release_drafts() and reserve())):
@@ -205,9 +207,9 @@ class Admission:
                 sample.metrics.started_at = sequence.metrics.started_at
                 self._preempt(own_entry, for_memory=together)
 
-    def _preempt_youngest(self) -> list[Sequence]:
-        """Preempt the youngest sequence, or cut the only one that never fits; return a sequence to end."""
-        entry = self._admitted[max(self._admitted)]
+    def _preempt_one(self) -> list[Sequence]:
+        """Preempt a sequence, or cut the only one that never fits; return a sequence to end."""
+        entry = first_to_preempt(self._admitted.values())
         sequence = entry.sequence
         if len(self._admitted) > 1 or self._memory.share.others_running():
             prefilling = self._prefill.preempt(sequence)
@@ -235,6 +237,20 @@ class Admission:
             log.info(
                 "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
             )
+
+
+def held_rows(admitted: Iterable[QueueEntry]) -> HeldRows:
+    """Return what clients hold of what is computed."""
+    return HeldRows((entry.client, entry.choices) for entry in admitted)
+
+
+def first_to_preempt(admitted: Collection[QueueEntry]) -> QueueEntry:
+    """Return who gives way first: of the client that holds most, one that is overdrawn, and that began last.
+
+    So an answer can use all that was reserved for it, and all that is reserved anew when it was preempted.
+    """
+    held = held_rows(admitted)
+    return max(admitted, key=lambda entry: (held.of(entry.client), entry.is_overdrawn, entry.sequence.serial))
 
 
 def _prompt_too_long(sequence: Sequence, capacity: int) -> Problem:

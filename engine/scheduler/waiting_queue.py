@@ -8,6 +8,7 @@ from itertools import chain
 import attrs
 
 from greenroom.engine.fairness.fair_queue import FairQueue, WaitingPrompt
+from greenroom.engine.fairness.held_rows import HeldRows
 from greenroom.engine.sequences.sequence import Sequence
 
 
@@ -26,6 +27,11 @@ class QueueEntry:
     tokens: int = 0
     choices: int = 1
 
+    @property
+    def is_overdrawn(self) -> bool:
+        """Whether its answer has become longer than what memory was reserved for."""
+        return self.sequence.length > self.tokens
+
     def preempt(self, max_reserved_tokens: int) -> None:
         """Stop the sequence for now; it is computed anew from its prompt and its answer so far."""
         sequence = self.sequence
@@ -35,10 +41,11 @@ class QueueEntry:
 
 
 class WaitingQueue:
-    """Preempted sequences resume first, the oldest before all; then clients and conversations take turns.
+    """Preempted sequences resume first; then clients and conversations take turns.
 
-    Whatever is first stays first until there is memory for it, however much it needs: smaller requests do not
-    overtake it for ever.
+    Of those that are preempted, that whose client holds the fewest rows is first; of equal ones, that which
+    began first. What has not yet begun passes it only if its client holds fewer. What is first stays first
+    until there is memory for it, however much it needs: smaller requests do not overtake it for ever.
     """
 
     def __init__(self) -> None:
@@ -62,23 +69,28 @@ class WaitingQueue:
     def __iter__(self) -> Iterator[QueueEntry]:
         return chain(self._preempted, self._new)
 
-    def peek(self, *, fair: bool = True) -> QueueEntry | None:
+    def peek(self, held: HeldRows | None = None) -> QueueEntry | None:
         """Return the entry that is next.
 
         Args:
-            fair: Have clients take turns; else the oldest is next, which is as good if all fit.
+            held: By the clients; None: all that wait fit, so that the oldest is as good as any other.
         """
-        if self._preempted:
-            return self._preempted[0]
-        if not self._new:
-            return None
-        if not fair:
-            return self._new[0]
+        if held is None:
+            return next(iter(self), None)
+        if not self._preempted:
+            return self._next_new(self._new) if self._new else None
+        rows = [held.of(entry.client) for entry in self._preempted]
+        fewest = min(rows)
+        fewer = [entry for entry in self._new if held.of(entry.client) < fewest]
+        return self._next_new(fewer) if fewer else self._preempted[rows.index(fewest)]
+
+    def _next_new(self, entries: list[QueueEntry]) -> QueueEntry:
+        """Return the one of these whose client's turn it is."""
         waiting = [
             WaitingPrompt(entry.client, entry.conversation, len(entry.sequence.prefill_tokens))
-            for entry in self._new
+            for entry in entries
         ]
-        return self._new[self._fair_queue.choose(waiting)]
+        return entries[self._fair_queue.choose(waiting)]
 
     def pop(self, entry: QueueEntry) -> None:
         """Remove an entry that is admitted."""

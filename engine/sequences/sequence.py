@@ -77,7 +77,7 @@ class Sequence:
         parallel_samples: Further choices of the request, which begin where this one's prompt ends.
         on_its_own: It is one of several choices, and is computed by itself from now on.
         preempted: It was stopped for want of memory, once or more.
-        serial: Its place in the order in which requests were submitted.
+        serial: Its place in the order in which sequences were first admitted; 0 before.
     """
 
     request_id: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ _DISK_POLL = 0.01
 
 
 class PrefillQueue:
-    """Prompts in order of arrival, one chunk at a time.
+    """Prompts in the order in which they were first admitted, one chunk at a time.
 
     The last token of a prompt is never computed here: it is the input of the sequence's first decode step.
 
@@ -92,7 +93,7 @@ class PrefillQueue:
         if not self._requests:
             self._fair_queue.forget()
         request = PrefillRequest(sequence, client=client, conversation=conversation or sequence.request_id)
-        self._requests.append(request)
+        insort(self._requests, request, key=lambda other: other.sequence.serial)
         self._window.add(request, self._clock())
         self._prefix_reuse.add(request, self._requests)
 

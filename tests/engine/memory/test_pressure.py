@@ -186,7 +186,8 @@ def test_choices_end_together_if_their_prompt_no_longer_fits_after_it_was_preemp
     driver.submit(words(1), 100)
     while not driver.engine.statistics().decoding:
         driver.step()
-    driver.submit(words(2, 400), 20, GenerationParameters(temperature=0.8, seed=7, n=2))
+    two = GenerationParameters(temperature=0.8, seed=7, n=2)
+    driver.submit(words(2, 400), 20, two, client="that holds most")
     driver.step()
     other = account.open_share()
     assert other.charge_running(other.available() or 0)

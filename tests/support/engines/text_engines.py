@@ -181,12 +181,13 @@ class Driver(SteppedEngine):
         max_tokens: int,
         parameters: GenerationParameters = GREEDY,
         embeddings: Any = None,
+        client: str = "",
         **prepared: Any,
     ) -> str:
         """Submit a raw prompt, with those fields of its PreparedPrompt; returns the request's id."""
         request_id = str(len(self.events))
         self.events[request_id] = []
-        request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)))
+        request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)), client=client)
         fields: dict[str, Any] = {
             "stop_token_ids": frozenset(parameters.stop_token_ids),
             "parse": False,
