@@ -101,11 +101,17 @@ class BoundedFile:
         start = self._file.tell()
         data = self._file.read(size)
         self._left -= max(len(data), 1)
+        return self._without_hidden(start, data) if self._hidden else data
+
+    def _without_hidden(self, start: int, data: bytes) -> bytes:
+        end = start + len(data)
+        shown: bytearray | None = None
         for at in self._hidden:
-            if start - len(_FREE) < at < start + len(data):
-                first, last = max(at, start), min(at + len(_FREE), start + len(data))
-                data = data[: first - start] + _FREE[first - at : last - at] + data[last - start :]
-        return data
+            first, last = max(at, start), min(at + len(_FREE), end)
+            if first < last:
+                shown = shown or bytearray(data)
+                shown[first - start : last - start] = _FREE[first - at : last - at]
+        return data if shown is None else bytes(shown)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to a place in the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from greenroom.engine.audio.containers import BoundedFile
 from greenroom.engine.audio.movie_boxes import is_movie, unneeded_boxes
 from greenroom.engine.audio.samples import OpenedRecording
+from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies
 from greenroom.tests.support.media.recordings import RATE, Sound, silence, write_recording
 
@@ -83,6 +85,27 @@ def test_a_file_that_ends_anywhere_is_no_error(cut: int) -> None:
     data = movies.promising(100)
     file = BoundedFile(data[: len(data) - cut * 7])
     assert isinstance(unneeded_boxes(file), tuple)
+
+
+class CountedFile(BoundedFile):
+    """Counts how often it is read."""
+
+    reads = 0
+
+    def read(self, size: int) -> bytes:
+        self.reads += 1
+        return super().read(size)
+
+
+def test_of_many_boxes_few_are_looked_at() -> None:
+    """Each of 1,000 tracks begins with 1,000 boxes; FFmpeg refuses what is left of them."""
+    filled = b"\0\0\x1f\x48trak" + b"\0\0\0\x08free" * 1_000
+    data = b"\0\0\0\x08ftyp" + struct.pack(">I", 8 + 1_000 * len(filled)) + b"moov" + filled * 1_000
+    file = CountedFile(data)
+    assert unneeded_boxes(file)
+    assert file.reads < 3_000
+    with pytest.raises(ProblemError):
+        OpenedRecording(data, RATE)
 
 
 def test_boxes_without_an_end_come_to_one() -> None:
