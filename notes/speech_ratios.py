@@ -1,6 +1,6 @@
 """Speech beside mlx-audio's bare loop, both sides in turns: medians of pairs, with spread.
 
-    PYTHONPATH=.src python notes/speech_ratios.py [MODEL_FOLDER] [PAIRS]
+    PYTHONPATH=.src python notes/speech_ratios.py [MODEL_FOLDER] [PAIRS] [pinned]
 
 engine:     real-time factor of the engine over that of the library's `generate` in one piece, and streamed,
             by processor time (other programs' turns do not count) and by the clock
@@ -9,16 +9,20 @@ server:     the same of `POST /v1/audio/speech` over the streamed loop: by the p
 two:        speech of two requests at once over that of one after the other, by the clock
 first byte: of an mp3, as a share of the time to the last; and of a second stream that begins with it
 
+pinned:     on Linux with two cores, `server` and what follows with the threads that compute, on either side,
+            on one core and all others on the other: else the system moves them, which costs up to a third
+
 The model must be one of `pocket_tts`. Without a folder, a tiny one is made.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +40,13 @@ TEXT = "The sea is calm tonight, love. The tide is full, the moon lies fair."
 BODY = {"model": "default", "input": TEXT}
 
 
-def main(folder: Path, pairs: int) -> None:
+def main(folder: Path, pairs: int, *, pinned: bool) -> None:
     bare, engine = bare_loop(folder), engine_loop(folder)
     for name, clock in (("processor", time.process_time), ("clock", time.perf_counter)):
         for streamed in (False, True):
             ratios = compare(lambda s=streamed: bare(s), engine, clock, pairs)  # type: ignore[misc]
             report(f"engine over bare loop, {'streamed' if streamed else 'whole'}, {name}", ratios)
-    trio.run(over_http, folder, bare, pairs)
+    trio.run(over_http, folder, bare, pairs, pinned)
 
 
 def bare_loop(folder: Path) -> Callable[[bool], float]:
@@ -84,10 +88,13 @@ def compare(
     return ratios
 
 
-async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> None:
+async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int, pinned: bool) -> None:
     async with open_local_server(str(folder)) as server, httpx.AsyncClient(base_url=server.address) as client:
         await listen(client)
         process = psutil.Process(server.pid)
+        if pinned:
+            await pin(process, lambda: listen(client, form="pcm"))
+            await pin(psutil.Process(), lambda: trio.to_thread.run_sync(bare, True))
         costs, shares, both, second = [], [], [], []
         clocks: dict[str, list[float]] = {form: [] for form in AUDIO_FORMATS}
         for _ in range(pairs):
@@ -119,6 +126,20 @@ async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int) -> 
     report("first byte of the second of them, share of both", second)
 
 
+async def pin(process: psutil.Process, compute: Callable[[], Awaitable[object]]) -> None:
+    """Have the two threads of a process that compute most share one core, and the others have the other."""
+
+    def used() -> dict[int, float]:
+        return {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
+
+    before = used()
+    await compute()
+    computed = {thread: seconds - before.get(thread, 0.0) for thread, seconds in used().items()}
+    busiest = sorted(computed, key=computed.__getitem__)[-2:]
+    for thread in computed:
+        os.sched_setaffinity(thread, {0} if thread in busiest else {1})
+
+
 def processor_time(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
@@ -146,8 +167,10 @@ def report(name: str, values: list[float]) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        given = [argument for argument in sys.argv[1:] if not argument.isdigit()]
+        pinned = "pinned" in sys.argv
+        given = [argument for argument in sys.argv[1:] if not argument.isdigit() and argument != "pinned"]
         main(
             Path(given[0]) if given else make_tiny_pocket(Path(made) / "voice"),
             int(next((argument for argument in sys.argv[1:] if argument.isdigit()), "5")),
+            pinned=pinned,
         )
