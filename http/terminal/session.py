@@ -16,7 +16,7 @@ from rich.status import Status
 
 from greenroom.http.terminal.answer_sources import AnswerSource
 from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
-from greenroom.http.terminal.standard_streams import try_print
+from greenroom.http.terminal.standard_streams import for_terminal, try_print
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, QueueStatus, ReasoningDelta, TextDelta
 from greenroom.schemas.messages import ContentPart, Message, Role, TextPart
 
@@ -165,7 +165,7 @@ class _AnswerView:
                 self._show_figures(usage.generated)
             case Failed(problem):
                 self._status.stop()
-                self._console.print(problem.detail, style="red", markup=False)
+                self._console.print(for_terminal(problem.detail), style="red", markup=False)
 
     def _write(self, text: str, *, thinking: bool) -> None:
         if self._began is None:
@@ -175,6 +175,7 @@ class _AnswerView:
             self._console.print("\n")
         self._thinking, self._in_line = thinking, not text.endswith("\n")
         style = "dim italic" if thinking else None
+        text = for_terminal(text)
         self._console.print(text, end="", style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _show_figures(self, tokens: int) -> None:

@@ -47,14 +47,27 @@ def read_lines() -> Iterator[tuple[str, int]]:
         raise click.UsageError(f"stdin: {error.strerror or error}") from error
 
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"}
+
+
+def for_terminal(text: str) -> str:
+    """Return what a model wrote with control characters spelled out: a terminal would obey them.
+
+    A document that the model reads may have it write what sets the clipboard or hides what stands above.
+    """
+    return text.translate(_CONTROLS)
+
+
 def try_print(text: str) -> bool:
-    """Print; return whether stdout still has a reader.
+    """Print, to a terminal what it shows as it stands; return whether stdout still has a reader.
 
     Raises:
         ClickException: It is closed, or its disk is full.
     """
     if sys.stdout is None:
         raise click.ClickException("standard output is closed")
+    if sys.stdout.isatty():
+        text = for_terminal(text)
     try:
         try:
             print(text, end="", flush=True)

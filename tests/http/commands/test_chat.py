@@ -14,6 +14,7 @@ from typing import Any
 
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
 
 
@@ -157,3 +158,21 @@ def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(
     terminal.read_until(">>> ")
     assert terminal.end(signal.SIGTERM) == 128 + signal.SIGTERM
     assert terminal.modes_at_end == usual
+
+
+def test_a_terminal_obeys_nothing_that_a_model_writes() -> None:
+    hostile = "\x1b]52;c;cHduZWQ=\x07\x1b[2J\x9b2J\x00"
+    spelled = "\\x1b]52;c;cHduZWQ=\\x07\\x1b[2J\\x9b2J\\x00"
+    parts = (delta(reasoning_content="hm" + hostile), delta(content="ü👩\u200d🚀" + hostile))
+    with scripted_server(lambda _body: chunked(*parts, b"data: [DONE]\n\n")) as (address, _):
+        terminal = Terminal("chat", "--url", address)
+        terminal.read_until(">>> ")
+        terminal.write("Hello\n")
+        shown = terminal.read_until(">>> ")
+        terminal.write("\x04")
+        assert terminal.end() == 0
+        piped = run_greenroom("chat", "--url", address, stdin="Hello\n")
+    assert f"hm{spelled}" in shown
+    assert f"ü👩\u200d🚀{spelled}" in shown
+    assert hostile not in shown
+    assert piped.stdout == f"ü👩\u200d🚀{hostile}\n"
