@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from greenroom.engine.fairness.shares import Shares
 
@@ -23,17 +23,20 @@ class ClientShares:
         """How many addresses and clients are remembered, because they wait or had more than their share."""
         return len(self._addresses) + sum(map(len, self._clients.values()))
 
-    def in_order(self, clients: Iterable[str]) -> Iterator[str]:
+    def in_order(self, clients: Iterable[str], costs: Mapping[str, float] | None = None) -> Iterator[str]:
         """Yield clients, first the one whose turn it is.
 
         Args:
             clients: All that wait, at least one.
+            costs: See `Shares.in_order`.
         """
         waiting = _by_address(clients)
-        addresses = self._addresses.in_order(waiting)
+        costs = costs or {}
+        least = {name: min(costs.get(client, 0.0) for client in own) for name, own in waiting.items()}
+        addresses = self._addresses.in_order(waiting, least)
         self._clients = {name: shares for name, shares in self._clients.items() if name in self._addresses}
         for address in addresses:
-            yield from self._clients.setdefault(address, Shares()).in_order(waiting[address])
+            yield from self._clients.setdefault(address, Shares()).in_order(waiting[address], costs)
 
     def charge(self, clients: Sequence[str], cost: float) -> None:
         """Charge clients for what they share equally.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class Shares:
@@ -26,12 +26,15 @@ class Shares:
     def __contains__(self, name: str) -> bool:
         return name in self._served
 
-    def in_order(self, names: Iterable[str]) -> list[str]:
+    def in_order(self, names: Iterable[str], costs: Mapping[str, float] | None = None) -> list[str]:
         """Return names, first that served least; of equal ones, that whose turn is longest ago.
 
         Args:
             names: All that wait, at least one.
+            costs: What the next turn of each will cost, where that is known: then the first is the one that
+                will have been served least behind it, and a short turn waits for no round of long ones.
         """
+        costs = costs or {}
         waiting = dict.fromkeys(names)
         self._waiting = len(waiting)
         known = {
@@ -39,7 +42,11 @@ class Shares:
         }
         self._served = {**dict.fromkeys(waiting, self._now), **known}
         self._turns = {name: turn for name, turn in self._turns.items() if name in self._served}
-        return sorted(waiting, key=lambda name: (self._served[name], self._turns.get(name, 0)))
+
+        def tag(name: str) -> tuple[float, int]:
+            return self._served[name] + costs.get(name, 0.0), self._turns.get(name, 0)
+
+        return sorted(waiting, key=tag)
 
     def charge(self, names: Sequence[str], cost: float) -> None:
         """Charge names for what they share equally; the first was chosen."""

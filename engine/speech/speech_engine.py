@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -44,7 +45,9 @@ class SpeechEngine(CachelessEngine):
         self._folder = folder
         self._share = share
         self._transient = transient
-        self._turns: FairTurns[Utterance] = FairTurns()
+        self._turns: FairTurns[Utterance] = FairTurns(self._expected_seconds)
+        self._turn_seconds = 0.0
+        self._letters, self._seconds = 0, 0.0
         self._begun: Utterance | None = None
         self._events: Events = []
 
@@ -56,7 +59,21 @@ class SpeechEngine(CachelessEngine):
     def submit(self, request: InferenceRequest, prepared: PreparedSpeech) -> None:
         """Speak for a request from the next step on, in its turn."""
         assert self._speaker is not None
-        self._turns.add(request.client, Utterance(request.id, prepared, self._speaker))
+        self.resume(Utterance(request, prepared, self._speaker.sample_rate))
+
+    def suspend(self) -> Mapping[str, Utterance] | None:
+        """Give all requests away, each with the pieces that are not spoken yet; None within a piece."""
+        if self._begun is not None or self._events:
+            return None
+        return {utterance.request_id: utterance for utterance in self._turns.clear()}
+
+    def unbegun(self) -> Mapping[str, Utterance]:
+        """Return the requests of which nothing was spoken."""
+        return {each.request_id: each for each in self._turns.clear() if not each.is_begun}
+
+    def resume(self, utterance: Utterance) -> None:
+        """Speak on for a request that an engine before has given away."""
+        self._turns.add(utterance.client, utterance)
 
     def cancel(self, request_id: str) -> None:
         """End a request; the next step tells what it used."""
@@ -85,11 +102,13 @@ class SpeechEngine(CachelessEngine):
         mx.clear_cache()
 
     def _speak(self, utterance: Utterance) -> None:
+        assert self._speaker is not None
         problem: Problem | None = None
+        self._letters += 0 if utterance.within_piece else utterance.next_letters
         began = time.perf_counter()
         try:
             with offline():
-                chunk = utterance.advance()
+                chunk = utterance.advance(self._speaker)
             if chunk is not None:
                 self._events.append((utterance.request_id, chunk))
             if utterance.complete:
@@ -100,8 +119,10 @@ class SpeechEngine(CachelessEngine):
             problem = self._not_finite()
         except Exception as error:  # the next piece begins anew, so nobody else is concerned
             problem = self._crashed(error, utterance)
-        self._turns.charge(utterance, time.perf_counter() - began)
-        self._begun = utterance if utterance.within_piece else None
+        self._turn_seconds += time.perf_counter() - began
+        self._begun = utterance
+        if not utterance.within_piece:
+            self._end_turn()
         if problem is not None:
             end = utterance.finished("stop")
             self._end(utterance, Failed(problem, end.usage, end.timing))
@@ -111,14 +132,26 @@ class SpeechEngine(CachelessEngine):
             # Before the first sound, errors are no part of a stream yet.
             self._events.append((utterance.request_id, utterance.progress))
 
+    def _expected_seconds(self, utterance: Utterance) -> float:
+        """Return how long the next piece of a request will take, by how long others took."""
+        return utterance.next_letters * self._seconds / max(1, self._letters)
+
     def _end(self, utterance: Utterance, event: InferenceEvent) -> None:
         self._remove(utterance)
         self._events.append((utterance.request_id, event))
 
+    def _end_turn(self) -> None:
+        """Charge a turn that is over; before that, those who come meanwhile stand ahead of it."""
+        utterance, self._begun = self._begun, None
+        if utterance is not None:
+            self._turns.charge(utterance, self._turn_seconds)
+        self._seconds += self._turn_seconds
+        self._turn_seconds = 0.0
+
     def _remove(self, utterance: Utterance) -> None:
-        self._turns.remove(utterance)
         if self._begun is utterance:
-            self._begun = None
+            self._end_turn()
+        self._turns.remove(utterance)
         utterance.close()
 
     def _reserve(self) -> bool:

@@ -15,6 +15,7 @@ from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech, Sa
 from greenroom.engine.speech.speakers.speaker import Speaker, Spoken
 from greenroom.engine.speech.tempo import TempoFilter
 from greenroom.schemas.events import Finished, FinishReason, PromptProgress, Timing, Usage
+from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import AudioChunk
 
 
@@ -22,21 +23,21 @@ class Utterance:
     """The speech of one request, computed as far as `advance` is called.
 
     Attributes:
-        within_piece: A piece is begun and not complete: the model may keep its state.
+        within_piece: A piece is begun and not complete: the model may keep its state. Between two pieces it
+            has none, and another engine of it may go on.
         complete: All pieces are spoken.
     """
 
-    def __init__(self, request_id: str, prepared: PreparedSpeech, speaker: Speaker) -> None:
-        self.request_id = request_id
+    def __init__(self, request: InferenceRequest, prepared: PreparedSpeech, rate: int) -> None:
+        self.request_id, self.client = request.id, request.client
         self.within_piece = False
         self._prepared = prepared
-        self._speaker = speaker
-        self._rate = speaker.sample_rate
+        self._rate = rate
         self._pieces = deque(prepared.pieces)
         self._letters = sum(map(len, prepared.pieces))
         self._chunks: Iterator[Spoken] | None = None
-        self._joiner = PieceJoiner(self._rate)
-        self._tempo = TempoFilter(self._rate, prepared.tempo) if prepared.tempo != 1 else None
+        self._joiner = PieceJoiner(rate)
+        self._tempo: TempoFilter | None = None
         self._held: list[Samples] = []
         self._lead = ListenerLead()
         self._samples = self._prompt_tokens = self._tokens = 0
@@ -54,7 +55,17 @@ class Utterance:
         """Whether nothing was said at all."""
         return self._samples == 0
 
-    def advance(self) -> AudioChunk | None:
+    @property
+    def next_letters(self) -> int:
+        """Characters of the piece that is spoken next."""
+        return len(self._pieces[0]) if self._pieces else 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of it has been computed, or was to be."""
+        return self._began is not None
+
+    def advance(self, speaker: Speaker) -> AudioChunk | None:
         """Compute for a slice of time, or to the first sound, and of one piece at most.
 
         Returns:
@@ -66,9 +77,11 @@ class Utterance:
         """
         if self._began is None:
             self._began = time.monotonic()
+            if self._prepared.tempo != 1:
+                self._tempo = TempoFilter(self._rate, self._prepared.tempo)
         self._clock.begin()
         if self._chunks is None:
-            self._chunks = iter(self._speaker.speak(self._pieces.popleft(), self._prepared))
+            self._chunks = iter(speaker.speak(self._pieces.popleft(), self._prepared))
             self.within_piece = True
         while self.within_piece:
             spoken = next(self._chunks, None)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
 from greenroom.actors.generation import Generation
+from greenroom.actors.pool import model_record
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import ChatInput, InferenceRequest, SpeechInput
 from greenroom.schemas.result_events import AudioChunk
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer
 
 LONG = "One two three. " * 50
+PIECES = "One. This second sentence is long enough to be spoken on its own, without another. Three."
 
 
 def speech(ident: str, text: str, model: str = "default", client: str = "") -> InferenceRequest:
@@ -54,6 +58,48 @@ async def test_two_at_once_and_one_that_hangs_up(tiny_pocket: Path) -> None:
         assert isinstance(events[-1], Finished)
         assert seconds(events) == pytest.approx(events[-1].usage.spoken)
     assert seconds(heard["a"]) == seconds(heard["b"]) == pytest.approx(6.96)
+
+
+async def test_a_short_text_needs_no_slot_beside_long_ones(tiny_pocket: Path) -> None:
+    settings = Settings(models=(str(tiny_pocket),), max_batch=1, max_queue=3, shutdown_timeout=60.0)
+    ended: list[str] = []
+    async with open_system(settings) as system, trio.open_nursery() as nursery:
+
+        async def hear(ident: str, text: str) -> None:
+            await listen(system, speech(ident, text))
+            ended.append(ident)
+
+        with Generation(system.pool, speech("first", LONG)) as first:
+            while not isinstance(await first.receive(), AudioChunk):
+                pass
+            for ident in ("second", "third"):
+                nursery.start_soon(hear, ident, LONG)
+            await hear("short", "Hello.")
+            assert ended == ["short"]
+            assert not any(isinstance(event, Finished) for event in first.receive_ready())
+        nursery.cancel_scope.cancel()
+
+
+async def test_another_model_has_the_room_between_two_pieces_and_the_text_is_spoken_on(
+    tiny_pocket: Path, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_record, "MAX_TIME_SLICE", 0.0)
+    folders = (str(tiny_pocket), str(tiny_model("qwen3")))
+    settings = Settings(models=folders, max_loaded_models=1, shutdown_timeout=60.0)
+    faults = Faults()
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+        with Generation(system.pool, speech("long", PIECES, tiny_pocket.name)) as long:
+            events: list[InferenceEvent] = []
+            while not events or not isinstance(events[-1], AudioChunk):
+                events.append(await long.receive())
+            assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+            events += long.receive_ready()
+            assert not any(isinstance(event, Finished) for event in events)
+            events += [event async for event in long]
+    assert faults.loads == [tiny_pocket.name, "qwen3", tiny_pocket.name]
+    assert isinstance(events[-1], Finished)
+    assert seconds(events) == pytest.approx(events[-1].usage.spoken)
+    assert max(event.processed for event in events if isinstance(event, PromptProgress)) > len(PIECES) / 2
 
 
 async def test_a_voice_is_unloaded_under_its_speaker_and_loaded_again(tiny_pocket: Path) -> None:

@@ -21,11 +21,39 @@ def test_requests_of_one_client_go_on_one_after_the_other() -> None:
     for request in ("first", "second", "third"):
         turns.add("client", request)
     assert serve(turns, 7) == ["first", "second", "third"] * 2 + ["first"]
-    turns.add("client", "new")
     turns.remove("second")
     turns.remove("unknown")
-    assert serve(turns, 4) == ["third", "first", "new", "third"]
-    assert len(turns) == 3
+    assert serve(turns, 4) == ["third", "first"] * 2
+    assert len(turns) == 2
+    assert turns.clear() == ["third", "first"]
+    assert len(turns) == 0
+
+
+def test_whoever_comes_late_has_every_second_turn_until_it_has_had_as_much() -> None:
+    turns: FairTurns[str] = FairTurns()
+    long = [f"long {number}" for number in range(32)]
+    for request in long:
+        turns.add("client", request)
+    serve(turns, 64)
+    turns.add("client", "short")
+    assert Counter(serve(turns, 4))["short"] == 2
+    turns.remove("short")
+    assert Counter(serve(turns, 64)) == dict.fromkeys(long, 2)
+
+
+def test_a_stream_of_short_ones_leaves_the_long_ones_half_of_the_turns() -> None:
+    turns: FairTurns[str] = FairTurns()
+    for request in ("long", "also long"):
+        turns.add("client", request)
+    serve(turns, 2)
+    served: Counter[str] = Counter()
+    for number in range(100):
+        turns.add("client", f"short {number}")
+        for request in serve(turns, 2):
+            served[request.rstrip("0123456789 ")] += 1
+            if request.startswith("short"):
+                turns.remove(request)
+    assert served == {"short": 100, "long": 50, "also long": 50}
 
 
 def test_made_up_keys_share_what_their_address_has() -> None:
@@ -69,3 +97,20 @@ def test_nobody_owes_anything_once_all_have_gone() -> None:
     turns.add("b", "third")
     turns.add("a", "fourth")
     assert next(turns.in_turn()) == "third"
+
+
+def test_a_short_turn_waits_for_no_round_of_long_ones() -> None:
+    costs = {"short": 1.0, **{f"long {number}": 100.0 for number in range(32)}}
+    turns: FairTurns[str] = FairTurns(costs.__getitem__)
+    for number in range(32):
+        turns.add(f"client {number}", f"long {number}")
+    turns.charge("long 0", 100)
+    turns.add("client", "short")
+    served: list[str] = []
+    for _ in range(240):
+        served.append(next(turns.in_turn()))
+        turns.charge(served[-1], costs[served[-1]])
+    assert served[:4] == ["short"] * 4
+    # Not for ever: it goes first until it has had its share of the time.
+    assert 100 < served.count("short") < 210
+    assert {count for name, count in Counter(served).items() if name != "short"} <= {1, 2, 3}
