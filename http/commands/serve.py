@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from greenroom.http.commands.first_request import first_request, kind_of_default
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.settings.sources import settings_options
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.system import System
     from greenroom.http.process.shutdown import Shutdown
+    from greenroom.schemas.capabilities import ModelType
 
 FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "models")
 
@@ -100,24 +101,26 @@ async def _serve_until_drained(system: System, settings: Settings, drain: trio.E
             return refusal
         log.info("listening", addresses=list(addresses), models=list(settings.models), pid=os.getpid())
         if settings.log_format == "console":
-            click.echo(welcome(addresses[0], settings))
+            click.echo(welcome(addresses[0], settings, await kind_of_default(system.pool)))
         await drain.wait()
         log.info("draining", shutdown_timeout=settings.shutdown_timeout)
         await system.drain()
     return None
 
 
-def welcome(address: str, settings: Settings) -> str:
-    """Return what a person needs next: the address, a line to paste, and where to go from here."""
+def welcome(address: str, settings: Settings, kind: ModelType) -> str:
+    """Return what a person needs next: the address, a line to paste, and where to go from here.
+
+    Args:
+        kind: Of the first model.
+    """
     for anywhere in ("//0.0.0.0", "//[::]"):
         address = address.replace(anywhere, "//127.0.0.1")
-    body = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "stream": True}
     served = ", ".join(settings.models) or "the built-in demo model"
     lines = [
         f"Greenroom serves {served} on {address}",
         "",
-        f"  curl -N {address}/v1/chat/completions -H 'content-type: application/json'"
-        f" -d '{json.dumps(body)}'",
+        f"  {first_request(address, kind)}",
         "",
         f"OpenAI clients: base_url={address}/v1, any api_key. Ctrl-C stops.",
     ]

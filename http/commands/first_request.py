@@ -1,0 +1,41 @@
+"""The line that `greenroom serve` prints to be pasted: what the first model can be asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from greenroom.schemas.capabilities import ModelType
+
+if TYPE_CHECKING:
+    from greenroom.actors.core.ref import Ref
+    from greenroom.schemas.pool_protocol import PoolMessage
+
+_CHAT = ("-N", "chat/completions", {"messages": [{"role": "user", "content": "Hello!"}], "stream": True}, "")
+_BODIES: Mapping[ModelType, tuple[str, str, dict[str, Any], str]] = {
+    "text": _CHAT,
+    "vision": _CHAT,
+    "embeddings": ("", "embeddings", {"input": "Hello!"}, ""),
+    "rerank": ("", "rerank", {"query": "Who walks?", "documents": ["He walks.", "It rains."]}, ""),
+    "speech": ("", "audio/speech", {"input": "Good morning."}, "-o morning.mp3"),
+}
+
+
+async def kind_of_default(pool: Ref[PoolMessage]) -> ModelType:
+    """Return the kind of the first model; `text` where it has yet to be downloaded."""
+    from greenroom.schemas.pool_protocol import FindModel, ModelCard
+
+    found = await pool.ask(FindModel("default"), ModelCard)
+    return found.record.model_type if isinstance(found, ModelCard) and found.record is not None else "text"
+
+
+def first_request(address: str, kind: ModelType) -> str:
+    """Return a call of curl that the model `default` of a kind answers."""
+    if kind == "transcription":
+        return f"curl {address}/v1/audio/transcriptions -F model=default -F file=@recording.wav"
+    before, path, fields, behind = _BODIES[kind]
+    body = json.dumps({"model": "default", **fields})
+    header = "-H 'content-type: application/json'"
+    words = ("curl", before, f"{address}/v1/{path}", header, f"-d '{body}'", behind)
+    return " ".join(filter(None, words))
