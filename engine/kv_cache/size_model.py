@@ -99,6 +99,7 @@ class CacheUsage:
         growth: Bytes that it will then have more.
         copied: Bytes of everything that is made anew for that.
         largest_layer: Bytes of the largest layer, grown.
+        largest_layer_now: Bytes of the largest layer as it is.
     """
 
     nbytes: int
@@ -106,13 +107,14 @@ class CacheUsage:
     growth: int
     copied: int
     largest_layer: int
+    largest_layer_now: int
 
     @classmethod
     def of(cls, cache: Cache, rows: int, size_model: CacheSizeModel) -> CacheUsage:
         """Measure a plain or batched cache by its shapes; nothing is evaluated."""
         if not cache:
-            return cls(0, UNBOUNDED, 0, 0, 0)
-        nbytes = growth = copied = largest_layer = 0
+            return cls(0, UNBOUNDED, 0, 0, 0, 0)
+        nbytes = growth = copied = largest_layer = largest_now = 0
         free_tokens = UNBOUNDED
         for layer, spec in zip(flat_layers(cache), size_model.layers, strict=True):
             size, free, added = _measure(layer, spec, rows)
@@ -121,7 +123,8 @@ class CacheUsage:
             free_tokens = min(free_tokens, free)
             copied += size + added if added else 0
             largest_layer = max(largest_layer, size + added)
-        return cls(nbytes, free_tokens, growth, copied, largest_layer)
+            largest_now = max(largest_now, size)
+        return cls(nbytes, free_tokens, growth, copied, largest_layer, largest_now)
 
 
 def _measure(layer: Any, spec: LayerSpec, rows: int) -> tuple[int, int, int]:

@@ -91,10 +91,9 @@ class Admission:
         """Remove a sequence that has ended, wherever it stands, and release its memory."""
         self._admitted.pop(sequence.serial, None)
         self._memory.release(sequence)
-        if len(self._waiting):
-            self._waiting.remove(sequence)
-            if not len(self._waiting):
-                self._memory.share.cancel_reservation()
+        self._waiting.remove(sequence)
+        if not len(self._waiting):
+            self._memory.share.cancel_reservation()
 
     def admit_waiting(self) -> list[Sequence]:
         """Move waiting requests into prefill as far as rows and memory allow; return what never fits."""
@@ -211,15 +210,16 @@ class Admission:
         """Preempt a sequence, or cut the only one that never fits; return a sequence to end."""
         entry = first_to_preempt(self._admitted.values())
         sequence = entry.sequence
-        if len(self._admitted) > 1 or self._memory.share.others_running():
+        alone = all(len(batch.sequences) == 1 for batch in self._batches)
+        if len(self._admitted) > 1 or not alone or self._memory.share.others_running():
             prefilling = self._prefill.preempt(sequence)
             sequence.on_its_own = sequence.on_its_own or sequence.sampled > 0 or not prefilling
             self._batches.preempt(sequence)
             self._memory.release(sequence)
             del self._admitted[sequence.serial]
             self._preempt(entry)
-            if not self._batches.compact():
-                self._batches.record_memory()
+            self._batches.record_memory()
+            self._batches.compact()
             return []
         for batch in self._batches:
             batch.remove(sequence)  # it awaits drafted tokens, so it comes first

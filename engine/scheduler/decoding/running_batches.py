@@ -164,10 +164,13 @@ class RunningBatches:
         """Compact a batch to free memory; return whether that was possible."""
         memory = self._memory
         for batch in movable(self._batches):
-            if 0 < batch.active < len(batch.sequences) and memory.reserve_temporary(memory.headroom):
-                batch.compact(layerwise=True)
-                self.record_memory()
-                return True
+            active, rows = batch.active, len(batch.sequences)
+            if 0 < active < rows:
+                layer = batch.growth.usage(memory.size_model).largest_layer_now
+                if memory.reserve_temporary(layer * active // rows):
+                    batch.compact(layerwise=True)
+                    self.record_memory()
+                    return True
         return False
 
     def preempt(self, sequence: Sequence) -> None:

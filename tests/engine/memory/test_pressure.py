@@ -147,6 +147,17 @@ def test_a_sequence_that_does_not_fit_alone_ends_with_length(tiny_model: TinyMod
     assert driver.tokens[1] == expected(folder, words(2), 20)
 
 
+def test_rows_that_were_preempted_are_removed_though_no_larger_layer_would_fit(tiny_model: TinyModel) -> None:
+    """Two rows of 512 tokens leave room for a copy of a layer, but not of one that has grown."""
+    driver, account = tight(tiny_model("qwen3"), 2.6)
+    for seed in range(2):
+        driver.submit(words(seed, 240), 280)
+    run(driver, account)
+    statistics = driver.engine.statistics().admission
+    assert (statistics.preempted, statistics.cut) == (1, 0)
+    assert [len(tokens) for tokens in driver.tokens] == [280, 280]
+
+
 def test_a_prompt_that_can_never_fit_is_refused(tiny_model: TinyModel) -> None:
     driver, account = tight(tiny_model("qwen3"), 2)
     driver.submit([300] * 2000, 10)
