@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ MODEL_LIBRARIES = {"mlx", "mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_audio", "t
 PROTOCOLS = [path.name for path in (ROOT / "schemas").iterdir() if any(path.glob("*.py"))]
 LONGEST_FILE = 300
 LONGEST_CLASS = 200
+MOST_FILES = 20
 
 SOURCES = [path for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
 MODULES = {".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts)): path for path in SOURCES}
@@ -80,6 +81,14 @@ def test_no_file_and_no_class_is_too_long_to_be_read_at_once() -> None:
     }
     assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
     assert {name: count for name, count in classes.items() if count > LONGEST_CLASS} == {}
+
+
+def test_no_folder_is_too_crowded_to_be_read_at_once() -> None:
+    loose = Counter(
+        str(path.parent.relative_to(ROOT)) for path in (*SOURCES, *(ROOT / "tests").rglob("*.py"))
+    )
+    del loose["schemas"]  # what travels, in no protocol's words: a file for each thing
+    assert {folder: count for folder, count in loose.items() if count > MOST_FILES} == {}
 
 
 @pytest.mark.parametrize("room", ["schemas", "actors", "http"])
