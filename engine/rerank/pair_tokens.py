@@ -121,12 +121,18 @@ class PairReader:
 
     def _documents(self, asked: ScoreInput) -> Iterator[tuple[Tokens, list[Tokens]]]:
         """Yield what stands before some documents, and their tokens."""
-        for query, pairs in itertools.groupby(asked.pairs, key=lambda pair: pair[0]):
+        for query, pairs in itertools.groupby(enumerate(asked.pairs), key=lambda each: each[1][0]):
             head = self._head(asked, query)
             room = self._context - len(head) - len(self._form.tail)
-            documents = (self._form.document(document) for _, document in pairs)
-            for texts in _groups(documents, (room + 1) * _LONGEST_TOKEN):
+            documents = (self._document(asked, index, document, room) for index, (_, document) in pairs)
+            for texts in _groups(documents):
                 yield head, self._encoder.encode(texts)
+
+    def _document(self, asked: ScoreInput, index: int, document: str, room: int) -> str:
+        text, longest = self._form.document(document), (room + 1) * _LONGEST_TOKEN
+        if len(text) > longest and not asked.truncate:
+            raise _document_too_long(asked, index, room)
+        return text[:longest]
 
     def _head(self, asked: ScoreInput, query: str) -> Tokens:
         most = self._context // _QUERY_SHARE
@@ -151,27 +157,29 @@ class PairReader:
         tail = self._form.tail
         room = self._context - len(head) - len(tail)
         if len(document) > room and not asked.truncate:
-            detail = (
-                f"Document {index} of `{asked.param}` has more than the {room} tokens that are read of it."
-            )
-            raise _too_long(detail, asked.param)
+            raise _document_too_long(asked, index, room)
         read = room if asked.document_tokens is None else min(room, asked.document_tokens)
         tokens = np.concatenate((head, document[:read], tail))
         return Row(tokens, second=len(head) if self._form.typed else None)
 
 
-def _groups(texts: Iterable[str], longest: int) -> Iterator[list[str]]:
-    """Yield texts, cut to so many characters, in groups that are tokenized quickly."""
+def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield texts in groups that are tokenized quickly."""
     group: list[str] = []
     size = 0
     for text in texts:
-        group.append(text[:longest])
-        size += len(group[-1])
+        group.append(text)
+        size += len(text)
         if len(group) >= _TEXTS_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
             yield group
             group, size = [], 0
     if group:
         yield group
+
+
+def _document_too_long(asked: ScoreInput, index: int, room: int) -> ProblemError:
+    detail = f"Document {index} of `{asked.param}` has more than the {room} tokens that are read of it."
+    return _too_long(detail, asked.param)
 
 
 def _too_long(detail: str, param: str) -> ProblemError:

@@ -132,6 +132,16 @@ def test_a_document_that_is_too_long_loses_its_end_or_is_refused(reranker: MakeR
     assert len(few.tokens) - len(none.tokens) in (2, 3), "an empty document may be a token itself"
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_what_is_behind_the_characters_that_are_read_is_not_dropped_unsaid(
+    reranker: MakeReranker, kind: str
+) -> None:
+    adapter, blank = reranker(kind).adapter, " " * 100_000 + "garden"
+    assert adapter.prepare_input(score(documents=(blank,))).rows
+    with pytest.raises(ProblemError, match="Document 1 of `documents` has more"):
+        adapter.prepare_input(score(documents=("a", blank), truncate=False))
+
+
 @pytest.mark.parametrize("query", ["walk " * 400, "w" * 10_000_000])
 @pytest.mark.parametrize("kind", ALL)
 def test_a_query_that_is_too_long_is_refused(reranker: MakeReranker, kind: str, query: str) -> None:
