@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections.abc import Callable
@@ -59,8 +60,10 @@ def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decide, "table", dict)
     monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
-    # On a busy machine it would rest for minutes.
+    # On a busy machine it would rest for minutes, cut its passes, or be given up.
     monkeypatch.setattr(idle_proof, "_REST", 0)
+    monkeypatch.setattr(idle_proof, "PIECE", math.inf)
+    monkeypatch.setattr(idle_proof, "MAX_PASS_SECONDS", math.inf)
     monkeypatch.setattr(known, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Pauses(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))
