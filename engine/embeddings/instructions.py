@@ -28,13 +28,14 @@ _INSTRUCTED = (
 """Prompts of queries in which a task is told that another can take the place of."""
 
 _SEARCH = "Represent this sentence for searching relevant passages: "
+_FIND = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 _CONVENTIONS: tuple[tuple[str, Mapping[str, str]], ...] = (
     (r"\be5-(small|base|large)|multilingual-e5(?!.*instruct)", {"query": "query: ", "passage": "passage: "}),
     (r"\bnomic-embed-text", {"query": "search_query: ", "document": "search_document: "}),
     (r"\bbge-(small|base|large)-en|\bmxbai-embed", {"query": _SEARCH, "document": ""}),
-    (r"\bqwen3-embedding", {"query": "Instruct: \nQuery:", "document": ""}),
+    (r"\bqwen3-embedding", {"query": _FIND, "document": ""}),
 )
-"""Prompts that a model's card tells and its files do not, by the model's name."""
+"""Prompts that a model's card or first files tell and those of a conversion do not, by the model's name."""
 
 
 @attrs.frozen
@@ -56,16 +57,21 @@ class Instructions:
 
         Args:
             input_type: What the text is for: the name of a prompt, or of a side of a search.
-            instruction: What is to be found with it; goes before `input_type`.
+            instruction: What is to be found with it: takes the place of the task in a query's prompt.
 
         Raises:
-            ProblemError: 400: the model knows no such prompt, or takes no instruction.
+            ProblemError: 400: the model knows no such prompt, or takes no instruction, or none for that text.
         """
-        if instruction is not None:
-            return self._instructed(instruction)
-        if input_type is not None:
-            return self._typed(input_type)
-        return self.prompts.get(self.default or "", "")
+        typed = self.prompts.get(self.default or "", "") if input_type is None else self._typed(input_type)
+        if instruction is None:
+            return typed
+        instructed = self._instructed(instruction)
+        if input_type in _DOCUMENT:
+            detail = (
+                f"`instruction` is for queries, not for texts with `input_type` '{input_type}': leave it out."
+            )
+            raise invalid(detail, "instruction", "unsupported_parameter")
+        return instructed
 
     def _instructed(self, instruction: str) -> str:
         for pattern in _INSTRUCTED:

@@ -61,6 +61,12 @@ def test_an_instruction_takes_the_place_of_the_models_task(
     assert texts_of(gemma, "hello", instruction="Find code") == [expected]
 
 
+def test_an_instruction_is_no_documents(qwen: EmbeddingAdapter) -> None:
+    problem = refusal(qwen, "hello", instruction="Find code", input_type="passage")
+    assert (problem.status, problem.param) == (400, "instruction")
+    assert refusal(qwen, "hello", instruction="Find code", input_type="poem").param == "input_type"
+
+
 def test_a_model_that_is_told_nothing_refuses_instructions(bert: EmbeddingAdapter) -> None:
     assert refusal(bert, "hello", instruction="Find code").param == "instruction"
     problem = refusal(bert, "hello", input_type="poem")
@@ -80,7 +86,12 @@ def test_the_default_prompt_is_for_texts_of_which_nothing_is_told(
 
 
 @pytest.mark.parametrize(
-    ("name", "query"), [("multilingual-e5-small", "query: "), ("nomic-embed-text-v1.5", "search_query: ")]
+    ("name", "query"),
+    [
+        ("multilingual-e5-small", "query: "),
+        ("nomic-embed-text-v1.5", "search_query: "),
+        ("Qwen3-Embedding-0.6B-4bit-DWQ", SEARCH),
+    ],
 )
 def test_models_known_by_name_have_the_prompts_of_their_cards(
     tiny_encoder: TinyEncoder, tmp_path: Path, name: str, query: str
