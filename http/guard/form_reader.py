@@ -139,10 +139,7 @@ class _Reading:
         except RequestEntityTooLarge as error:
             if without := self._no_boundary():
                 raise without from error
-            detail = (
-                f"A form has at most {MAX_PARTS} parts, whose heads have at most {MAX_HEAD_BYTES >> 10} kB."
-            )
-            raise ProblemError(Problem(413, "form_too_large", detail)) from error
+            raise _too_many_parts() from error
 
     async def finish(self) -> Form:
         """Return the form, now that all of it has come."""
@@ -162,7 +159,9 @@ class _Reading:
         match event:
             case Preamble():
                 pass
-            case File(name=name) | Field(name=name):
+            case File(name=name, headers=head) | Field(name=name, headers=head):
+                if sum(len(key) + len(value) for key, value in head) > MAX_HEAD_BYTES:
+                    raise _too_many_parts()
                 self._begin(name, isinstance(event, File))
             case Data(data=data, more_data=more):
                 await self._append(data, more)
@@ -202,6 +201,11 @@ def _text(name: str, value: bytearray) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise invalid(f"`{name}` is not UTF-8.", name) from None
+
+
+def _too_many_parts() -> ProblemError:
+    detail = f"A form has at most {MAX_PARTS} parts, whose heads have at most {MAX_HEAD_BYTES >> 10} kB."
+    return ProblemError(Problem(413, "form_too_large", detail))
 
 
 def _malformed(why: str) -> ProblemError:

@@ -117,7 +117,7 @@ async def test_what_is_no_form_is_refused(kind: str) -> None:
     await wait_until_dropped(receiver)
 
 
-@pytest.mark.parametrize("kind", ["headers without end", "100 parts"])
+@pytest.mark.parametrize("kind", ["headers without end", "headers of 20 kB", "100 parts"])
 async def test_a_form_that_is_too_large_is_called_so(kind: str) -> None:
     answer = await post_whole(Receiver(), kind)
     assert answer.status == 413

@@ -116,6 +116,12 @@ BROKEN_FORMS: Mapping[str, tuple[str, bytes]] = {
         f"multipart/form-data; boundary={_BOUNDARY}",
         f"--{_BOUNDARY}\r\n".encode() + b"x: y\r\n" * 100_000,
     ),
+    "headers of 20 kB": (
+        f"multipart/form-data; boundary={_BOUNDARY}",
+        f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="a"\r\nx: '.encode()
+        + b"y" * 20_000
+        + f"\r\n\r\nb\r\n--{_BOUNDARY}--\r\n".encode(),
+    ),
     "100 parts": (
         f"multipart/form-data; boundary={_BOUNDARY}",
         f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'.encode() * 100
