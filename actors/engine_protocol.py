@@ -67,6 +67,13 @@ class Engine(Protocol[PreparedT]):
         """Drop the weights."""
 
 
+class SuspendedRequest(Protocol):
+    """A request that has left its engine, and stands where it can go on in the model's next one."""
+
+    def close(self) -> None:
+        """Let go of what it holds, since nobody will go on with it; on any thread, and without blocking."""
+
+
 @runtime_checkable
 class SuspendableEngine(Engine[PreparedT], Protocol):
     """An engine that takes all requests at once, since what waits for its turn inside it costs nothing.
@@ -74,10 +81,10 @@ class SuspendableEngine(Engine[PreparedT], Protocol):
     It need not finish them to give its room up: each goes on, where it stands, in the model's next engine.
     """
 
-    def suspend(self) -> Mapping[str, Any] | None:
+    def suspend(self) -> Mapping[str, SuspendedRequest] | None:
         """Give all requests away, by their ids, as what `resume` takes; None: not before another step."""
 
-    def unbegun(self) -> Mapping[str, Any]:
+    def unbegun(self) -> Mapping[str, SuspendedRequest]:
         """Return likewise those on which nothing was computed, after a step has raised."""
 
     def resume(self, suspended: Any) -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.worker import release_memory
-from greenroom.actors.engine_protocol import Engine, SuspendableEngine
+from greenroom.actors.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
 from greenroom.schemas.events import Failed, InferenceEvent
@@ -37,7 +37,7 @@ class Resume:
     """Go on with a request that the model's engine before has given away."""
 
     request_id: str
-    suspended: Any
+    suspended: SuspendedRequest
 
 
 @attrs.frozen
@@ -98,7 +98,7 @@ class LoopEnded:
 
     problem: Problem | None = None
     loaded: bool = True
-    suspended: Mapping[str, Any] | None = None
+    suspended: Mapping[str, SuspendedRequest] | None = None
 
 
 class ModelLoop:
@@ -122,7 +122,7 @@ class ModelLoop:
         self._abandoned = False
         self._leaving = False
         self._has_answered = False
-        self._suspended: Mapping[str, Any] | None = None
+        self._suspended: Mapping[str, SuspendedRequest] | None = None
         self._pulse = Pulse()
 
     def put(self, command: Command) -> None:
@@ -227,7 +227,7 @@ class ModelLoop:
             self._suspended = engine.suspend()
         return self._suspended is not None
 
-    def _unbegun(self, engine: Engine[Any]) -> Mapping[str, Any] | None:
+    def _unbegun(self, engine: Engine[Any]) -> Mapping[str, SuspendedRequest] | None:
         """Return which requests a crash need not concern."""
         try:
             return engine.unbegun() if isinstance(engine, SuspendableEngine) else None

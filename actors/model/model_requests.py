@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.engine_protocol import SuspendedRequest
 from greenroom.actors.model.model_loop import Cancel, Command, Resume, Submit
 from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
@@ -64,7 +65,7 @@ class ModelRequests:
         """Keep what comes from now on for the next engine."""
         self._has_engine = False
 
-    def end_engine(self, suspended: Mapping[str, Any] | None, problem: Problem) -> None:
+    def end_engine(self, suspended: Mapping[str, SuspendedRequest] | None, problem: Problem) -> None:
         """Keep the requests that can go on in another engine, and fail the others; to be done before the pool
         hears of the end, for which those count as waiting that hold a lease still.
 
@@ -151,10 +152,10 @@ class ModelRequests:
         self._has_engine = self.accepting = False
         for preparation in self._preparations.remove_generating():
             preparation.reply.fail(problem)
-        for running in self._running.clear():
+        for running in self._running.all():
             if not running.cancelled:
                 running.fail(problem)
-            running.log_end(self._log)
+            self._remove(running)
 
     def _submit(self, preparation: Preparation, message: Generate, prepared: PreparedInput) -> None:
         self._preparations.remove(preparation)
@@ -172,3 +173,5 @@ class ModelRequests:
     def _remove(self, running: RunningRequest) -> None:
         self._running.remove(running)
         running.log_end(self._log)
+        if isinstance(running.kept, Resume):
+            running.kept.suspended.close()

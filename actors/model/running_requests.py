@@ -142,9 +142,3 @@ class RunningRequests:
     def all(self) -> list[RunningRequest]:
         """Return those whose last event has not come."""
         return list(self._by_id.values())
-
-    def clear(self) -> list[RunningRequest]:
-        """Remove and return those whose last event has not come and never will."""
-        requests = self.all()
-        self._by_id.clear()
-        return requests

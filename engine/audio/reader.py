@@ -20,8 +20,8 @@ STALL_SECONDS = 20.0
 """How long a decoder may work at one packet, or at opening a file, before its recording is given up."""
 MAX_STALLED = 4
 """Threads that hang in a decoder, which cannot be ended, before no more recordings are taken."""
+AHEAD_SECONDS = 32.0
 _BLOCK_SECONDS = 0.5
-_BLOCKS_AHEAD = 64
 _POLL = 0.5
 
 
@@ -53,6 +53,7 @@ class RecordingReader:
         source: Where it lies, or what its file holds.
         rate: Samples a second that are wanted.
         param: What the client calls the file, for errors.
+        ahead: Seconds that are decoded before somebody wants them.
 
     Attributes:
         facts: What its container tells, once it has been opened: before the first samples.
@@ -61,13 +62,15 @@ class RecordingReader:
         ProblemError: 503: too many decoders hang.
     """
 
-    def __init__(self, source: Path | bytes, rate: int, param: str = "file") -> None:
+    def __init__(
+        self, source: Path | bytes, rate: int, param: str = "file", ahead: float = AHEAD_SECONDS
+    ) -> None:
         if _STALLED.count() >= MAX_STALLED:
             detail = "Decoding earlier recordings has not ended; the server has to be restarted."
             raise ProblemError(Problem(503, "decoders_hung", detail, retry_after=30))
         self.facts: AudioFacts | None = None
         self._param = param
-        self._blocks: Queue[Samples | ProblemError | AudioFacts | None] = Queue(_BLOCKS_AHEAD)
+        self._blocks: Queue[Samples | ProblemError | AudioFacts | None] = Queue(round(ahead / _BLOCK_SECONDS))
         self._closed = threading.Event()
         self._beat = time.monotonic()
         self._thread = threading.Thread(

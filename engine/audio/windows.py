@@ -66,6 +66,11 @@ class WindowBuffer:
         """Whether the next window can be cut: more would not change it."""
         return self._ended or self._held >= self._most
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all of the recording has been let go."""
+        return self._ended and not self._held
+
     def add(self, block: Samples) -> None:
         """Append what follows."""
         self._blocks.append(block)

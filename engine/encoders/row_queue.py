@@ -62,6 +62,9 @@ class Job:
         if self._begun is None:
             self._begun = time.perf_counter()
 
+    def close(self) -> None:
+        """Do nothing: it holds its tokens only."""
+
     def set_apart(self, tokens: int) -> None:
         """Have so many tokens at the beginning of all rows computed apart from them."""
         change, self.apart = self.apart - tokens, tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from pathlib import Path
 
 import attrs
 
@@ -11,7 +12,7 @@ from greenroom.engine.audio.reader import RecordingReader
 from greenroom.engine.audio.windows import WindowBuffer
 from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.transcription.preparing.prepared_transcription import PreparedTranscription
-from greenroom.engine.transcription.recognizers.recognizer import HeardWindow, Recognizer
+from greenroom.engine.transcription.recognizers.recognizer import HeardWindow, Listener, Recognizer
 from greenroom.schemas.events import Finished, InferenceEvent, PromptProgress, Timing, Usage
 from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import Recording
@@ -20,7 +21,10 @@ Slices = Generator[list[InferenceEvent], None, None]
 
 
 class RunningTranscription:
-    """A recording on its way through a recognizer.
+    """A recording on its way through a recognizer; between two windows it can change to another.
+
+    Args:
+        ahead: Seconds that may be decoded before they are wanted, from when it has begun.
 
     Attributes:
         in_window: A window is being computed.
@@ -33,23 +37,25 @@ class RunningTranscription:
         request: InferenceRequest,
         prepared: PreparedTranscription,
         recognizer: Recognizer,
-        reader: RecordingReader,
-        clock: SliceClock,
+        ahead: float,
     ) -> None:
-        self.id = request.id
+        self.id, self.client = request.id, request.client
         self.working_bytes = recognizer.working_bytes(prepared.asked)
         self.in_window = self.holds_memory = False
-        self._facts = prepared.facts
-        self._listener = recognizer.listen(prepared.asked)
+        self._asked, self._facts = prepared.asked, prepared.facts
+        self._listener: Listener | None = None
+        self._memory: object = None
         self._rate = recognizer.rate
         self._buffer = WindowBuffer(recognizer.rate, recognizer.window_seconds)
-        self._reader = reader
-        self._clock = clock
+        self._ahead = ahead
+        self._reader: RecordingReader | None = None
         self._language = prepared.asked.language
+        self._told: tuple[str | None] | None = None
         self._generated = 0
-        self._submitted = self._went_on = time.perf_counter()
+        self._submitted = time.perf_counter()
         self._began: float | None = None
-        self._slices = self._run()
+        self._wants_memory: float | None = None
+        self._slices: Slices | None = None
 
     @property
     def usage(self) -> Usage:
@@ -63,58 +69,88 @@ class RunningTranscription:
         return Timing(queued=began - self._submitted, decode=now - began)
 
     def wait_for_memory(self) -> float:
-        """Return the seconds that it has waited for memory, since it went on last."""
-        return time.perf_counter() - self._went_on
+        """Return the seconds that it has waited for memory, since there was none when its turn had come."""
+        now = time.perf_counter()
+        if self._wants_memory is None:
+            self._wants_memory = now
+        return now - self._wants_memory
 
-    def advance(self) -> list[InferenceEvent]:
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of it has been read."""
+        return self._began is not None
+
+    def advance(self, recognizer: Recognizer, clock: SliceClock) -> list[InferenceEvent]:
         """Compute one slice, and return its events; the last one is Finished.
 
         Raises:
-            ProblemError: The recording cannot be decoded.
+            ProblemError: The recording cannot be decoded, or too many decoders hang.
         """
+        self._wants_memory = None
         if self._began is None:
             self._began = time.perf_counter()
-        self._clock.begin()
-        events = next(self._slices)
-        self._went_on = time.perf_counter()
-        return events
+        if self._reader is None:
+            self._reader = RecordingReader(Path(self._asked.file), self._rate, ahead=self._ahead)
+        if self._slices is None:
+            self._listener = recognizer.listen(self._asked, self._memory)
+            self._slices = self._run(self._listener, self._reader, clock)
+        clock.begin()
+        return next(self._slices)
+
+    def leave(self) -> None:
+        """Let go of the recognizer, between two windows; another one can go on from there."""
+        if self._slices is not None:
+            self._slices.close()
+        if self._listener is not None:
+            self._memory = self._listener.memory
+        self._slices = self._listener = self._wants_memory = None
+        self.in_window = self.holds_memory = False
 
     def close(self) -> None:
         """Let go of the file and of what is computed."""
-        self._slices.close()
-        self._reader.close()
-        self.in_window = False
+        self.leave()
+        if self._reader is not None:
+            self._reader.close()
 
-    def _run(self) -> Slices:
-        yield [self._recording()]
-        told = self._language
-        while (yield from self._fill()):
+    def _run(self, listener: Listener, reader: RecordingReader, clock: SliceClock) -> Slices:
+        while True:
+            if self._told != (self._language,):
+                self._told = (self._language,)
+                yield [self._recording()]
+            if not (yield from self._fill(reader, clock)):
+                break
             window = self._buffer.next_window()
             if window is not None:
                 self.in_window = True
-                hearing = self._listener.hear(window, self._clock)
+                hearing = listener.hear(window, clock)
                 heard = yield from _slices_of(hearing)
                 self._buffer.advance(min(max(heard.samples, 1), len(window.samples)))
                 self.in_window = False
-                yield self._tell(heard)
-            if self._language != told:
-                told = self._language
-                yield [self._recording()]
-        finished = Finished("stop", self.usage, self.timing())
-        yield [attrs.evolve(self._recording(), duration=self.usage.heard), finished]
+                told = self._tell(heard)
+                if self._buffer.is_over:
+                    yield [*told, *self._end()]
+                    return
+                yield told
+        yield self._end()
 
-    def _fill(self) -> Generator[list[InferenceEvent], None, bool]:
+    def _fill(
+        self, reader: RecordingReader, clock: SliceClock
+    ) -> Generator[list[InferenceEvent], None, bool]:
         """Read until a window can be cut; return whether there is one left."""
         buffer = self._buffer
         while not buffer.is_ready:
-            block = self._reader.read(self._clock.patience)
+            block = reader.read(clock.patience)
             if block is None:
                 buffer.end()
             elif len(block):
                 buffer.add(block)
-            if block is not None and (not len(block) or self._clock.is_over):
+            if block is not None and (not len(block) or clock.is_over):
                 yield [self._progress()]
         return buffer.heard > buffer.position
+
+    def _end(self) -> list[InferenceEvent]:
+        finished = Finished("stop", self.usage, self.timing())
+        return [attrs.evolve(self._recording(), duration=self.usage.heard), finished]
 
     def _tell(self, heard: HeardWindow) -> list[InferenceEvent]:
         self._generated += heard.generated

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
 import structlog
 
-from greenroom.engine.audio.reader import RecordingReader
+from greenroom.engine.audio.reader import AHEAD_SECONDS
 from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.fairness.slice_clock import SliceClock
@@ -25,6 +25,12 @@ Events = list[tuple[str, InferenceEvent]]
 _MEMORY_SECONDS = 60.0
 """How long a recording waits for the memory of its window before it fails."""
 _EVICTION_SECONDS = 0.05
+_MOST_WINDOWS = 4
+"""That are computed in turns: a recording that comes late waits until one of them is told, and a model that
+gives its room up until all of them are. With one for each request, both would take many times as long."""
+_UNCROWDED = 8
+_LITTLE_AHEAD_SECONDS = 4.0
+"""That are decoded of each recording beyond the first few before its turn comes: a second takes 64 kB."""
 
 
 class TranscriptionEngine(CachelessEngine):
@@ -42,6 +48,7 @@ class TranscriptionEngine(CachelessEngine):
         self._share = share
         self._turns: FairTurns[RunningTranscription] = FairTurns()
         self._cancelled: list[RunningTranscription] = []
+        self._leaving = False
         self._clock = SliceClock()
 
     @property
@@ -50,15 +57,25 @@ class TranscriptionEngine(CachelessEngine):
         return bool(len(self._turns) or self._cancelled)
 
     def submit(self, request: InferenceRequest, prepared: PreparedTranscription) -> None:
-        """Begin a recording at the next step.
-
-        Raises:
-            ProblemError: 503: too many decoders hang.
-        """
+        """Begin a recording when its turn comes; its file is opened then."""
         assert self._recognizer is not None, "submitted after close"
-        reader = RecordingReader(Path(prepared.asked.file), self._recognizer.rate)
-        running = RunningTranscription(request, prepared, self._recognizer, reader, self._clock)
-        self._turns.add(request.client, running)
+        ahead = AHEAD_SECONDS if len(self._turns) < _UNCROWDED else _LITTLE_AHEAD_SECONDS
+        self.resume(RunningTranscription(request, prepared, self._recognizer, ahead))
+
+    def suspend(self) -> Mapping[str, RunningTranscription] | None:
+        """Give all recordings away, once the windows that are begun are told; None until then."""
+        self._leaving = True
+        if self._cancelled or any(each.in_window for each in self._turns):
+            return None
+        return self._give_away()
+
+    def unbegun(self) -> Mapping[str, RunningTranscription]:
+        """Return the recordings of which nothing was read."""
+        return {each.id: each for each in self._turns if not each.is_begun}
+
+    def resume(self, running: RunningTranscription) -> None:
+        """Go on with a recording that an engine before has given away, or begin it."""
+        self._turns.add(running.client, running)
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step; unknown ids are ignored."""
@@ -88,15 +105,24 @@ class TranscriptionEngine(CachelessEngine):
         self._recognizer = None
         self._share.close()
 
+    def _give_away(self) -> dict[str, RunningTranscription]:
+        recordings = self._turns.clear()
+        for running in recordings:
+            running.leave()
+        self._charge()
+        return {running.id: running for running in recordings}
+
     def _choose(self) -> RunningTranscription | None:
         """Return whose turn it is, of those that have the memory for a window or can get it."""
         for running in self._turns.in_turn():
-            if running.holds_memory or self._admit(running):
+            if running.holds_memory or (not self._leaving and self._admit(running)):
                 return running
         return None
 
     def _admit(self, running: RunningTranscription) -> bool:
         """Charge a window's memory; a recording for which there never is any fails in its turn."""
+        if sum(other.holds_memory for other in self._turns) >= _MOST_WINDOWS:
+            return False
         if self._charge(running.working_bytes):
             running.holds_memory = True
             return True
@@ -113,11 +139,12 @@ class TranscriptionEngine(CachelessEngine):
 
     def _advance(self, running: RunningTranscription) -> list[InferenceEvent]:
         self._turns.charge(running, 1)
+        assert self._recognizer is not None
         self._clock.is_alone = len(self._turns) == 1
         try:
             if not running.holds_memory:
                 raise ProblemError(_no_memory(running))
-            events = running.advance()
+            events = running.advance(self._recognizer, self._clock)
         except ProblemError as error:
             events = [Failed(error.problem, running.usage, running.timing())]
         except Exception:

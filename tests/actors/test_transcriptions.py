@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 import trio
 
 from greenroom.actors.generation import Generation
+from greenroom.actors.pool import model_record
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.result_events import Segment
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, answer, until
 from greenroom.tests.support.media.recordings import noise, write_recording
 from greenroom.tests.support.models.tiny_whisper import TEXT
 
@@ -70,6 +74,31 @@ async def test_short_ones_are_written_down_beside_a_long_one_whose_client_leaves
                 await trio.sleep(0.01)
     assert not any(isinstance(event, Finished) for event in beside)
     assert [text(events) for events in (*heard.values(), after)] == [TEXT] * 3
+
+
+async def test_another_model_has_the_room_between_two_windows_and_who_waits_may_leave(
+    tiny_whisper: Path, tiny_model: Callable[..., Path], long: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_record, "MAX_TIME_SLICE", 0.0)
+    folders = (str(tiny_whisper), str(tiny_model("qwen3")))
+    settings = Settings(models=folders, max_loaded_models=1, shutdown_timeout=60.0)
+    faults = Faults(hang={"second"})
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+        request = attrs.evolve(recording("long", long), key=ModelKey(tiny_whisper.name))
+        async with trio.open_nursery() as nursery:
+            with Generation(system.pool, request) as generation:
+                await until(generation, Segment)
+                assert isinstance((await answer(system.pool, "qwen3", "first"))[1], Finished)
+                generation.receive_ready()
+                await until(generation, Segment)
+                nursery.start_soon(answer, system.pool, "qwen3", "second")
+                await trio.to_thread.run_sync(faults.hangs.wait)
+                assert decoders(), "its file stays open"
+            with trio.fail_after(30):
+                while decoders():  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            faults.release.set()
+    assert faults.loads == [tiny_whisper.name, "qwen3"] * 2
 
 
 async def test_a_model_is_unloaded_under_its_recording_and_loaded_again(

@@ -40,8 +40,8 @@ class OnePieceRecognizer:
         """Return about how much memory a window takes while it is computed."""
         return _WORKING_BYTES
 
-    def listen(self, asked: TranscriptionInput) -> OnePieceListener:
-        """Begin a recording."""
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> OnePieceListener:
+        """Begin a recording, or go on with it: nothing is remembered of its windows."""
         wanted = {"language": asked.language, "temperature": asked.temperature}
         options = {name: value for name, value in wanted.items() if value is not None and name in self._takes}
         return OnePieceListener(self._model, options, asked.language, self.rate)
@@ -59,6 +59,10 @@ class OnePieceListener:
         self._options = options
         self._language = language
         self._rate = rate
+
+    @property
+    def memory(self) -> None:
+        """Nothing."""
 
     def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
         """Write down a window."""

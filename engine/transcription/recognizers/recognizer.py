@@ -33,6 +33,10 @@ class HeardWindow:
 class Listener(Protocol):
     """Hears one recording, window by window; remembers what was said."""
 
+    @property
+    def memory(self) -> object:
+        """What another listener needs to go on; nothing of the model."""
+
     def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
         """Write down a window, yielding whenever others may compute."""
 
@@ -51,5 +55,9 @@ class Recognizer(Protocol):
     def working_bytes(self, asked: TranscriptionInput) -> int:
         """Return about how much memory a window takes while it is computed."""
 
-    def listen(self, asked: TranscriptionInput) -> Listener:
-        """Begin a recording."""
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> Listener:
+        """Begin a recording, or go on with it.
+
+        Args:
+            memory: Of the listener that has heard its windows so far, with another engine of the model.
+        """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import attrs
 import mlx.core as mx
 
 from greenroom.engine.audio.windows import Window
@@ -58,47 +59,69 @@ class WhisperRecognizer:
         crossed = dims.n_text_layer * dims.n_text_head * dims.n_text_ctx * positions * item
         return int(encoding + cache + (crossed if asked.word_timestamps else 0))
 
-    def listen(self, asked: TranscriptionInput) -> WhisperListener:
-        """Begin a recording."""
-        return WhisperListener(self.decoder, asked)
+    def listen(self, asked: TranscriptionInput, memory: object = None) -> WhisperListener:
+        """Begin a recording, or go on with what was written of it as the context."""
+        listener = WhisperListener(self.decoder, asked)
+        if isinstance(memory, _Memory):
+            listener.memory = memory
+        return listener
+
+
+@attrs.define
+class _Memory:
+    """What a recording's later windows are heard with.
+
+    Args:
+        language: Spoken; None until it is detected.
+        context: Tokens of what was written, or of the prompt.
+    """
+
+    language: str | None
+    context: list[int]
+    last_text: str = ""
 
 
 class WhisperListener:
-    """Hears one recording."""
+    """Hears one recording.
+
+    Attributes:
+        memory: What has been written so far.
+    """
 
     def __init__(self, decoder: WindowDecoder, asked: TranscriptionInput) -> None:
         self._decoder = decoder
         self._asked = asked
-        self._language = asked.language
-        self._context = decoder.vocabulary.encode(asked.prompt) if asked.prompt.strip() else []
-        self._last_text = ""
+        context = decoder.vocabulary.encode(asked.prompt) if asked.prompt.strip() else []
+        self.memory = _Memory(asked.language, context)
 
     def hear(self, window: Window, clock: SliceClock) -> Generator[None, None, HeardWindow]:
         """Write down a window, yielding whenever others may compute."""
         decoder = self._decoder
         mel, frames = decoder.spectrogram(window.samples)
         if not frames:
-            return HeardWindow((), len(window.samples), 0, self._language)
+            return HeardWindow((), len(window.samples), 0, self.memory.language)
         features = yield from decoder.encode(mel, clock)
-        if self._language is None:
-            self._language = decoder.detect_language(features) if decoder.vocabulary.is_multilingual else "en"
+        if self.memory.language is None:
+            self.memory.language = (
+                decoder.detect_language(features) if decoder.vocabulary.is_multilingual else "en"
+            )
             yield
         decoded, generated = yield from self._decode(features, clock)
         if decoded.no_speech_prob > _MOST_NO_SPEECH and decoded.avg_logprob <= _LEAST_LOGPROB:
-            return HeardWindow((), len(window.samples), generated, self._language)
+            return HeardWindow((), len(window.samples), generated, self.memory.language)
         split = split_window(decoded.tokens, decoder.vocabulary.first_timestamp, frames)
         words: list[tuple[Word, ...]] = [() for _ in split.segments]
         if self._asked.word_timestamps:
             words = yield from find_words(
-                decoder, features, self._beginning(), self._language, split.segments, frames, clock
+                decoder, features, self._beginning(), self.memory.language, split.segments, frames, clock
             )
         segments = self._segments(window, decoded, split, words)
         self._remember(segments, decoded)
         understood = len(window.samples) if split.is_whole else split.frames * FRAME
-        return HeardWindow(tuple(segments), understood, generated, self._language)
+        return HeardWindow(tuple(segments), understood, generated, self.memory.language)
 
     def _beginning(self) -> tuple[int, ...]:
-        return self._decoder.vocabulary.beginning(self._language or "en", self._asked.task)
+        return self._decoder.vocabulary.beginning(self.memory.language or "en", self._asked.task)
 
     def _decode(
         self, features: mx.array, clock: SliceClock
@@ -108,7 +131,7 @@ class WhisperListener:
         generated = 0
         for temperature in TEMPERATURES if given is None else (given,):
             decoded = yield from self._decoder.decode(
-                features, self._context, self._beginning(), temperature, clock
+                features, self.memory.context, self._beginning(), temperature, clock
             )
             generated += decoded.generated
             if not _has_failed(decoded):
@@ -152,12 +175,12 @@ class WhisperListener:
     def _remember(self, segments: list[Segment], decoded: DecodedWindow) -> None:
         """Take what was written as context, unless it is poor, or says the same again."""
         text = "".join(segment.text for segment in segments)
-        if decoded.temperature > _RESET_TEMPERATURE or not decoded.is_sound or text == self._last_text:
-            self._context = []
+        if decoded.temperature > _RESET_TEMPERATURE or not decoded.is_sound or text == self.memory.last_text:
+            self.memory.context = []
         else:
-            self._context += [token for segment in segments for token in segment.tokens]
-            del self._context[: -self._decoder.max_tokens]
-        self._last_text = text
+            self.memory.context += [token for segment in segments for token in segment.tokens]
+            del self.memory.context[: -self._decoder.max_tokens]
+        self.memory.last_text = text
 
 
 def _has_failed(decoded: DecodedWindow) -> bool:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.fairness import slice_clock
+from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.transcription.recognizers.recognizer import Recognizer
 from greenroom.engine.transcription.running_transcription import RunningTranscription
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.problems import ProblemError
@@ -67,13 +69,62 @@ def note_turns(english: Transcriber, monkeypatch: pytest.MonkeyPatch) -> list[st
     order: list[str] = []
     advance = RunningTranscription.advance
 
-    def advance_and_note(running: RunningTranscription) -> list[InferenceEvent]:
+    def advance_and_note(
+        running: RunningTranscription, recognizer: Recognizer, clock: SliceClock
+    ) -> list[InferenceEvent]:
         order.append(running.id)
-        return advance(running)
+        return advance(running, recognizer, clock)
 
     monkeypatch.setattr(RunningTranscription, "advance", advance_and_note)
     english.run()
     return order
+
+
+def test_a_recording_is_heard_on_by_the_next_engine_behind_the_windows_that_are_told(
+    english: Transcriber, english_folder: Path, long: Path, short: Path
+) -> None:
+    alone = english.submit(long)
+    english.run()
+    expected = [event for event in english.events.pop(alone) if isinstance(event, Segment)]
+    heard, waiting = english.submit(long), english.submit(short)
+    while not any(isinstance(event, Segment) for event in english.events[heard]):
+        english.step()
+    while (suspended := english.engine.suspend()) is None:
+        english.step()
+    assert heard in suspended
+    assert not english.engine.has_work
+    english.engine.close()
+    with open_transcriber(english_folder) as following:
+        for request, running in suspended.items():
+            following.events[request] = []
+            following.engine.resume(running)
+        following.run()
+        for request, length in ((heard, 65), (waiting, 3)):
+            events = english.events[request] + following.events.get(request, [])
+            told = [event for event in events if isinstance(event, Segment)]
+            assert told == expected if request == heard else len(told) == 1
+            assert isinstance(events[-1], Finished)
+            assert events[-1].usage.heard == pytest.approx(length, abs=0.1)
+
+
+def test_few_windows_are_begun_however_many_recordings_there_are(
+    english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slice_clock, "SLICE_SECONDS", 0.0)
+    requests = [english.submit(short, client=f"client {number}") for number in range(6)]
+    begun = 0
+    while english.engine.has_work:
+        english.step()
+        begun = max(begun, sum(each.in_window for each in english.engine._turns))
+    assert begun == 4
+    assert all(english.ended(request) for request in requests)
+
+
+def test_a_crash_concerns_no_recording_of_which_nothing_was_read(english: Transcriber, short: Path) -> None:
+    english.submit(short)
+    english.step()
+    late = english.submit(short, client="late")
+    assert set(english.engine.unbegun()) == {late}
 
 
 def test_many_of_one_client_do_not_hold_up_another(english: Transcriber, short: Path, long: Path) -> None:
