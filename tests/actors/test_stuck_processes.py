@@ -27,7 +27,7 @@ from greenroom.actors.system import open_system
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.schemas.events import Failed, TextDelta
 from greenroom.schemas.settings import Settings
-from actor_systems import answer, generate
+from greenroom.tests.support.actors.actor_systems import answer, generate
 
 import_text_libraries()  # may take longer than a thread may be silent here
 settings = Settings(models=(sys.argv[1],), shutdown_timeout=60.0)
@@ -69,9 +69,9 @@ LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
 @contextmanager
 def run(script: str, model: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", COMMON + script, str(model)]
-    support = str(Path(__file__).parents[1] / "support")
+    source = str(Path(__file__).parents[2] / ".src")
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={"PYTHONPATH": support}
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={"PYTHONPATH": source}
     ) as process:
         try:
             yield process

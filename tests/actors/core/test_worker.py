@@ -37,7 +37,7 @@ CYCLES = """
 import psutil, sys, trio
 from greenroom.actors.system import open_system
 from greenroom.schemas.settings import Settings
-from actor_systems import answer
+from greenroom.tests.support.actors.actor_systems import answer
 
 async def main():
     settings = Settings(models=tuple(sys.argv[2:]), max_loaded_models=1, shutdown_timeout=60.0)
@@ -57,7 +57,7 @@ import sys, trio
 from greenroom.actors.system import open_system
 from greenroom.schemas.events import TextDelta
 from greenroom.schemas.settings import Settings
-from actor_systems import answer, generate, until
+from greenroom.tests.support.actors.actor_systems import answer, generate, until
 
 async def main():
     async with open_system(Settings(models=tuple(sys.argv[2:]), shutdown_timeout=60.0)) as system:
@@ -239,7 +239,7 @@ def run(script: str, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "support")},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / ".src")},
     )
 
 

@@ -163,7 +163,7 @@ async def leave(client: RawClient, way: str) -> None:
         client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     if way == "half-close":
         await client.stream.send_eof()
-        assert b"400" not in await client.read_to_end()
+        assert b"HTTP/1.1 400" not in await client.read_to_end()
     await client.stream.aclose()
 
 
