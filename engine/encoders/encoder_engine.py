@@ -53,6 +53,8 @@ class EncoderEngine(CachelessEngine):
         """Give all requests away, each with the rows that are not computed yet; None while events are due."""
         if self._ended:
             return None
+        if self._heads is not None:
+            self._heads.give_up_begun()
         jobs = self._queue.clear()
         for job in jobs:
             job.set_apart(0)

@@ -65,7 +65,7 @@ class SharedHeads:
             pass_overhead: Tokens that are computed in the time that a pass takes in any case.
         """
         saved = (len(job.lengths) - 1) * job.prepared.shared
-        if saved > WORTH * pass_overhead:
+        if saved > WORTH * pass_overhead and job.setbacks < MAX_SETBACKS:
             job.set_apart(job.prepared.shared)
 
     def head_of(self, job: Job) -> Head | None:
@@ -90,6 +90,11 @@ class SharedHeads:
         """Free all heads, since a pass of a request finds no memory: who has it may wait for ours."""
         for each in {job, *self._heads}:
             self._evict(each)
+
+    def give_up_begun(self) -> None:
+        """Free heads that are computed in part, since the model is about to be unloaded."""
+        for job in [job for job, head in self._heads.items() if head.left]:
+            self._evict(job)
 
     def _open(self, job: Job) -> Head | None:
         nbytes = self._model.head_bytes(job.apart)

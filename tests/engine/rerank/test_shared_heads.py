@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 
 from greenroom.engine.encoders import pass_memory
+from greenroom.engine.encoders.row_queue import Job
 from greenroom.engine.rerank.yes_no_decoder import YesNoDecoder
 from greenroom.engine.rerank.yes_no_head import YesNoHead
 from greenroom.schemas.events import Finished, InferenceEvent
@@ -165,6 +167,28 @@ def test_heads_that_take_several_passes_do_not_take_each_others_room_for_ever(
     assert not model.engine.has_work
     for name in queries:
         assert np.abs(np.subtract(scores_of(events, name), expected[name])).max() < SMALL
+
+
+def test_a_query_that_is_never_computed_before_its_model_is_unloaded_is_computed_with_its_documents(
+    reranker: MakeReranker, model: Reranker
+) -> None:
+    large, small = named("large", QUERY), attrs.evolve(score("no", DOCUMENTS[:1]), id="small", client="small")
+    job = Job(large, model.adapter.prepare_input(large))
+    events: list[tuple[str, InferenceEvent]] = []
+    for _ in range(12):
+        following = reranker("qwen3-rerank")
+        following.engine._budget.tokens = 40.0
+        following.engine.resume(job)
+        following.engine.submit(small, following.adapter.prepare_input(small))
+        told: list[tuple[str, InferenceEvent]] = []
+        while not told:
+            told = following.engine.step()
+        events += told
+        job = (following.engine.suspend() or {})["large"]
+    own = {event.index: event.value for name, event in events if name == "large" and isinstance(event, Score)}
+    assert 0 < len(own) < len(MANY)
+    expected = alone(model)
+    assert all(abs(value - expected[index]) < SMALL for index, value in own.items())
 
 
 def test_without_room_for_the_query_pairs_are_computed_whole(model: Reranker) -> None:
