@@ -51,6 +51,10 @@ class EngineWorker:
         if self._loop is not None:
             self._loop.put(command)
 
+    def pop_commands(self) -> list[Command]:
+        """Remove and return what the worker, which has ended, has not carried out."""
+        return self._loop.pop_commands() if self._loop is not None else []
+
     def unload(self, *, suspends: bool = False) -> None:
         """Tell the worker to free the weights, in the middle of a load too.
 

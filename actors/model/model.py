@@ -207,8 +207,8 @@ class Model:
                 self._requests.fail_running(problem)
 
     def _record_loop_end(self, end: LoopEnded) -> None:
-        problem = end.problem
-        self._requests.end_engine(end.suspended, problem or model_crashed(self.key.model))
+        problem, late = end.problem, self._worker.pop_commands()
+        self._requests.end_engine(end.suspended, late, problem or model_crashed(self.key.model))
         if self._worker.record_end():
             # The model stays in ERROR until it is loaded again, which is possible from now on.
             self._log.warning("hung worker returned")

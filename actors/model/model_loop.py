@@ -31,6 +31,11 @@ class Submit:
     request: InferenceRequest
     prepared: PreparedInput
 
+    @property
+    def request_id(self) -> str:
+        """The id under which the engine knows it."""
+        return self.request.id
+
 
 @attrs.frozen
 class Resume:
@@ -129,6 +134,13 @@ class ModelLoop:
         """Have `command` carried out before the next step."""
         self._commands.put(command)
 
+    def pop_commands(self) -> list[Command]:
+        """Remove and return what was put too late to be carried out; to be called once the job has ended."""
+        late: list[Command] = []
+        while not self._commands.empty():
+            late.append(self._commands.get())
+        return late
+
     def abandon(self) -> None:
         """Unload at the next opportunity, in the middle of a load too."""
         self._abandoned = True
@@ -211,14 +223,13 @@ class ModelLoop:
                     return False
 
     def _submit(self, engine: Engine[Any], command: Submit | Resume) -> None:
-        request_id = command.request.id if isinstance(command, Submit) else command.request_id
         try:
             if isinstance(command, Submit):
                 engine.submit(command.request, command.prepared)
             elif isinstance(engine, SuspendableEngine):
                 engine.resume(command.suspended)
         except ProblemError as error:
-            self._report(Stepped([(request_id, Failed(error.problem))]))
+            self._report(Stepped([(command.request_id, Failed(error.problem))]))
 
     def _suspend(self, engine: Engine[Any], idle: bool) -> bool:
         """Have requests given away, but not before one has come further: models that take turns in one room

@@ -65,20 +65,28 @@ class ModelRequests:
         """Keep what comes from now on for the next engine."""
         self._has_engine = False
 
-    def end_engine(self, suspended: Mapping[str, SuspendedRequest] | None, problem: Problem) -> None:
+    def end_engine(
+        self, suspended: Mapping[str, SuspendedRequest] | None, late: Iterable[Command], problem: Problem
+    ) -> None:
         """Keep the requests that can go on in another engine, and fail the others; to be done before the pool
         hears of the end, for which those count as waiting that hold a lease still.
 
         Args:
-            suspended: By their ids, what tells where they stand; None if no other engine will go on.
+            suspended: By their ids, in the order of their turns, what tells where they stand; None if no
+                other engine will go on.
+            late: What was put and not carried out.
         """
         self._has_engine = False
+        for request_id, request in (suspended or {}).items():
+            self._keep(Resume(request_id, request))
+        for command in late:
+            if isinstance(command, Submit | Resume):
+                self._keep(command)
         if suspended is None:
             self.fail_running(problem)
             return
+        self._running.put_first(suspended)
         for running in self._running.all():
-            if running.request.id in suspended:
-                running.kept = Resume(running.request.id, suspended[running.request.id])
             if running.kept is None and not running.cancelled:
                 running.fail(problem)
             if running.kept is None or running.cancelled:
@@ -169,6 +177,14 @@ class ModelRequests:
         self._log.info(
             "request admitted", request_id=running.request_id, prompt_tokens=prepared.prompt_tokens
         )
+
+    def _keep(self, command: Submit | Resume) -> None:
+        """Keep a request that is in no engine, unless it was failed when its engine hung."""
+        running = self._running.get(command.request_id)
+        if running is not None:
+            running.kept = command
+        elif isinstance(command, Resume):
+            command.suspended.close()
 
     def _remove(self, running: RunningRequest) -> None:
         self._running.remove(running)

@@ -139,6 +139,15 @@ class RunningRequests:
         """Remove one of which no event will come."""
         self._by_id.pop(running.request.id, None)
 
+    def get(self, engine_id: str) -> RunningRequest | None:
+        """Return the one that its engine knows under that id, if its last event has not come."""
+        return self._by_id.get(engine_id)
+
+    def put_first(self, engine_ids: Iterable[str]) -> None:
+        """Have these stand before all others, in this order."""
+        first = {name: self._by_id[name] for name in engine_ids if name in self._by_id}
+        self._by_id = {**first, **self._by_id}
+
     def all(self) -> list[RunningRequest]:
         """Return those whose last event has not come."""
         return list(self._by_id.values())

@@ -26,7 +26,7 @@ class Job:
     Attributes:
         lengths: Tokens of each row, without those that are computed apart.
         apart: Tokens at the beginning of all rows that are computed apart (`SharedHeads`).
-        setbacks: How often there was no memory for that.
+        setbacks: How often there was no memory for that, or it was lost.
         waiting: Indices of the rows that are not computed yet, the shortest first.
         tokens_left: Of those.
         tokens_done: Of rows that are computed.
@@ -158,9 +158,14 @@ class RowQueue:
         return self._jobs.pop(request_id, None)
 
     def clear(self) -> list[Job]:
-        """Remove and return all requests, the oldest first."""
-        jobs, self._jobs = list(self._jobs.values()), {}
-        return jobs
+        """Remove and return all requests, clients in the order of their turns, of each the oldest first."""
+        of_clients: dict[str, list[Job]] = {}
+        for job in self._jobs.values():
+            of_clients.setdefault(job.request.client, []).append(job)
+        self._jobs = {}
+        if not of_clients:
+            return []
+        return [job for client in self._fair_queue.in_order(of_clients) for job in of_clients[client]]
 
     def choose(self) -> Job | None:
         """Return the request whose turn it is, if any is left."""

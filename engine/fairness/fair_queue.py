@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -49,13 +49,21 @@ class FairQueue:
         """
         self._clients = ClientShares()
 
+    def in_order(self, clients: Iterable[str]) -> Iterator[str]:
+        """Yield clients, first the one whose turn it is.
+
+        Args:
+            clients: All that wait, at least one.
+        """
+        return self._clients.in_order(clients)
+
     def choose(self, waiting: Sequence[WaitingPrompt]) -> int:
         """Return the index of the prompt that is next; of one conversation, only the oldest counts.
 
         Args:
             waiting: The oldest first, at least one.
         """
-        client = next(self._clients.in_order(prompt.client for prompt in waiting))
+        client = next(self.in_order(prompt.client for prompt in waiting))
         heads: dict[str, int] = {}
         for index, prompt in enumerate(waiting):
             if prompt.client == client:

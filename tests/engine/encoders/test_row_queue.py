@@ -49,6 +49,17 @@ def test_every_row_is_computed_once_in_passes_that_are_mostly_full() -> None:
     assert len(passes) <= tokens / 4_000 * 1.5
 
 
+def test_requests_are_given_away_in_the_order_in_which_it_is_their_clients_turn() -> None:
+    queue = RowQueue()
+    for name, client in (("1", "one"), ("2", "two"), ("3", "one"), ("4", "three")):
+        queue.add(job(name, *[10] * 50, client=client))
+    for _ in range(2):
+        take(queue, lambda width: 8)
+    assert [left.request.id for left in queue.clear()] == ["4", "1", "3", "2"]
+    assert not len(queue)
+    assert queue.clear() == []
+
+
 def test_padding_of_a_pass_is_bounded() -> None:
     queue = RowQueue()
     queue.add(job("long", 4_000, 100))

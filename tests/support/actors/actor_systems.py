@@ -252,8 +252,6 @@ class FaultyEngine:
         events = self._engine.step()
         for request_id, event in events:
             self._seen[request_id] = self._seen.get(request_id, 0) + isinstance(event, TextDelta | Vector)
-            if self._seen[request_id] >= 2 and request_id in self._faults.crash:
-                raise RuntimeError("planted crash")
             if self._seen[request_id] == 2 and request_id in self._faults.panic:
                 raise Panic("planted")
             if self._seen[request_id] == 2 and request_id in self._faults.garble:
@@ -262,6 +260,8 @@ class FaultyEngine:
             if self._seen[request_id] >= 2 and request_id in self._faults.hang:
                 self._faults.hangs.set()
                 self._faults.release.wait()
+            if self._seen[request_id] >= 2 and request_id in self._faults.crash:
+                raise RuntimeError("planted crash")
         return events
 
     @property

@@ -1,0 +1,112 @@
+"""What becomes of a model's requests between two of its engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import structlog
+
+from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.model.model_loop import Command, Resume, Submit
+from greenroom.actors.model.model_requests import ModelRequests
+from greenroom.actors.model.preparations import Preparation
+from greenroom.schemas.events import Failed
+from greenroom.schemas.generation import GenerationParameters
+from greenroom.schemas.model_protocol import Generate
+from greenroom.schemas.prepared_input import PreparedPrompt
+from greenroom.schemas.problems import model_crashed
+from greenroom.tests.support.actors.actor_systems import chat
+
+PREPARED = PreparedPrompt((1, 2, 3), frozenset(), 9, GenerationParameters())
+
+
+@attrs.define
+class Left:
+    """A request that has left its engine, and holds something until it is closed."""
+
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Kept:
+    """Requests, and what their engine was told."""
+
+    def __init__(self) -> None:
+        self.put: list[Command] = []
+        self.replies: dict[str, ReplyStream[Any]] = {}
+        preparations: list[Preparation] = []
+        self._preparations = preparations
+        log = structlog.get_logger()
+        self.requests = ModelRequests(preparations.append, self.put.append, lambda closed: None, log)
+        self.requests.start_engine()
+
+    def generate(self, name: str) -> None:
+        """Have a request prepared and submitted."""
+        replies = self.replies[name] = ReplyStream()
+        self.requests.generate(Generate(chat("m", name)), replies.sender)
+        self.requests.record_prepared(self._preparations.pop(), PREPARED)
+
+    def told(self) -> list[tuple[object, str]]:
+        """What the engine was told since the last time."""
+        told: list[tuple[object, str]] = [
+            (type(command), command.request_id)
+            for command in self.put
+            if isinstance(command, Submit | Resume)
+        ]
+        self.put.clear()
+        return told
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+async def test_requests_go_on_in_the_order_in_which_it_is_their_turn_before_those_that_came_since(
+    kept: Kept,
+) -> None:
+    for name in ("one", "two", "three"):
+        kept.generate(name)
+    assert kept.told() == [(Submit, "one"), (Submit, "two"), (Submit, "three")]
+    kept.requests.suspend()
+    kept.generate("later")
+    kept.requests.end_engine({"three": Left(), "one": Left(), "two": Left()}, (), model_crashed("m"))
+    kept.requests.start_engine()
+    assert kept.told() == [(Resume, "three"), (Resume, "one"), (Resume, "two"), (Submit, "later")]
+
+
+async def test_what_a_crashed_engine_was_told_too_late_is_told_to_the_next(kept: Kept) -> None:
+    for name in ("begun", "waiting", "late"):
+        kept.generate(name)
+    late = kept.put[-1]
+    kept.told()
+    kept.requests.end_engine({"waiting": Left()}, [late], model_crashed("m"))
+    assert isinstance(await kept.replies["begun"].receive(), Failed)
+    kept.requests.start_engine()
+    assert kept.told() == [(Resume, "waiting"), (Submit, "late")]
+
+
+@pytest.mark.parametrize("fail", [ModelRequests.end, ModelRequests.fail_running])
+async def test_nothing_is_held_for_requests_that_failed_before_their_engine_had_left_them(
+    kept: Kept, fail: Callable[..., None]
+) -> None:
+    kept.generate("one")
+    kept.generate("two")
+    fail(kept.requests, model_crashed("m"))
+    suspended, late = Left(), Left()
+    kept.requests.end_engine({"one": suspended}, [Resume("two", late)], model_crashed("m"))
+    assert suspended.closed
+    assert late.closed
+
+
+async def test_what_an_engine_that_could_never_be_left_was_told_too_late_is_let_go(kept: Kept) -> None:
+    kept.generate("one")
+    late = Left()
+    kept.requests.end_engine(None, [Resume("one", late)], model_crashed("m"))
+    assert late.closed
+    assert isinstance(await kept.replies["one"].receive(), Failed)
