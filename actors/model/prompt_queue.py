@@ -35,7 +35,7 @@ MAX_SCHEMA = 1_000
 MAX_PASSING = 16
 """Short prompts that pass a long one at most; then it is its turn."""
 WAIT_COST = MAX_SHORT // 2
-"""Of each look at what a prompt waits for, some 20 ms. If that cost nothing, a client that had less than
+"""Of each look at what a prompt waits for, 20 ms at most. If that cost nothing, a client that had less than
 others would have every turn until its prompt is done, though that may wait for one of theirs."""
 MAX_COUNTED = 16 * MAX_SHORT
 """Cost up to which prompts are told apart: to count takes time, too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
@@ -11,11 +10,11 @@ import numpy as np
 
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.engine.audio.samples import AudioFacts, Samples
-from greenroom.engine.slices import WAITS, Slices
+from greenroom.engine.slices import WAITS, Slices, SliceSemaphore
 
 AT_ONCE = 4
 """Recordings that are decoded so for all models; whoever else has one waits, and others go on."""
-_DECODING = threading.BoundedSemaphore(AT_ONCE)
+_DECODING = SliceSemaphore(AT_ONCE)
 _SLICE_SECONDS = 0.02
 
 
@@ -42,8 +41,7 @@ def decode_recording(
     Raises:
         ProblemError: 400: it cannot be decoded; 503: too many decoders hang.
     """
-    while not _DECODING.acquire(timeout=_SLICE_SECONDS):
-        yield WAITS
+    yield from _DECODING.acquire()
     try:
         reader = RecordingReader(source, rate, param)
         try:

@@ -11,7 +11,6 @@ import math
 import struct
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,7 +20,7 @@ from PIL import Image
 from greenroom.engine.images import pdf_process
 from greenroom.engine.images.formats import is_pdf, name_of
 from greenroom.engine.images.limits import ImageLimits
-from greenroom.engine.slices import WAITS, Slices
+from greenroom.engine.slices import WAITS, Slices, SliceSemaphore
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 INVALID_DOCUMENT = "invalid_document"
@@ -35,7 +34,7 @@ _BYTES = 2 * 1024**3
 """Of address space; a page of pictures takes some hundred megabytes."""
 AT_ONCE = 2
 """Processes that draw for all models; whoever else wants one waits, and others go on."""
-_DRAWING = threading.BoundedSemaphore(AT_ONCE)
+_DRAWING = SliceSemaphore(AT_ONCE)
 _SLICE_SECONDS = 0.02
 _LONGEST_REASON = 100_000
 
@@ -80,8 +79,7 @@ def draw_pages(
     if importlib.util.find_spec("pypdfium2") is None:
         detail = "Documents need the library pypdfium2: `pip install pypdfium2`."
         raise ProblemError(Problem(501, "library_missing", detail))
-    while not _DRAWING.acquire(timeout=_SLICE_SECONDS):
-        yield WAITS
+    yield from _DRAWING.acquire()
     try:
         drawn, reason = yield from _run(data, limits.pages, left or DrawingTime())
     finally:
