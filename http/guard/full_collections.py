@@ -10,7 +10,8 @@ becomes some three Python objects, and a collection that goes through them keeps
 MAX_REQUESTS = 10_000
 """For how many requests they are put off at most; each leaves some 10 kB of garbage in cycles."""
 
-_USUAL = gc.get_threshold()
+USUAL = gc.get_threshold()
+"""How many young objects, and collections of younger ones, a collection waits for otherwise."""
 _NEVER = 1 << 30
 
 
@@ -29,13 +30,13 @@ class FullCollections:
         """Count the objects of one more request."""
         self._held += objects
         if self._held > MAX_OBJECTS:
-            gc.set_threshold(*_USUAL[:2], _NEVER)
+            gc.set_threshold(*USUAL[:2], _NEVER)
 
     def release(self, objects: int) -> None:
         """Count the objects of a request that has ended."""
         self._held -= objects
         if self._held <= MAX_OBJECTS:
-            gc.set_threshold(*_USUAL)
+            gc.set_threshold(*USUAL)
             self._requests = 0
             return
         self._requests += 1

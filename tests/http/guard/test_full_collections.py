@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -38,8 +39,12 @@ def counted_collections() -> Iterator[list[int]]:
 
 
 def make_objects() -> list[list[int]]:
-    """Return more objects than a full collection waits for where none is put off."""
-    return [[] for _ in range(len(gc.get_objects()) + 200_000)]
+    """Return more objects than a full collection waits for where none is put off.
+
+    It waits for so many collections of younger ones, and for a quarter of what it found the last time.
+    """
+    younger = math.prod(threshold + 1 for threshold in full_collections.USUAL)
+    return [[] for _ in range(len(gc.get_objects()) + 2 * younger)]
 
 
 def test_full_collections_are_put_off_while_much_is_held() -> None:
