@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from greenroom.engine.device.device_errors import is_device_error, raise_unless_own, synchronize_streams
+from greenroom.schemas.problems import Problem, ProblemError
+
+OUT_OF_MEMORY = "[METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPU...)."
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        OUT_OF_MEMORY,
+        "[METAL] Command buffer execution failed: Ignored (for causing prior/excessive GPU errors)",
+        "[metal::malloc] Resource limit (499000) exceeded.",
+        "[metal::CommandEncoder] Failed to make new command queue.",
+        "[malloc] Unable to allocate 4096 bytes.",
+        "[Event::Event] Failed to create Metal shared event.",
+        "[Fence::wait] Failed.",
+        "[read] Unable to read from file.",
+        "CUDA error",
+        "[cuda] out of memory",
+        "cudaStreamSynchronize(stream_) failed: an illegal memory access was encountered",
+        "cuLaunchKernel( kernel) failed: unspecified launch failure",
+        "cublasLtMatmul( handle) failed with code: 13.",
+    ],
+)
+def test_messages_of_mlx_that_name_the_device_are_its_errors(message: str) -> None:
+    assert is_device_error(RuntimeError(message))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(OUT_OF_MEMORY),
+        NotImplementedError(OUT_OF_MEMORY),
+        ProblemError(Problem(400, "invalid_value", OUT_OF_MEMORY)),
+        RuntimeError(f"the client wrote: {OUT_OF_MEMORY}"),
+        RuntimeError("[matmul] dtype must be inexact."),
+        RuntimeError("[metal::Device] Unable to load kernel gather"),
+        RuntimeError("There is no Stream(gpu, 0) in current thread."),
+        RuntimeError("curious"),
+        None,
+    ],
+)
+def test_nothing_else_is(error: Exception | None) -> None:
+    assert not is_device_error(error)
+
+
+def test_a_library_that_catches_one_and_raises_its_own_hides_nothing() -> None:
+    def library(*, explicitly: bool) -> None:
+        try:
+            raise RuntimeError(OUT_OF_MEMORY)
+        except RuntimeError as error:
+            if explicitly:
+                raise ValueError("cannot speak") from error
+            raise ValueError("cannot speak")  # noqa: B904
+
+    for explicitly in (True, False):
+        with pytest.raises(ValueError, match="cannot speak") as raised:
+            library(explicitly=explicitly)
+        assert is_device_error(raised.value)
+
+
+def test_causes_that_form_a_circle_come_to_an_end() -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert not is_device_error(one)
+
+
+def on_a_worker(look: Callable[[], None]) -> None:
+    """Have a thread of its own look: on the main one MLX throws errors of the CPU earlier."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            look()
+        except BaseException as error:
+            raised.append(error)
+        mx.clear_streams()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def read_torn_file(folder: Path) -> None:
+    """Launch the reading of a file that was cut off after it was opened; the launch itself is fine."""
+    path = folder / "torn.safetensors"
+    launched = False
+    while not launched:
+        mx.save_safetensors(str(path), {"weight": mx.ones((64, 64))})
+        weights = mx.load(str(path))
+        path.write_bytes(path.read_bytes()[:2048])
+        with contextlib.suppress(RuntimeError):  # it has failed already
+            mx.async_eval(weights)
+            launched = True
+
+
+def test_a_real_error_that_is_still_to_come_is_found(tmp_path: Path) -> None:
+    def look() -> None:
+        read_torn_file(tmp_path)
+        with pytest.raises(RuntimeError) as raised:
+            synchronize_streams()
+        assert is_device_error(raised.value)
+        synchronize_streams()
+
+    on_a_worker(look)
+
+
+def test_a_request_is_not_blamed_while_an_error_is_still_to_come(tmp_path: Path) -> None:
+    def look() -> None:
+        raise_unless_own(ValueError("its own"))
+        read_torn_file(tmp_path)
+        with pytest.raises(RuntimeError, match="Unable to read"):
+            raise_unless_own(ValueError("its own"))
+        raise_unless_own(ValueError("its own"))
+
+    on_a_worker(look)
+
+
+def test_an_error_of_the_device_is_never_a_request_s() -> None:
+    with pytest.raises(RuntimeError, match="METAL"):
+        raise_unless_own(RuntimeError(OUT_OF_MEMORY))
