@@ -199,13 +199,13 @@ class FindItem:
 
 @attrs.frozen
 class FindItems:
-    """Ask for items of any response or conversation. Reply: ItemPage, with those that there are.
+    """Ask for items of any response or conversation. Reply: ItemPage, with those that there are, each once.
 
     Args:
-        ids: The last one is found if several have an id.
+        mentions: Ids, and how often a request names each. The last item is found if several have an id.
     """
 
-    ids: tuple[str, ...]
+    mentions: Mapping[str, int]
     owner: str
 
 

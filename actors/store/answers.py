@@ -145,8 +145,8 @@ class Answers:
                 return self._conversations.list_items(name, owner, after, limit, order)
             case FindItem(name, owner, item):
                 return self._conversations.find_item(name, owner, item)
-            case FindItems(ids, owner):
-                return self._items.find_many(ids, owner, MAX_HISTORY)
+            case FindItems(mentions, owner):
+                return self._items.find_many(mentions, owner, MAX_HISTORY)
             case FindCompletion(name, owner):
                 return self._completions.find(name, owner)
             case ListCompletions():

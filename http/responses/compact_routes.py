@@ -56,7 +56,7 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
             return parse_response_request(wire, body, *identity)
 
         _, asked = await read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
-        recalled = await recall(refs.store, asked, request_owner())
+        recalled = await recall(refs.store, asked, request_owner(), request_client())
         recalled = attrs.evolve(recalled, request=await with_files(recalled.request))
         seal = await server_seal(refs.store)
         room = await _room(refs, recalled.request)

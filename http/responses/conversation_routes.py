@@ -13,11 +13,12 @@ from quart import Blueprint, Response, request
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.requests.current_request import read_request, request_owner
+from greenroom.http.answering.requests.current_request import read_request, request_client, request_owner
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.answering.sealing.server_seal import server_seal
 from greenroom.http.responses.history.held_conversation import hold_conversation
+from greenroom.http.responses.history.recall import READING
 from greenroom.http.responses.history.stand_ins import check_items, find_references
 from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_document, item_page, stored_items
@@ -118,14 +119,15 @@ async def _stored(refs: ActorRefs, items: Sequence[Item]) -> tuple[StoredItem, .
     """Return items as they are stored, if a model could read them."""
     if not items:
         return ()
-    referred = await find_references(refs.store, items, request_owner())
-    seal = await server_seal(refs.store)
+    async with READING.lane(request_client()):
+        referred = await find_references(refs.store, items, request_owner())
+        seal = await server_seal(refs.store)
 
-    def checked() -> tuple[StoredItem, ...]:
-        raws = [item.raw for item in check_items(items, referred, seal)]
-        return stored_items(raws, lambda prefix, _: f"{prefix}_{uuid4().hex}")
+        def checked() -> tuple[StoredItem, ...]:
+            raws = [item.raw for item in check_items(items, referred, seal, trio.from_thread.check_cancelled)]
+            return stored_items(raws, lambda prefix, _: f"{prefix}_{uuid4().hex}")
 
-    return await trio.to_thread.run_sync(checked)
+        return await trio.to_thread.run_sync(checked)
 
 
 def _conversation(conversation: StoredConversation) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
         stream = bool(wire.stream)
         if turn.stored:
             return await answer_stored(refs, turn, stream=stream, status_timeout=status_timeout)
-        recalled = turn.alone or await recall(refs.store, turn.asked, request_owner())
+        recalled = turn.alone or await recall(refs.store, turn.asked, request_owner(), request_client())
         return await answer_request(
             refs.pool, [recalled.request], turn.formatter, stream=stream, status_timeout=status_timeout
         )
@@ -66,7 +66,7 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
             return asked, recall_nothing(asked) if asked.stands_alone else None
 
         _, (asked, recalled) = await read_request(PromptRequest, RESPONSES, UNSUPPORTED, parse, files=True)
-        recalled = recalled or await recall(refs.store, asked, request_owner())
+        recalled = recalled or await recall(refs.store, asked, request_owner(), request_client())
         counted = await count_prompt_tokens(refs.pool, await with_files(recalled.request))
         return json_response({"object": "response.input_tokens", "input_tokens": counted})
 

@@ -57,7 +57,9 @@ def too_large_to_store(size: int) -> Problem:
 
 def too_much_referred_to(most: int) -> Problem:
     """Return the problem of references to more than any model reads."""
-    detail = f"The items that are referred to have more than {most} characters together."
+    detail = (
+        f"The items that are referred to have more than {most} characters, counted once for each reference."
+    )
     return Problem(413, "request_too_large", detail, "input")
 
 

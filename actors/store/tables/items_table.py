@@ -5,7 +5,7 @@ Their numbers rise with time, so an item's number is its place in its conversati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from greenroom.actors.store.database.connection import Connection, Row
@@ -105,11 +105,12 @@ class ItemsTable:
             raise ProblemError(not_found("item", item))
         return _item(row)
 
-    def find_many(self, ids: Iterable[str], owner: str, most: int) -> ItemPage:
+    def find_many(self, mentions: Mapping[str, int], owner: str, most: int) -> ItemPage:
         """Return items of any response or conversation of an owner, as many as there are of them.
 
         Args:
-            most: Characters that they may have.
+            mentions: How often each id is named: a model reads the item as often.
+            most: Characters that they may have, each item counted as often as it is named.
 
         Raises:
             ProblemError: 413: they have more.
@@ -121,10 +122,10 @@ class ItemsTable:
             " where i.id = ? and (c.owner = ? or r.owner = ?) order by i.number desc"
         )
         found, size = [], 0
-        for ident in ids:
+        for ident, times in mentions.items():
             if row := self._connection.first(statement, (ident, owner, owner)):
                 found.append(_item(row))
-                size += len(row["body"])
+                size += len(row["body"]) * times
             if size > most:
                 raise ProblemError(too_much_referred_to(most))
         return ItemPage(tuple(found), has_more=False)

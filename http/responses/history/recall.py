@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
@@ -12,19 +11,25 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.database.problems import not_found, previous_not_found
 from greenroom.http.answering.sealing.seal import Seal
 from greenroom.http.answering.sealing.server_seal import server_seal
+from greenroom.http.guard.client_lanes import ClientLanes
 from greenroom.http.responses.history.recalled import Recalled
-from greenroom.http.responses.history.stand_ins import find_references, is_id, opened_items, referred_item
+from greenroom.http.responses.history.stand_ins import (
+    decode_item,
+    find_references,
+    is_id,
+    opened_items,
+    resolve_references,
+)
 from greenroom.http.responses.requests.response_request import AskedResponse
-from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.responses.items import MAX_ITEMS, Item, StandInItem, kept_items
+from greenroom.schemas.responses.items import MAX_ITEMS, Item, StandInItem
 from greenroom.schemas.store_protocol import History, StoreMessage, Turns
 from greenroom.schemas.stored import StoredItem
 
 UNREAD_AT_ONCE = MAX_ITEMS // 4
 """Items that are left out at the beginning of a history that is too long to be read."""
 
-_READING = trio.CapacityLimiter(2)
+READING = ClientLanes(2)
 """A history may be 64 MB, which take several times that while they are decoded; more at once would only
 compete for the GIL."""
 
@@ -38,17 +43,25 @@ def recall_nothing(asked: AskedResponse) -> Recalled:
     return Recalled(asked.request(), asked.items)
 
 
-async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Recalled:
+async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str, client: str) -> Recalled:
     """Return a request with what the store has of its conversation.
+
+    Reading ends with the request: a client that has left keeps no thread busy.
+
+    Args:
+        client: Who asks, as `request_client` names it.
 
     Raises:
         ProblemError: 404 that names what is not stored here; 400 that names the field: a compaction that
             cannot be opened, or a history that may not be cut and is too long to be read.
     """
-    async with _READING:
+    async with READING.lane(client):
         turns = await _turns(store, asked, owner)
         referred = await find_references(store, asked.items, owner)
-        return await trio.to_thread.run_sync(_recalled, asked, turns, referred, await server_seal(store))
+        seal = await server_seal(store)
+        return await trio.to_thread.run_sync(
+            _recalled, asked, turns, referred, seal, trio.from_thread.check_cancelled
+        )
 
 
 async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:
@@ -63,22 +76,32 @@ async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> 
     return Turns(())
 
 
-def _recalled(asked: AskedResponse, turns: Turns, referred: Mapping[str, StoredItem], seal: Seal) -> Recalled:
+def _recalled(
+    asked: AskedResponse,
+    turns: Turns,
+    referred: Mapping[str, StoredItem],
+    seal: Seal,
+    proceed: Callable[[], None],
+) -> Recalled:
+    """Return the request with its conversation; `proceed` raises where nobody waits for it any more."""
     texts = [item.body for turn in turns.turns for item in turn.items]
     # Many at once, so that the next turns begin as this one does and are found in the cache.
     unread = max(0, -(-(len(texts) - MAX_ITEMS) // UNREAD_AT_ONCE)) * UNREAD_AT_ONCE
     left_out = turns.left_out + (unread > 0)
     if left_out and not asked.may_be_cut:
         raise _too_long()
-    bodies: list[JsonObject] = [json.loads(text) for text in texts[unread:]]
-    said = {str(body["id"]) for body in bodies}
-    items = [referred_item(item, said, referred) for item in asked.items]
-    fields = [asked.history_field] * len(bodies)
+    kept = []
+    for text in texts[unread:]:
+        proceed()
+        kept.append(decode_item(text))
+    said = {str(item.raw["id"]) for item in kept}
+    items = resolve_references(asked.items, said, referred, proceed)
+    fields = [asked.history_field] * len(kept)
     fields += (f"{asked.field}[{index}]" for index in range(len(items)))
-    opened = opened_items([*kept_items(bodies), *items], fields, seal)
-    history, own = opened[: len(bodies)], opened[len(bodies) :]
+    opened = opened_items([*kept, *items], fields, seal)
+    history, own = opened[: len(kept)], opened[len(kept) :]
     readable = tuple(_without_orphans(history))
-    return Recalled(asked.request(readable, own), own, readable, left_out)
+    return Recalled(asked.request(readable, own, proceed), own, readable, left_out)
 
 
 def _without_orphans(history: Sequence[Item]) -> list[Item]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
@@ -37,33 +38,61 @@ async def find_references(
     Raises:
         ProblemError: 413: that is too much.
     """
-    references = {item.param.id: None for item in items if isinstance(item.param, ReferenceItem)}
-    asked = tuple(reference for reference in references if is_id(reference))
+    mentions = Counter(item.param.id for item in items if isinstance(item.param, ReferenceItem))
+    asked = {ident: times for ident, times in mentions.items() if is_id(ident)}
     if not asked:
         return {}
     found = await ask_actor(store, FindItems(asked, owner), ItemPage)
     return {item.id: item for item in found.items}
 
 
-def check_items(items: Sequence[Item], referred: Mapping[str, StoredItem], seal: Seal) -> tuple[Item, ...]:
+def check_items(
+    items: Sequence[Item], referred: Mapping[str, StoredItem], seal: Seal, proceed: Callable[[], None]
+) -> tuple[Item, ...]:
     """Return the items of a conversation's request with what they refer to.
+
+    Args:
+        proceed: Called between any two items; raises where nobody waits for them any more.
 
     Raises:
         ProblemError: 400 that names what no model could read, 404 for an item that is not kept here.
     """
-    found = [referred_item(item, frozenset(), referred) for item in items]
+    found = resolve_references(items, frozenset(), referred, proceed)
     opened = opened_items(found, [f"items[{index}]" for index in range(len(found))], seal)
-    Conversation(whole=False).read(opened, "items")
+    Conversation(whole=False, proceed=proceed).read(opened, "items")
     return opened
 
 
-def referred_item(item: Item, said: Set[str], stored: Mapping[str, StoredItem]) -> Item:
-    """Return what an item refers to, which is nothing if that is in the history."""
-    match item.param:
-        case ReferenceItem(ident) if ident in said:
-            return Item(StandInItem(()), item.raw)
-        case ReferenceItem(ident) if ident in stored:
-            [item] = kept_items([json.loads(stored[ident].body)])
+def resolve_references(
+    items: Sequence[Item], said: Set[str], stored: Mapping[str, StoredItem], proceed: Callable[[], None]
+) -> list[Item]:
+    """Return items with those in the place of references that they refer to.
+
+    What several refer to is decoded once, and is one item. What is in the history already is not repeated.
+
+    Args:
+        said: Ids of the history's items.
+        stored: What is referred to, by id.
+        proceed: See `check_items`.
+    """
+    decoded: dict[str, Item] = {}
+    resolved = []
+    for item in items:
+        match item.param:
+            case ReferenceItem(ident) if ident in said:
+                item = Item(StandInItem(()), item.raw)
+            case ReferenceItem(ident) if ident in stored:
+                if ident not in decoded:
+                    proceed()
+                    decoded[ident] = decode_item(stored[ident].body)
+                item = decoded[ident]
+        resolved.append(item)
+    return resolved
+
+
+def decode_item(body: str) -> Item:
+    """Return an item that was stored as JSON."""
+    [item] = kept_items([json.loads(body)])
     return item
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from greenroom.http.answering.sealing.seal import MAX_SEALED
 from greenroom.http.answering.sealing.thought_signature import is_signature, signed_thought
@@ -34,12 +34,14 @@ class Conversation:
 
     Args:
         whole: No result may stand without its call.
+        proceed: Called between any two items; raises where nobody waits for them any more.
 
     Attributes:
         tools: That the items have brought.
     """
 
-    def __init__(self, *, whole: bool = True) -> None:
+    def __init__(self, *, whole: bool = True, proceed: Callable[[], None] | None = None) -> None:
+        self._proceed = proceed or (lambda: None)
         self.tools: list[Tool] = []
         self._whole = whole
         self._messages: list[Message] = []
@@ -59,6 +61,7 @@ class Conversation:
             ProblemError: 400 that names the field, 404 for an item that is not kept here.
         """
         for index, item in enumerate(items):
+            self._proceed()
             self._read(item, f"{field}[{index}]")
 
     def messages(self) -> tuple[Message, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -74,17 +74,23 @@ class AskedResponse:
         """The generation parameters that were set."""
         return dict(self._template.overrides)
 
-    def request(self, history: Sequence[Item] = (), items: Sequence[Item] | None = None) -> InferenceRequest:
+    def request(
+        self,
+        history: Sequence[Item] = (),
+        items: Sequence[Item] | None = None,
+        proceed: Callable[[], None] | None = None,
+    ) -> InferenceRequest:
         """Return the request in neutral words.
 
         Args:
             history: What was said before.
             items: Its own items, if some of them stood for others that are kept.
+            proceed: See `Conversation`.
 
         Raises:
             ProblemError: 400 that names the field, 404 for an item that is not kept here.
         """
-        conversation = Conversation()
+        conversation = Conversation(proceed=proceed)
         conversation.read(history, self.history_field)
         conversation.read(self.items if items is None else items, self.field)
         system = (Message("system", (TextPart(self._instructions),)),) if self._instructions else ()

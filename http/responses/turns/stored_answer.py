@@ -12,7 +12,12 @@ from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.responses.handles import Subscribed, Subscription
 from greenroom.http.answering.http_responses import stream_response
-from greenroom.http.answering.requests.current_request import request_owner, request_resources, with_files
+from greenroom.http.answering.requests.current_request import (
+    request_client,
+    request_owner,
+    request_resources,
+    with_files,
+)
 from greenroom.http.answering.streaming.event_stream import Events, EventStream
 from greenroom.http.answering.streaming.response_timing import wait_for_first_event
 from greenroom.http.responses.history.held_conversation import hold_conversation
@@ -64,7 +69,7 @@ async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
     hold = await hold_conversation(refs.responses, asked.conversation, owner) if asked.conversation else None
     recalled, kept = turn.alone, turn.input
     if recalled is None:
-        recalled = await recall(refs.store, asked, owner)
+        recalled = await recall(refs.store, asked, owner, request_client())
         kept = await trio.to_thread.run_sync(recalled.stored_input, formatter.answer_id)
     record = RunRecord(
         formatter.echo,

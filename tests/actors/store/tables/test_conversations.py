@@ -135,11 +135,21 @@ def test_items_are_found_by_id_alone_but_only_by_their_owner(
     answers.answer(CreateConversation(conversation("c"), (item("added"),)))
     answers.answer(CommitResponse(response("a")))
     answers.answer(CommitResponse(response("b", conversation="c")))
-    ids = ("added", "b-in", "unknown", "a-out")
-    found = answers.answer(FindItems(ids, ""))
+    mentions = {"added": 1, "b-in": 2, "unknown": 1, "a-out": 1}
+    found = answers.answer(FindItems(mentions, ""))
     assert isinstance(found, ItemPage)
     assert found.items == (item("added"), item("b-in"), item("a-out"))
-    assert answers.answer(FindItems(ids, "somebody")) == ItemPage((), has_more=False)
+    assert answers.answer(FindItems(mentions, "somebody")) == ItemPage((), has_more=False)
     with pytest.raises(ProblemError) as refused:
-        items_table.ItemsTable(connection).find_many(ids, "", 1)
+        items_table.ItemsTable(connection).find_many(mentions, "", 1)
+    assert refused.value.problem.status == 413
+
+
+def test_an_item_counts_as_often_as_it_is_named(answers: Answers, connection: Connection) -> None:
+    answers.answer(CreateConversation(conversation("c"), (item("added", "x" * 100),)))
+    length = len(item("added", "x" * 100).body)
+    table = items_table.ItemsTable(connection)
+    assert table.find_many({"added": 10}, "", 10 * length).items == (item("added", "x" * 100),)
+    with pytest.raises(ProblemError) as refused:
+        table.find_many({"added": 11}, "", 10 * length)
     assert refused.value.problem.status == 413

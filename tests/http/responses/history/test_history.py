@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any, cast
 import attrs
 import openai
 import pytest
+import trio
 
+from greenroom.http.responses.history.stand_ins import decode_item, resolve_references
+from greenroom.schemas.responses.items import Item, MessageItem, kept_items
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import (
     CommitResponse,
@@ -21,7 +25,7 @@ from greenroom.schemas.store_protocol import (
 )
 from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
 from greenroom.tests.support.clients.openai_clients import ask
-from greenroom.tests.support.servers.http_servers import Served, serving
+from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
 TOOL = {"type": "function", "name": "read", "parameters": {"type": "object"}}
 
@@ -276,3 +280,66 @@ async def test_a_conversation_too_long_to_be_read_loses_its_beginning_unless_tha
         with pytest.raises(openai.BadRequestError) as error:
             await ask(served, answer("disabled"))
         assert error.value.code == "context_length_exceeded"
+
+
+def large(parts: int, length: int) -> dict[str, Any]:
+    texts = [{"type": "input_text", "text": "x" * length}] * parts
+    return {"type": "message", "role": "user", "content": texts}
+
+
+async def test_references_count_as_often_as_they_are_made(settings: Settings) -> None:
+    """A body of 160 kB took 3 GB: it named one item of 1 MB 2,000 times."""
+    async with serving(settings) as served:
+        made = await ask(
+            served, lambda client: client.conversations.create(items=[cast("Any", large(1_000, 960))])
+        )
+        [item] = await ask(served, lambda client: list(client.conversations.items.list(made.id)))
+        references = [{"type": "item_reference", "id": item.id}] * 2_000
+        for refer in (
+            lambda client: client.responses.create(model="qwen3", input=references),
+            lambda client: client.responses.input_tokens.count(model="qwen3", input=references),
+        ):
+            with pytest.raises(openai.APIStatusError) as refused:
+                await ask(served, refer)
+            assert refused.value.status_code == 413
+            assert "counted once for each reference" in str(refused.value)
+
+
+def test_an_item_that_several_refer_to_is_decoded_once() -> None:
+    [item] = stored([large(10, 10)], "a")
+    references = kept_items([{"type": "item_reference", "id": item.id}] * 5)
+    resolved = resolve_references(references, frozenset(), {item.id: item}, lambda: None)
+    assert len(resolved) == 5
+    assert {id(each) for each in resolved} == {id(resolved[0])}
+    assert isinstance(resolved[0].param, MessageItem)
+
+
+async def test_reading_a_history_ends_when_its_client_has_left(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"model": "qwen3", "input": "Which?", "conversation": "conv_long"}'
+    decoded: list[str] = []
+    ended = trio.Event()
+    async with serving(settings) as served:
+        created = CreateConversation(StoredConversation("conv_long", "", 1.0), stored(FIRST * 100, "long"))
+        assert isinstance(await served.system.refs.store.ask(created, Committed), Committed)
+        async with connected(served.server) as client:
+
+            async def hang_up() -> None:
+                try:
+                    await client.stream.aclose()
+                    await trio.sleep_forever()
+                finally:
+                    ended.set()
+
+            def decode(stored_body: str) -> Item:
+                decoded.append(stored_body)
+                if len(decoded) == 3:
+                    with contextlib.suppress(trio.Cancelled):
+                        trio.from_thread.run(hang_up)
+                return decode_item(stored_body)
+
+            monkeypatch.setattr("greenroom.http.responses.history.recall.decode_item", decode)
+            await client.request("POST", "/v1/responses/input_tokens", body)
+            await ended.wait()
+    assert len(decoded) == 3
