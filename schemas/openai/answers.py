@@ -30,6 +30,8 @@ class Timings:
         cache_n: Tokens of the prompt that were known.
         prompt_n: Those that were computed, in `prompt_ms` milliseconds.
         predicted_n: Tokens of the answer, in `predicted_ms` milliseconds.
+        queued_ms: Milliseconds before its first prompt was begun: for a model, for memory, for others.
+        total_ms: Milliseconds from its beginning, waiting included, to the end of its last choice.
     """
 
     cache_n: int
@@ -41,6 +43,8 @@ class Timings:
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    queued_ms: float
+    total_ms: float
 
 
 @attrs.frozen
@@ -59,11 +63,16 @@ class ChatMessage:
 
 @attrs.frozen
 class ChatChoice:
-    """One answer."""
+    """One answer.
+
+    Args:
+        stop_reason: The stop string that ended it, named as vLLM does; null if none did.
+    """
 
     index: int
     message: ChatMessage
     finish_reason: str
+    stop_reason: str | None
     logprobs: Any = None
 
 
@@ -88,11 +97,16 @@ class ChatCompletion:
 
 @attrs.frozen
 class CompletionChoice:
-    """The continuation of one prompt."""
+    """The continuation of one prompt.
+
+    Args:
+        stop_reason: The stop string that ended it, named as vLLM does; null if none did.
+    """
 
     index: int
     text: str
     finish_reason: str
+    stop_reason: str | None
     logprobs: dict[str, Any] | None = None
 
 

@@ -81,7 +81,8 @@ class ChatFormatter:
             reason = "function_call" if reason == "tool_calls" else reason
         else:
             message = attrs.evolve(message, tool_calls=tuple(map(self._tool_call, calls)) or None)
-        return ChatChoice(index, message, reason, json.loads(chat_logprobs(choice.logprobs)))
+        logprobs = json.loads(chat_logprobs(choice.logprobs))
+        return ChatChoice(index, message, reason, choice.finished.stop, logprobs)
 
     def _tool_call(self, call: ToolCall) -> dict[str, Any]:
         if call.name in self.custom:

@@ -58,7 +58,8 @@ class ChatStream(ChunkStream):
         self._choice_heads = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
         self._choice_tail = b',"logprobs":null,"finish_reason":null}]' + self._usage + b"}\n\n"
         self._tail_with_logprobs = b',"logprobs":%b,"finish_reason":null}]' + self._usage + b"}\n\n"
-        self._tail_with_reason = b',"logprobs":null,"finish_reason":%b}]' + self._usage + b"}\n\n"
+        ending = b',"logprobs":null,"finish_reason":%b,"stop_reason":%b}]'
+        self._tail_with_reason = ending + self._usage + b"}\n\n"
 
     def opening(self) -> bytes:
         """Return the first chunk of every choice, which names the role."""
@@ -103,12 +104,12 @@ class ChatStream(ChunkStream):
             return b""
         return self._chunk(b'{"content":null,"tool_calls":[%b]}' % _custom_call(event, text), event.index)
 
-    def _last_chunk(self, index: int, reason: bytes) -> bytes:
+    def _last_chunk(self, index: int, reason: bytes, stop: bytes) -> bytes:
         rest = b""
         for (choice, call), reader in self._inputs.items():
             if choice == index:
                 rest += self._custom_chunk(ToolCallDelta(call, index=index), reader.finish())
-        return rest + self._choice_heads[index] + b"{}" + self._tail_with_reason % reason
+        return rest + self._choice_heads[index] + b"{}" + self._tail_with_reason % (reason, stop)
 
 
 def _reasoning(text: bytes) -> bytes:

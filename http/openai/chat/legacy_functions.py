@@ -107,5 +107,6 @@ class FunctionStream(ChatStream):
         call = b'{"content":null,"function_call":{%b"arguments":%b}}' % (name, arguments)
         return self._chunk(call, event.index)
 
-    def _last_chunk(self, index: int, reason: bytes) -> bytes:
-        return super()._last_chunk(index, b'"function_call"' if reason == b'"tool_calls"' else reason)
+    def _last_chunk(self, index: int, reason: bytes, stop: bytes) -> bytes:
+        reason = b'"function_call"' if reason == b'"tool_calls"' else reason
+        return super()._last_chunk(index, reason, stop)

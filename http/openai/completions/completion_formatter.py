@@ -79,7 +79,8 @@ class CompletionFormatter:
             first = next((piece.first for piece in choice.prompt), None)
             prompt = chain.from_iterable(piece.logprobs for piece in choice.prompt)
             logprobs = CompletionLogprobs().add(chain(prompt, choice.logprobs), first)
-        return CompletionChoice(index, text, finish_reason(choice.finished), logprobs)
+        finished = choice.finished
+        return CompletionChoice(index, text, finish_reason(finished), finished.stop, logprobs)
 
 
 def _mean_logprob(choice: CollectedChoice) -> float:

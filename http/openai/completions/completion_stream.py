@@ -69,5 +69,5 @@ class CompletionStream(ChunkStream):
         )
         return self._head + choice + self._usage + b"}\n\n"
 
-    def _last_chunk(self, index: int, reason: bytes) -> bytes:
-        return self._chunk(index, "", reason)
+    def _last_chunk(self, index: int, reason: bytes, stop: bytes) -> bytes:
+        return self._chunk(index, "", reason + b',"stop_reason":' + stop)

@@ -78,12 +78,13 @@ class ChunkStream(ABC):
         return b'data: {"error":%b}\n\n' % json_ascii(error_object(problem)) + DONE
 
     @abstractmethod
-    def _last_chunk(self, index: int, reason: bytes) -> bytes:
-        """Return the chunk that ends a choice, with its reason as JSON."""
+    def _last_chunk(self, index: int, reason: bytes, stop: bytes) -> bytes:
+        """Return the chunk that ends a choice, with its reason and the stop string that matched as JSON."""
 
     def _finish_choice(self, event: Finished) -> bytes:
         self._finished_choices.append(event)
-        ending = self._last_chunk(event.index, json_string(finish_reason(event)))
+        stop = b"null" if event.stop is None else json_string(event.stop)
+        ending = self._last_chunk(event.index, json_string(finish_reason(event)), stop)
         if len(self._finished_choices) < self._choices:
             return ending
         self.finished = True

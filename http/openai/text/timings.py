@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from greenroom.schemas.events import Finished
 from greenroom.schemas.openai.answers import Timings
 
@@ -24,6 +26,7 @@ def timings(finished: Sequence[Finished], choices: int) -> Timings:
     generated = sum(event.usage.generated for event in finished)
     prefill = max(event.timing.prefill for event in finished)
     decode = max(event.timing.decode for event in finished)
+    total = max(sum(attrs.astuple(event.timing)) for event in finished)
     return Timings(
         cache_n=cached,
         prompt_n=computed,
@@ -34,6 +37,8 @@ def timings(finished: Sequence[Finished], choices: int) -> Timings:
         predicted_ms=_milliseconds(decode),
         predicted_per_token_ms=_ratio(decode * 1e3, generated),
         predicted_per_second=_ratio(generated, decode),
+        queued_ms=_milliseconds(min(event.timing.queued for event in finished)),
+        total_ms=_milliseconds(total),
     )
 
 

@@ -47,6 +47,8 @@ TIMINGS = {
     "predicted_ms": 2000.0,
     "predicted_per_token_ms": 400.0,
     "predicted_per_second": 2.5,
+    "queued_ms": 100.0,
+    "total_ms": 2600.0,
 }
 ANSWER: list[InferenceEvent] = [
     QueueStatus("loading", 0, "m"),
@@ -114,7 +116,8 @@ def test_a_streamed_chat_field_by_field() -> None:
             123,
         )
         [choice] = chunk["choices"]
-        assert set(choice) == {"index", "delta", "logprobs", "finish_reason"}
+        ending = {"stop_reason"} if chunk is last else set()
+        assert set(choice) == {"index", "delta", "logprobs", "finish_reason", *ending}
         assert (choice["index"], choice["logprobs"]) == (0, None)
         chat_types.ChatCompletionChunk.model_validate(chunk, strict=True)
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
@@ -126,7 +129,7 @@ def test_a_streamed_chat_field_by_field() -> None:
     ]
     assert {chunk["choices"][0]["finish_reason"] for chunk in (first, *middle)} == {None}
     assert last["choices"][0]["delta"] == {}
-    assert last["choices"][0]["finish_reason"] == "stop"
+    assert (last["choices"][0]["finish_reason"], last["choices"][0]["stop_reason"]) == ("stop", None)
 
 
 def test_usage_comes_in_a_chunk_of_its_own_for_those_who_ask() -> None:
@@ -155,10 +158,11 @@ def test_usage_comes_in_a_chunk_of_its_own_for_those_who_ask() -> None:
 
 def test_timings_are_of_all_choices_together() -> None:
     fast = Finished("stop", Usage(prompt=7, generated=5, cached=3), Timing(0.1, 0.5, 1.0))
-    finished = [fast, *(attrs.evolve(fast, index=i, timing=Timing(0.1, 0.6, 2.0)) for i in (1, 2, 3))]
+    finished = [fast, *(attrs.evolve(fast, index=i, timing=Timing(0.3, 0.6, 2.0)) for i in (1, 2, 3))]
     figures = timings(finished, choices=2)
     assert (figures.cache_n, figures.prompt_n, figures.predicted_n) == (6, 8, 20)
     assert (figures.prompt_ms, figures.predicted_ms, figures.predicted_per_second) == (600.0, 2000.0, 10.0)
+    assert (figures.queued_ms, figures.total_ms) == (100.0, 2900.0)
     nothing = timings([Finished("stop", Usage())], choices=1)
     assert (nothing.prompt_per_second, nothing.predicted_per_token_ms) == (0.0, 0.0)
 
@@ -195,7 +199,7 @@ def test_a_whole_chat_has_every_required_key() -> None:
     answer = complete(CALLS[1:])
     assert set(answer) >= {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"}
     [choice] = answer["choices"]
-    assert set(choice) == {"index", "message", "finish_reason", "logprobs"}
+    assert set(choice) == {"index", "message", "finish_reason", "stop_reason", "logprobs"}
     assert choice["message"] == {
         "role": "assistant",
         "content": None,
@@ -241,7 +245,8 @@ def test_streamed_completions_index_their_prompts() -> None:
     *pieces, usage = chunks(sent)
     for chunk in pieces:
         assert chunk["object"] == "text_completion"
-        assert set(chunk["choices"][0]) == {"index", "text", "logprobs", "finish_reason"}
+        ending = {"stop_reason"} if chunk["choices"][0]["finish_reason"] else set()
+        assert set(chunk["choices"][0]) == {"index", "text", "logprobs", "finish_reason", *ending}
     assert [(c["choices"][0]["index"], c["choices"][0]["text"]) for c in pieces] == [
         (0, "to be"),
         (0, " or"),
