@@ -5,6 +5,8 @@ VENV := .venv
 ACCELERATOR ?= cpu
 # Those that `make test-all` looks for.
 VERSIONS := 3.11 3.12 3.13 3.14
+# Those whose types are checked, each with the packages that uv.lock has for it.
+TYPED := $(VERSIONS)
 # Processes that share the tests, file by file; 0 runs all in one.
 JOBS := 2
 # A folder of other projects' cases for parsers, which `make test` then runs too.
@@ -31,7 +33,7 @@ test-all:
 	    done; \
 	    if [ -z "$$found" ]; then echo "Python $$version: none found"; continue; fi; \
 	    echo "Python $$version: $$found"; \
-	    $(MAKE) test PYTHON="$$found" VENV=.venv-$$version || exit; \
+	    $(MAKE) test PYTHON="$$found" VENV=.venv-$$version TYPED=$$version || exit; \
 	done
 
 soak: $(VENV)/developing-$(ACCELERATOR)
@@ -58,7 +60,7 @@ lint: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/developing-$(ACCELERATOR)
-	$(BIN)/mypy
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.versions.check_types $(TYPED)
 
 clean:
 	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,8 @@ class TextEngine:
         max_rows: Sequences that are computed at once at most; further choices begin as others end.
         idle_proof: That the model's rows may be computed together, which the load had no time for.
         features: What prompts have beside their tokens, such as images; None: nothing.
+        costs: What steps take; None: learnt, first from a copy that is made now.
+        clock: Seconds, from any origin, by which work is timed and prompts count as having come together.
 
     Attributes:
         admission: Who computes and who waits.
@@ -74,15 +77,18 @@ class TextEngine:
         max_rows: int = sys.maxsize,
         idle_proof: IdleProof | None = None,
         features: FeatureSource | None = None,
+        costs: StepCosts | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._close_timeout = close_timeout
         self._adapter = adapter
-        costs = StepCosts()
-        costs.observe_copy(*time_copy())
+        if costs is None:
+            costs = StepCosts()
+            costs.observe_copy(*time_copy())
         self.prefix_cache = prefix_cache
         self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache, features)
-        self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory)
-        self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation)
+        self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory, clock)
+        self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation, clock)
         self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
         self._features = features

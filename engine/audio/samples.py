@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +101,7 @@ class OpenedRecording:
     def _find_facts(self) -> AudioFacts:
         stream, seconds = self._stream, None
         if stream.duration is not None and stream.time_base is not None:
-            seconds = float(stream.duration * Fraction(stream.time_base))
+            seconds = stream.duration * float(stream.time_base)
         elif self._container.duration is not None:
             seconds = self._container.duration / 1_000_000
         if seconds is not None and seconds > MAX_SECONDS:

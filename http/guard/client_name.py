@@ -34,7 +34,7 @@ def _network(address: str) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if parsed.version == 4:
+    if isinstance(parsed, ipaddress.IPv4Address):
         return address
     mapped = parsed.ipv4_mapped
     if mapped is not None:

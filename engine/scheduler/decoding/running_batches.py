@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from greenroom.engine.batch.batch import Batch
@@ -37,6 +38,7 @@ class RunningBatches:
         costs: Learns what steps cost.
         memory: What the caches may take.
         speculation: Drafts tokens for a sequence that is alone.
+        clock: Seconds, from any origin.
 
     Attributes:
         copies: Which copies of the caches may be made.
@@ -50,6 +52,7 @@ class RunningBatches:
         policy: BatchPolicy | None,
         memory: KvMemory,
         speculation: Speculation | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model, self._memory = model, memory
         self._speculation = speculation
@@ -59,7 +62,7 @@ class RunningBatches:
         self.copies = CopyBudget(costs, memory)
         self._policy = policy or BatchPolicy()
         self._batches: list[Batch] = []
-        self.timer = StepTimer(costs)
+        self.timer = StepTimer(costs, clock)
         self._steps = self._copied = 0
 
     def __len__(self) -> int:

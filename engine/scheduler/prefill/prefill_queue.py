@@ -55,7 +55,7 @@ class PrefillQueue:
         self._fair_queue = FairQueue()
         room = memory.prompt_room if memory is not None else (lambda tokens: tokens)
         self._prefix_reuse = PrefixReuse(model, self.prefix_cache, self._costs, clock, room)
-        self._runner = PrefillRunner(model, self.prefix_cache, memory)
+        self._runner = PrefillRunner(model, self.prefix_cache, memory, clock)
         self._cobatching = Cobatching(self._policy, self._prefix_reuse, self._runner)
         self._requests: list[PrefillRequest] = []
         self._prefilled: list[PrefilledSequences] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -52,13 +52,21 @@ class PrefillRunner:
         model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`, with what features add to that.
         prefix_cache: Gets what is computed.
         memory: What the caches may take; None is unlimited.
+        clock: Seconds, from any origin.
 
     Attributes:
         waited_ms: What was computed at once, and waited for, since somebody set it to 0.
     """
 
-    def __init__(self, model: Any, prefix_cache: PrefixCacheClient, memory: KvMemory | None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        prefix_cache: PrefixCacheClient,
+        memory: KvMemory | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._model = model
+        self._clock = clock
         self._prefix_cache = prefix_cache
         self._memory = memory
         self._in_flight: list[Cache] = []
@@ -83,7 +91,7 @@ class PrefillRunner:
         width = max(each.remaining for each in requests) if together else first.chunk(tokens)
         try:
             if first.remaining and not width:
-                waited_ms = _compute_features(first, milliseconds)
+                waited_ms = self._compute_features(first, milliseconds)
                 self.waited_ms += waited_ms
                 return LaunchedChunk([], waited_ms=waited_ms)
             prefilled = self.compute_together(requests) if together else self.compute(first, width)
@@ -165,18 +173,17 @@ class PrefillRunner:
         batched = size_model.nbytes(len(requests), longest + GROWTH_STEP, longest)
         return self._memory.grow([request.sequence for request in requests], batched + cached)
 
+    def _compute_features(self, request: PrefillRequest, milliseconds: float) -> float:
+        """Compute features of a prompt for so long; return the milliseconds that it took."""
+        features = request.sequence.features
+        assert features is not None
+        began = self._clock()
+        features.compute(request.computed, milliseconds * _FEATURE_SHARE)
+        return (self._clock() - began) * 1e3
+
     def _launch(self, cache: Cache, scored: Sequence[mx.array] = ()) -> None:
         mx.async_eval(caches.state(cache), *scored)
         self._in_flight.append(cache)
-
-
-def _compute_features(request: PrefillRequest, milliseconds: float) -> float:
-    """Compute features of a prompt for so long; return the milliseconds that it took."""
-    features = request.sequence.features
-    assert features is not None
-    began = time.perf_counter()
-    features.compute(request.computed, milliseconds * _FEATURE_SHARE)
-    return (time.perf_counter() - began) * 1e3
 
 
 def _pad(request: PrefillRequest, padding: int) -> list[int]:

@@ -33,6 +33,7 @@ from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.engines.embedded_prompts import EmbeddedPrompts
+from greenroom.tests.support.engines.fixed_costs import CountedClock, FixedCosts
 from greenroom.tests.support.engines.stepped_engines import SteppedEngine
 
 GREEDY = GenerationParameters(temperature=0.0)
@@ -134,7 +135,10 @@ class QuantizedCacheModel:
 
 
 class Driver(SteppedEngine):
-    """An engine, and the tokens and events that came out of it by request, in order of submission."""
+    """An engine, and the tokens and events that came out of it by request, in order of submission.
+
+    What it computes when depends on nothing but what was submitted: it is told what steps cost.
+    """
 
     def __init__(
         self,
@@ -163,6 +167,8 @@ class Driver(SteppedEngine):
             share=share,
             max_rows=max_rows,
             features=self.embedded,
+            costs=FixedCosts(),
+            clock=CountedClock(),
         )
         self.events: dict[str, list[InferenceEvent]] = {}
 

@@ -1,0 +1,92 @@
+"""Types under each version of Python, with the packages that the lock has for it: `make types`.
+
+The version alone does not tell: the lock may name other versions of a package for it, whose stubs differ.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[3]
+_PROCESSES = 2
+
+
+def other_packages(python: str, root: Path = ROOT) -> dict[str, str]:
+    """Return the direct dependencies of which the lock has another version for a Python than is installed.
+
+    Args:
+        python: Such as "3.12".
+    """
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    direct = set(_required_names(project))
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    found = {}
+    for package in tomllib.loads((root / "uv.lock").read_text())["package"]:
+        name, markers = package["name"], package.get("resolution-markers")
+        if name not in direct or markers is None:
+            continue
+        if any(Marker(marker).evaluate(environment) for marker in markers):
+            found[name] = package["version"]
+    return {name: version for name, version in found.items() if version != installed_version(name)}
+
+
+def check_types(python: str, packages: Path | None) -> subprocess.CompletedProcess[str]:
+    """Run mypy as under that Python.
+
+    Args:
+        packages: Folder of those that stand before the ones of this environment.
+    """
+    environment = dict(os.environ) | ({"PYTHONPATH": str(packages)} if packages else {})
+    command = [sys.executable, "-m", "mypy", "--python-version", python]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def main(versions: list[str]) -> int:
+    """Check each of these versions, two at once; return the exit status."""
+    packages = {version: other_packages(version) for version in versions}
+    folders = {version: _install(others, version) for version, others in packages.items()}
+    status = 0
+    with ThreadPoolExecutor(_PROCESSES) as threads:
+        results = [threads.submit(check_types, version, folders[version]) for version in versions]
+        for version, result in zip(versions, results, strict=True):
+            done = result.result()
+            print(f"Python {version}: {done.stdout}{done.stderr}".rstrip(), flush=True)
+            status = status or done.returncode
+    return status
+
+
+def _required_names(project: Mapping[str, Any]) -> Iterator[str]:
+    extras = project["project"]["optional-dependencies"].values()
+    groups = project["dependency-groups"].values()
+    for names in (project["project"]["dependencies"], *extras, *groups):
+        yield from (canonicalize_name(Requirement(name).name) for name in names)
+
+
+def _install(packages: Mapping[str, str], python: str) -> Path | None:
+    """Install packages into a folder that is named after them, unless they are there; return it."""
+    if not packages:
+        return None
+    pins = [f"{name}=={version}" for name, version in sorted(packages.items())]
+    home = Path(sys.prefix) / "types" / "+".join(pins)
+    if not (home / "complete").exists():
+        uv = Path(sys.executable).with_name("uv")
+        options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--python-version", python]
+        subprocess.run([uv, "pip", "install", *options, "--target", home, *pins], check=True)
+        (home / "complete").touch()
+    return home
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
