@@ -38,6 +38,6 @@ def test_the_lock_has_what_is_installed_for_the_version_that_runs() -> None:
 
 
 def test_types_are_checked_as_under_the_version_that_is_asked_for() -> None:
-    done = check_types("2.7", None)
+    done = check_types("3.1", None)
     assert done.returncode
-    assert "2.7" in done.stdout + done.stderr
+    assert "3.1 is not supported" in done.stdout + done.stderr
