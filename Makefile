@@ -14,7 +14,9 @@ PARSER_CASES :=
 # How long `make attack` goes on.
 SECONDS := 1800
 BIN := $(VENV)/bin
-SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR)
+# mlx-embeddings is the extra `embeddings`, since it is GPL-3.0: `EXTRAS=` leaves it out.
+EXTRAS := --extra embeddings
+SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
 .PHONY: run test test-all soak compat attack attack-vocabulary batching-table lint types clean
 

@@ -19,9 +19,25 @@ def hidden_states(model: Any, config: Mapping[str, Any]) -> Encode:
     """
     if config.get("model_type") == "gemma3_text":
         return _gemma3(model, config)
+    if config.get("model_type") == "llama_nemotron_vl":
+        return _two_way_llama(model)
 
     def encode(ids: mx.array, mask: mx.array) -> mx.array:
         hidden: mx.array = model(ids, attention_mask=mask).last_hidden_state
+        return hidden
+
+    return encode
+
+
+def _two_way_llama(model: Any) -> Encode:
+    """Return the encoder of Llama Nemotron VL's text half.
+
+    mlx-embeddings gives its mask the type of the embeddings of tokens: integers where those are quantized.
+    """
+    inner = model.language_model
+
+    def encode(ids: mx.array, mask: mx.array) -> mx.array:
+        hidden: mx.array = inner(ids, mask.astype(mx.bool_)[:, None, None, :])
         return hidden
 
     return encode

@@ -1,4 +1,4 @@
-"""The encoder of a model that reads whole texts, with mlx-vlm's code for its architecture."""
+"""Load the encoder of a model that reads whole texts, with mlx-vlm's code for its architecture."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.catalog.files.json_files import read_json_object, read_optional
-from greenroom.engine.catalog.kinds.encoder_kinds import SAME_CODE, embedding_modules
+from greenroom.engine.catalog.kinds.encoder_kinds import EXTRA_ENCODERS, SAME_CODE, embedding_modules
+from greenroom.engine.encoders.load_extra_encoder import load_extra_encoder
 from greenroom.engine.loading.read_weights import cast_weights, load_arrays
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.settings import Settings
@@ -24,13 +25,25 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
     Raises:
         Exception: Whatever the library raises for files that it cannot use.
     """
-    from mlx_vlm.embedding_loader import EMBEDDING_MODEL_REMAPPING
-    from mlx_vlm.encoder_loader import load_encoder_model
-
     check_weight_files(folder)
     config = read_json_object(folder / "config.json")
     architecture = str(config.get("model_type", "")).lower()
-    config["model_type"] = architecture = SAME_CODE.get(architecture, architecture)
+    if architecture in EXTRA_ENCODERS:
+        model = load_extra_encoder(folder)
+    else:
+        model = _load_known_encoder(folder, config, SAME_CODE.get(architecture, architecture))
+    mx.eval(mx.random.state)  # or the random weights that every layer was given first would stay alive
+    if settings.dtype != "auto":
+        cast_weights(model, getattr(mx, settings.dtype))
+    return model
+
+
+def _load_known_encoder(folder: Path, config: dict[str, Any], architecture: str) -> Any:
+    """Return a model of an architecture that mlx-vlm knows."""
+    from mlx_vlm.embedding_loader import EMBEDDING_MODEL_REMAPPING
+    from mlx_vlm.encoder_loader import load_encoder_model
+
+    config["model_type"] = architecture
     known = {*EMBEDDING_MODEL_REMAPPING, *embedding_modules()}
     if architecture not in known and architecture.replace("-", "_") not in known:
         raise ValueError(f"how '{architecture}' makes vectors of texts is not known to the installed mlx-vlm")
@@ -43,9 +56,6 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
         del model.dense
     if not strict:
         _check_names(model, folder)
-    mx.eval(mx.random.state)  # or the random weights that every layer was given first would stay alive
-    if settings.dtype != "auto":
-        cast_weights(model, getattr(mx, settings.dtype))
     return model
 
 

@@ -9,6 +9,8 @@ import attrs
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from greenroom.engine.catalog.files.text_config import text_config
+
 _HIDDEN_ARRAYS = 13
 _WIDE_ARRAYS = 5
 _SCORE_ARRAYS = 4
@@ -46,8 +48,7 @@ def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:
     Args:
         model: Tells by its weights how many bytes the numbers of a pass have.
     """
-    nested = config.get("text_config")
-    sizes = {**config, **(nested if isinstance(nested, dict) else {})}
+    sizes = {**config, **text_config(config)}
     hidden = _size(sizes, "hidden_size", 1024)
     wide = _size(sizes, "intermediate_size", 4 * hidden)
     heads = _size(sizes, "num_attention_heads", 16)

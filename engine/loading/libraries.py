@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 
 _MAX_OPEN_FILES = 4096
@@ -47,14 +47,14 @@ def _import_once(library: str) -> None:
         _imported.add(library)
 
 
-@contextmanager
+@contextlib.contextmanager
 def importing() -> Iterator[None]:
     """Hold the lock, for code that imports a library's modules itself."""
     with _lock:
         yield
 
 
-@contextmanager
+@contextlib.contextmanager
 def _keep_file_limit() -> Iterator[None]:
     """Keep the limit of open files that mlx-lm would set to 4,096 at its import, or fail to."""
     set_limit = resource.setrlimit
@@ -66,7 +66,8 @@ def _keep_file_limit() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        with contextlib.suppress(OSError, ValueError):  # a kernel with a lower bound of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def import_grammar_library() -> None:

@@ -10,6 +10,7 @@ import structlog
 
 from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.catalog.files.load_failures import failure_reason
+from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
 from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.memory.account import Share
@@ -186,6 +187,8 @@ class SpeechEngine(CachelessEngine):
 
     def _crashed(self, error: Exception, utterance: Utterance) -> Problem:
         log.exception("request failed", request_id=utterance.request_id, step="speech")
+        if module := missing_module(error):  # which reads the voices that lie in some models' folders
+            return library_missing(self._folder.name, module)
         reason = failure_reason(error, self._folder)
         if isinstance(error, ValueError):  # what libraries raise where an argument is missing or wrong
             return Problem(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.text_config import text_config
 
 DEFAULT_CONTEXT_LENGTH = 8192
 """Tokens, for a model whose files say nothing (most recurrent ones, which have no bound)."""
@@ -33,8 +34,7 @@ def declared_context_length(folder: Path, config: Mapping[str, Any], text_module
     Args:
         text_module: The file of mlx-lm that implements the architecture.
     """
-    nested = config.get("text_config")
-    for source in (nested if isinstance(nested, dict) else {}, config):
+    for source in (text_config(config), config):
         for field in _FIELDS:
             length = _as_token_count(source.get(field), _MAX_CONTEXT_LENGTH)
             if length is not None:

@@ -6,13 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
 from greenroom.schemas.problems import ProblemError, load_failed
-
-_PACKAGES = {"hf_olmo": "ai2-olmo"}
-"""Packages that are called otherwise than the modules they bring."""
-
-_OURS = ("mlx_lm.models.", "mlx_vlm.models.")
-"""Modules that are missing where a library does not know an architecture, which it says itself."""
 
 _MAX_REASON_LENGTH = 300
 
@@ -30,7 +25,7 @@ def named_failures(
         passing: What is raised as it is.
 
     Raises:
-        ProblemError: As raised within; else 503 `load_failed`.
+        ProblemError: As raised within; 501 if a Python package is missing; else 503 `load_failed`.
     """
     as_they_are: tuple[type[BaseException], ...] = (ProblemError, KeyboardInterrupt, *passing)
     try:
@@ -38,6 +33,8 @@ def named_failures(
     except as_they_are:
         raise
     except BaseException as error:
+        if module := missing_module(error):
+            raise ProblemError(library_missing(model or folder.name, module)) from error
         reason = failure_reason(error, folder)
         detail = f"{part} is unusable: {reason}" if part else reason
         raise ProblemError(load_failed(model or folder.name, detail)) from error
@@ -50,10 +47,7 @@ def failure_reason(error: BaseException, folder: Path) -> str:
         error: Whatever the library or the model's own code raised: SystemExit if it calls `exit()`.
         folder: The model's.
     """
-    if missing := next(filter(None, map(_missing_module, _chain(error))), ""):
-        package = _PACKAGES.get(missing, missing.partition(".")[0])
-        text = f"its code needs the Python package {package}, which is not installed (pip install {package})."
-    elif isinstance(error, SystemExit):
+    if isinstance(error, SystemExit):
         text = (
             f"its code ended the program: exit({error.code!r})."
             if error.code
@@ -63,15 +57,3 @@ def failure_reason(error: BaseException, folder: Path) -> str:
         text = str(error).strip().replace(str(folder), folder.name) or type(error).__name__
     line = " ".join(text.split())
     return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"
-
-
-def _missing_module(error: BaseException) -> str:
-    name = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
-    return "" if name.startswith(_OURS) else name
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

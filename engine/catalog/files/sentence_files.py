@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.text_config import text_config
 
 _MODES = {
     "pooling_mode_cls_token": "cls",
@@ -110,8 +111,7 @@ def read_sentence_files(folder: Path) -> SentenceFiles:
 
 
 def _hidden_size(config: Mapping[str, Any]) -> int:
-    nested = config.get("text_config")
-    for source in (config, nested if isinstance(nested, dict) else {}):
+    for source in (config, text_config(config)):
         if size := _count(source.get("hidden_size")):
             return size
     raise ValueError("its config.json names no hidden_size")

@@ -12,6 +12,7 @@ from typing import Any
 
 from greenroom.engine.catalog.files.context_length import declared_context_length
 from greenroom.engine.catalog.files.json_files import read_json_object
+from greenroom.engine.catalog.files.text_config import text_config
 from greenroom.engine.catalog.files.vision_weights import holds_vision_weights
 from greenroom.engine.catalog.kinds.audio_kinds import audio_kind, name_by_fields, why_audio_is_not_served
 from greenroom.engine.catalog.kinds.encoder_kinds import encoder_kind, why_encoder_is_not_served
@@ -47,7 +48,7 @@ def detect(
     kind = _model_type(folder, config, architecture, name, sees)
     if kind is None and not (trust_remote_code and config.get("model_file")):
         raise ProblemError(load_failed(name, _why_unknown(config, architecture)))
-    module = text_module(str(_text_config(config).get("model_type", architecture)))
+    module = text_module(str((text_config(config) or config).get("model_type", architecture)))
     context = declared_context_length(folder, config, module or text_module(architecture))
     record = CapabilityRecord(kind or "text", family_of(architecture), architecture, context)
     return with_kind_traits(record, folder, config)
@@ -89,8 +90,3 @@ def _why_unknown(config: Mapping[str, Any], architecture: str) -> str:
     if why is not None:
         return f"{why}, which is not served here."
     return f"its architecture '{architecture}' is not known to the installed mlx-lm, mlx-vlm and mlx-audio."
-
-
-def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    nested = config.get("text_config")
-    return nested if isinstance(nested, dict) else config

@@ -22,6 +22,9 @@ _NAMED_EMBEDDER = re.compile(r"(?:^|[-_./])embed(?:ding|dings|der)?(?:$|[-_.\d])
 SAME_CODE: Mapping[str, str] = {"roberta": "xlm-roberta", "camembert": "xlm-roberta"}
 """Encoders that differ from another by their tokenizer only."""
 
+EXTRA_ENCODERS = frozenset({"llama_nemotron_vl"})
+"""Architectures that only the package of the extra `embeddings` has, which need not be installed."""
+
 MAX_RANKING_LABELS = 2
 """Of a classifier that ranks: how relevant, or no and yes."""
 
@@ -29,8 +32,7 @@ MAX_RANKING_LABELS = 2
 @functools.cache
 def embedding_modules() -> frozenset[str]:
     """Return the architectures and packages whose only purpose in a library is to make vectors."""
-    others = frozenset(module for module in models_of("mlx_vlm") if _makes_vectors(module))
-    return models_of("mlx_embeddings") - models_of("mlx_lm") | others
+    return EXTRA_ENCODERS.union(filter(_makes_vectors, models_of("mlx_vlm")))
 
 
 def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, name: str) -> ModelType | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from greenroom.engine.speech.preparing.architectures import library_missing
+from greenroom.engine.catalog.files.missing_packages import library_missing
 from greenroom.schemas.problems import ProblemError, invalid
 
 _ENGLISH = ("misaki", "num2words", "spacy", "en_core_web_sm", "phonemizer", "espeakng_loader")

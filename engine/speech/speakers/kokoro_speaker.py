@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from greenroom.engine.catalog.files.missing_packages import library_missing
 from greenroom.engine.catalog.files.voices import list_voices
-from greenroom.engine.speech.preparing.architectures import library_missing
 from greenroom.engine.speech.preparing.kokoro_languages import kokoro_voice
 from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech
 from greenroom.engine.speech.speakers.speaker import Spoken, as_samples

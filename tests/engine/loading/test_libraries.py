@@ -28,3 +28,24 @@ def test_the_limit_of_open_files_is_never_lowered(soft: int, hard: int, after: s
     program = PROGRAM.format(soft=soft, hard=hard)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == after, done.stderr
+
+
+REFUSED = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+
+def refuse(*_):
+    raise {error}("a bound of the kernel's own")
+
+resource.setrlimit = refuse
+from greenroom.engine.loading.libraries import import_text_libraries
+import_text_libraries()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize("error", ["OSError", "ValueError"])
+def test_a_kernel_that_refuses_more_files_hinders_no_load(error: str) -> None:
+    program = REFUSED.format(error=error)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert done.stdout.strip() == "256 4096", done.stderr

@@ -1,0 +1,147 @@
+"""Packages that are imported are asked for, below a version where their insides are relied on."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from greenroom.engine.catalog.kinds.encoder_kinds import embedding_modules
+from greenroom.engine.catalog.kinds.libraries import library_folder
+from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SOURCES = [
+    path for room in ("actors", "engine", "http", "schemas") for path in sorted((ROOT / room).rglob("*.py"))
+]
+PACKAGES = {"PIL": "pillow"}
+"""Packages that are called otherwise than what they bring."""
+EXTRAS = {"matplotlib"}
+
+REACHED = {
+    "av": ("engine/audio/containers.py", "av._core.__file__).av_max_alloc"),
+    "h11": ("http/transport/http11.py", "h11 would do the same"),
+    "hypercorn": ("http/transport/http11.py", "class Http11(H11Protocol)"),
+    "llguidance": ("engine/grammar/vocabulary/c_interface.py", "ctypes.Structure"),
+    "mlx": ("engine/device/device_errors.py", r"\[METAL\]"),
+    "mlx-audio": ("engine/speech/preparing/architectures.py", ".tts.models."),
+    "mlx-embeddings": ("engine/encoders/load_extra_encoder.py", "mlx_embeddings.utils"),
+    "mlx-lm": ("engine/tokenizer/reading_in_pieces.py", "setattr(tokenizer_utils, name"),
+    "mlx-vlm": ("engine/catalog/kinds/vision_kinds.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
+    "quart": ("http/transport/paced_body.py", "class PacedRequest(TrioRequest)"),
+    "quart-trio": ("http/transport/request_connection.py", "(TrioASGIHTTPConnection)"),
+    "sqlite-utils": ("actors/store/database/sqlite_library.py", "sys.meta_path.insert"),
+    "tokenizers": ("engine/tokenizer/reading_in_pieces.py", '"continuing_subword_prefix"'),
+    "transformers": (
+        "engine/tokenizer/reading_in_pieces.py",
+        "tokenization_utils_tokenizers.TokenizerFast =",
+    ),
+}
+"""Packages that are patched, or of whose insides something is known: one place each."""
+
+NEEDED_AFTER_ALL = {
+    # At its top: answered with the line that installs it.
+    ("mlx_vlm/models/multi_modality/vision.py", "cv2"),
+    # Video, and sound of models that see, which no request brings there.
+    ("mlx_vlm/models/embedding_gemma2/_video_decoder.py", "cv2"),
+    ("mlx_vlm/utils.py", "cv2"),
+    ("mlx_vlm/utils.py", "miniaudio"),
+    # Voices that lie in a model's folder as files.
+    ("mlx_audio/audio_io.py", "miniaudio"),
+}
+
+LEFT_OUT = ("cv2", "datasets", "miniaudio", "sounddevice", "pandas", "pyarrow")
+"""What `make run` does not install, and miniaudio, which it does not on Linux for ARM."""
+
+
+def requirements() -> dict[str, str]:
+    """Return what the project asks for, by package."""
+    project = PROJECT["project"]
+    lines = [*project["dependencies"], *project["optional-dependencies"]["embeddings"]]
+    return {re.split(r"[<>=\[;]", line)[0]: line for line in lines}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the dotted names of other packages that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            top = name.partition(".")[0]
+            if top not in sys.stdlib_module_names and top != "greenroom":
+                yield name
+
+
+def package_of(module: str) -> str:
+    top = module.partition(".")[0]
+    return PACKAGES.get(top, top.replace("_", "-"))
+
+
+def test_every_package_that_is_imported_is_asked_for() -> None:
+    names = {package_of(name) for path in SOURCES for name in imported(path)}
+    assert names - requirements().keys() <= EXTRAS
+
+
+def test_packages_whose_insides_are_relied_on_have_a_ceiling() -> None:
+    ceilings = {name for name, line in requirements().items() if "<" in line}
+    assert ceilings == REACHED.keys()
+
+
+@pytest.mark.parametrize("package", REACHED)
+def test_a_ceiling_stands_for_something_that_is_there(package: str) -> None:
+    file, text = REACHED[package]
+    assert text in (ROOT / file).read_text()
+
+
+def test_whoever_imports_a_private_name_or_reads_a_library_off_its_files_needs_a_ceiling() -> None:
+    private = {
+        package_of(name)
+        for path in SOURCES
+        for name in imported(path)
+        if any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+    }
+    by_name = re.compile(
+        r'(?:models_of|exports_of|library_constant|library_folder|import_model_code)\(\s*f?"(\w+)'
+    )
+    read = {package_of(name) for path in SOURCES for name in by_name.findall(path.read_text())}
+    assert {"av", "mlx-lm", "mlx-vlm", "mlx-audio"} <= private | read <= REACHED.keys()
+
+
+def test_what_is_left_out_is_imported_by_nothing_that_is_served_but_where_it_is_known() -> None:
+    line = re.compile(rf"^\s*(?:import|from) +({'|'.join(LEFT_OUT)})\b", re.MULTILINE)
+    found: set[tuple[str, str]] = set()
+    for library in ("mlx_lm", "mlx_vlm", "mlx_audio"):
+        root = library_folder(library)
+        assert root is not None
+        for path in root.rglob("*.py"):
+            place = path.relative_to(root.parent)
+            if _is_served(place):
+                found.update(
+                    (str(place), module) for module in line.findall(path.read_text(encoding="utf-8"))
+                )
+    assert found == NEEDED_AFTER_ALL
+
+
+def _is_served(place: Path) -> bool:
+    """Return whether a library's file may be run by what is served, by its path below site-packages."""
+    library, *parts = place.parts
+    if library == "mlx_lm":
+        return parts[0] not in ("tuner", "quant", "examples")
+    if library == "mlx_vlm":
+        if parts[0] == "models" and len(parts) > 2:
+            return _sees_or_encodes(parts[1])
+        return parts[0] not in ("evals", "train.py")
+    if "tests" in parts or parts[0] in ("server.py", "sts", "vad", "lid", "music") or "eval" in parts:
+        return False
+    return parts[-1] not in ("audio_player.py", "generate.py") and "convert" not in parts[-1]
+
+
+def _sees_or_encodes(module: str) -> bool:
+    return vision_module(module) is not None or module in embedding_modules()
