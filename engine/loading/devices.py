@@ -13,7 +13,8 @@ _REUSE_SHARE = 1 / 16
 """Share of the GPU's memory that MLX may keep for reuse; its own limit is all of it."""
 
 _lock = threading.Lock()
-_limited = False
+_device: str | None = None
+"""Where the process computes, once its first model has been loaded: `cpu` or `gpu`."""
 
 
 def has_gpu() -> bool:
@@ -26,27 +27,48 @@ def has_gpu() -> bool:
 
 
 def use_device(settings: Settings) -> None:
-    """Have this thread's arrays computed where the settings say, within limits set once per process.
+    """Have this process compute where the settings say, within limits; the first call decides for good.
 
-    The limits are process-wide and must not change while anything computes, so no model touches them again.
+    MLX has one default device for all threads. Were it to change, other models' threads would build
+    operations for the other device, and their compiled functions would stay where they were traced first.
 
     Raises:
-        ProblemError: 503 if there is no such device.
+        ProblemError: 503 if there is no such device, or models compute on the other one already.
     """
     import mlx.core as mx
 
-    global _limited
+    global _device
     gpu = mx.is_available(mx.gpu)
     if settings.device == "gpu" and not gpu:
         detail = "device = 'gpu' was asked for, but MLX finds no GPU on this machine."
         raise ProblemError(Problem(503, "load_failed", detail))
-    on_gpu = gpu and settings.device != "cpu"
-    mx.set_default_device(mx.gpu if on_gpu else mx.cpu)
+    device = mx.DeviceType.gpu if gpu and settings.device != "cpu" else mx.DeviceType.cpu
     with _lock:
-        if _limited or not on_gpu:
-            return
-        limit = mx.device_info().get("max_recommended_working_set_size")
-        if isinstance(limit, int):
-            mx.set_wired_limit(limit)
-            mx.set_cache_limit(int(limit * _REUSE_SHARE))
-        _limited = True
+        if _device is None:
+            mx.set_default_device(mx.Device(device))
+            if device == mx.DeviceType.gpu:
+                _limit_memory()
+            _device = device.name
+        elif _device != device.name:
+            detail = (
+                f"device = '{settings.device}' was asked for, but this process computes on the {_device} "
+                "since its first model; MLX has one device for a process."
+            )
+            raise ProblemError(Problem(503, "load_failed", detail))
+
+
+def computes_on_gpu() -> bool:
+    """Return whether models compute on a GPU: `use_device` was called before."""
+    import mlx.core as mx
+
+    return mx.default_device().type == mx.DeviceType.gpu
+
+
+def _limit_memory() -> None:
+    """Set limits that are process-wide and must not change while anything computes."""
+    import mlx.core as mx
+
+    limit = mx.device_info().get("max_recommended_working_set_size")
+    if isinstance(limit, int):
+        mx.set_wired_limit(limit)
+        mx.set_cache_limit(int(limit * _REUSE_SHARE))

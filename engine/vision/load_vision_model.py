@@ -10,6 +10,8 @@ from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.loading.libraries import import_vision_libraries, importing
 from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.engine.loading.weight_files import check_weight_files
+from greenroom.engine.vision.engram_rows import gather_without_default_device
+from greenroom.engine.vision.uncompiled_attention import uncompile_attention
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.engine.vision.whole_images import see_behind_cached
 from greenroom.schemas.settings import Settings
@@ -37,6 +39,8 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
 
     with importing():
         get_model_and_args(dict(config), folder)
+        uncompile_attention()
+        gather_without_default_device()
     model = load_model(folder, lazy=True)
     if not hasattr(model, "language_model") or not hasattr(model, "get_input_embeddings"):
         raise ValueError("its architecture has no language model that takes images")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
@@ -41,8 +40,8 @@ class SplitLayers:
     """Replaces layers of a module meanwhile, and notes what to evaluate so that no piece is long.
 
     What is computed is the same: a linear layer's rows, a convolution's images and an attention's queries
-    know nothing of each other.
-
+    know nothing of each other. Attention within a compiled function cannot be split: see
+    `uncompile_attention`.
     """
 
     def __init__(self) -> None:
@@ -77,14 +76,11 @@ class SplitLayers:
 
         with _patching:
             mx.fast.scaled_dot_product_attention = attend_here
-            mx.disable_compile()  # compiled functions lose what is evaluated before the rest of their graph
             try:
                 self._replace(module, replaced, skip)
                 yield
             finally:
                 mx.fast.scaled_dot_product_attention = attend
-                if not os.environ.get("MLX_DISABLE_COMPILE"):
-                    mx.enable_compile()
                 for holder, key, layer in replaced:
                     holder[key] = layer
 

@@ -1,0 +1,33 @@
+"""Hash tables of DeepSeek V4.1 are looked up as mlx-vlm does, and MLX's default device stays what it is."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from greenroom.engine.loading.libraries import import_vision_libraries
+from greenroom.engine.vision.engram_rows import gather_without_default_device
+
+
+@pytest.mark.parametrize("mode", ["affine", "mxfp4"])
+def test_rows_are_the_librarys(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_vision_libraries()
+    table_class = importlib.import_module("mlx_vlm.models.deepseek_v41.engram").QuantizedEngramEmbedding
+    group = 64 if mode == "affine" else 32
+    values = mx.random.normal((50, 128), key=mx.random.key(0)).astype(mx.bfloat16)
+    table = table_class(50, 128, group_size=group, mode=mode)
+    table.weight, table.scales, *biases = mx.quantize(values, group_size=group, bits=4, mode=mode)
+    table.biases = biases[0] if biases else None
+    indices = mx.array([[3, 0], [49, 3]])
+    monkeypatch.setattr(table_class, "__call__", table_class.__call__)  # as it was, in the end
+    rows = table(indices)
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("the default device would change")
+
+    gather_without_default_device()
+    monkeypatch.setattr(mx, "stream", refuse)
+    assert mx.array_equal(table(indices), rows)
