@@ -80,7 +80,7 @@ async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
         kept,
         turn.background,
         asked.conversation,
-        asked.previous,
+        asked.previous if asked.conversation is None else None,
     )
     request = await with_files(recalled.request)
     return StartRun(request, record.id, owner, record, turn.background, patience, hold)
