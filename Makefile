@@ -9,6 +9,10 @@ VERSIONS := 3.11 3.12 3.13 3.14
 TYPED := $(VERSIONS)
 # Processes that share the tests, file by file; 0 runs all in one.
 JOBS := 2
+# What `make test-slow` makes of the machine: COSTS=0.2 and 5, CORES=0.5, BUSY=2.
+COSTS := 1
+CORES := 0
+BUSY := 0
 # A folder of other projects' cases for parsers, which `make test` then runs too.
 PARSER_CASES :=
 # How long `make attack` goes on.
@@ -18,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test test-all soak compat attack attack-vocabulary batching-table lint types clean
+.PHONY: run test test-all test-slow soak compat attack attack-vocabulary batching-table lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -37,6 +41,12 @@ test-all:
 	    echo "Python $$version: $$found"; \
 	    $(MAKE) test PYTHON="$$found" VENV=.venv-$$version TYPED=$$version || exit; \
 	done
+
+# The tests as on another machine: COSTS times what it measures of itself, so many CORES, BUSY processes beside it.
+test-slow: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.slow.run_slowly \
+	    --costs $(COSTS) --cores $(CORES) --busy $(BUSY) \
+	    -- $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile $(ARGS)
 
 soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak

@@ -65,4 +65,5 @@ def open_text_engine(
             max_rows=settings.max_batch,
             idle_proof=unproved[0] if unproved else None,
             features=features_of(model),
+            clock=load.clock,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck
 
 from greenroom.tests.support import surroundings
+from greenroom.tests.support.slow import scaled_clocks
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         home = Path(tempfile.mkdtemp(prefix="greenroom-tests-"))
         config.add_cleanup(lambda: shutil.rmtree(home))
+        if factor := os.environ.get(scaled_clocks.VARIABLE):
+            scaled_clocks.scale_clocks(float(factor))
         surroundings.neutralize(home)
 
 

@@ -27,7 +27,7 @@ def open_embedding_engine(load: ModelLoad) -> EncoderEngine:
     """
     use_device(load.settings)
     with load.open_share() as (share, charge), named_load_errors(load.folder):
-        return EncoderEngine(_load_model(load, charge), share)
+        return EncoderEngine(_load_model(load, charge), share, load.clock)
 
 
 def _load_model(load: ModelLoad, charge: Callable[[int], None]) -> EmbeddingModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from greenroom.engine.cacheless_engine import CachelessEngine
@@ -26,11 +26,13 @@ class EncoderEngine(CachelessEngine):
     Args:
         model: On this thread.
         share: Of the memory account, to which its weights are charged.
+        clock: Seconds, from any origin.
     """
 
-    def __init__(self, model: RowModel, share: Share) -> None:
+    def __init__(self, model: RowModel, share: Share, clock: Callable[[], float] = time.perf_counter) -> None:
         self._model: RowModel | None = model
         self._memory = PassMemory(share)
+        self._clock = clock
         self._queue = RowQueue()
         self._budget = TokenBudget()
         self._heads = SharedHeads(model, self._memory) if isinstance(model, HeadModel) else None
@@ -132,13 +134,13 @@ class EncoderEngine(CachelessEngine):
         if not self._memory.reserve(head.advance_bytes(count)):
             self._give_up_heads(job)
             return
-        began = time.perf_counter()
+        began = self._clock()
         job.begin()
         try:
             head.advance(count)
         finally:
             self._memory.release()
-        self._budget.observe(count, time.perf_counter() - began)
+        self._budget.observe(count, self._clock() - began)
         self._queue.charge(job, count)
 
     def _compute(self, first: Job, computing: RowModel | Head) -> None:
@@ -148,14 +150,14 @@ class EncoderEngine(CachelessEngine):
             self._queue.put_back(batch)
             self._give_up_heads(first)
             return
-        began = time.perf_counter()
+        began = self._clock()
         for job in _jobs(batch):
             job.begin()
         try:
             computed = computing.compute(rows)
         finally:
             self._memory.release()
-        self._budget.observe(len(rows) * batch.width, time.perf_counter() - began)
+        self._budget.observe(len(rows) * batch.width, self._clock() - began)
         for (job, index), values in zip(batch.members, computed, strict=True):
             job.tokens_done += len(job.prepared.rows[index].tokens)
             job.unanswered -= 1

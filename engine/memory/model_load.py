@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +24,7 @@ class ModelLoad:
         progress: Called with the fraction of the weights that are in memory, 0 to 1.
         is_abandoned: Called between chunks of the weights; returns whether to stop.
         account: Of memory, shared by all models of the process; one of its own by default.
+        clock: Seconds, from any origin, by which the engine times what it computes.
     """
 
     folder: Path
@@ -31,6 +33,7 @@ class ModelLoad:
     progress: Callable[[float], None] = lambda fraction: None
     is_abandoned: Callable[[], bool] = lambda: False
     account: MemoryAccount = attrs.field()
+    clock: Callable[[], float] = time.perf_counter
 
     @account.default
     def _own_account(self) -> MemoryAccount:

@@ -16,4 +16,4 @@ def open_rerank_engine(load: ModelLoad) -> EncoderEngine:
     """
     with load.open_share() as (share, charge):
         model = load_reranker(load.folder, load.settings, load.progress, load.is_abandoned, charge)
-        return EncoderEngine(model, share)
+        return EncoderEngine(model, share, load.clock)

@@ -54,7 +54,7 @@ def open_speech_engine(load: ModelLoad) -> SpeechEngine:
             model = _load_model(load, abilities, charge)
             speaker = open_speaker(model, load.folder, abilities)
         transient = min(max(share.weights, _LEAST_TRANSIENT), _MOST_TRANSIENT)
-        return SpeechEngine(speaker, load.folder, share, transient)
+        return SpeechEngine(speaker, load.folder, share, transient, load.clock)
 
 
 def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[int], None]) -> Any:

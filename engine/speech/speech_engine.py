@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -39,13 +39,22 @@ class SpeechEngine(CachelessEngine):
         folder: The model's, for errors.
         share: Of the memory account, to which the weights are charged.
         transient: Bytes that speaking takes beside them.
+        clock: Seconds, from any origin.
     """
 
-    def __init__(self, speaker: Speaker, folder: Path, share: Share, transient: int) -> None:
+    def __init__(
+        self,
+        speaker: Speaker,
+        folder: Path,
+        share: Share,
+        transient: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._speaker: Speaker | None = speaker
         self._folder = folder
         self._share = share
         self._transient = transient
+        self._clock = clock
         self._turns: FairTurns[Utterance] = FairTurns(self._expected_seconds)
         self._turn_seconds = 0.0
         self._letters, self._seconds = 0, 0.0
@@ -60,7 +69,7 @@ class SpeechEngine(CachelessEngine):
     def submit(self, request: InferenceRequest, prepared: PreparedSpeech) -> None:
         """Speak for a request from the next step on, in its turn."""
         assert self._speaker is not None
-        self.resume(Utterance(request, prepared, self._speaker.sample_rate))
+        self.resume(Utterance(request, prepared, self._speaker.sample_rate, self._clock))
 
     def suspend(self) -> Mapping[str, Utterance] | None:
         """Give all requests away, each with the pieces that are not spoken yet; None within a piece."""
@@ -106,7 +115,7 @@ class SpeechEngine(CachelessEngine):
         assert self._speaker is not None
         problem: Problem | None = None
         self._letters += 0 if utterance.within_piece else utterance.next_letters
-        began = time.perf_counter()
+        began = self._clock()
         try:
             with offline():
                 chunk = utterance.advance(self._speaker)
@@ -120,7 +129,7 @@ class SpeechEngine(CachelessEngine):
             problem = self._not_finite()
         except Exception as error:  # the next piece begins anew, so nobody else is concerned
             problem = self._crashed(error, utterance)
-        self._turn_seconds += time.perf_counter() - began
+        self._turn_seconds += self._clock() - began
         self._begun = utterance
         if not utterance.within_piece:
             self._end_turn()

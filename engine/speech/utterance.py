@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,13 +22,23 @@ from greenroom.schemas.result_events import AudioChunk
 class Utterance:
     """The speech of one request, computed as far as `advance` is called.
 
+    Args:
+        rate: Samples a second.
+        clock: Seconds, from any origin, by which its slices end and samples are due.
+
     Attributes:
         within_piece: A piece is begun and not complete: the model may keep its state. Between two pieces it
             has none, and another engine of it may go on.
         complete: All pieces are spoken.
     """
 
-    def __init__(self, request: InferenceRequest, prepared: PreparedSpeech, rate: int) -> None:
+    def __init__(
+        self,
+        request: InferenceRequest,
+        prepared: PreparedSpeech,
+        rate: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.request_id, self.client = request.id, request.client
         self.within_piece = False
         self._prepared = prepared
@@ -39,9 +49,9 @@ class Utterance:
         self._joiner = PieceJoiner(rate)
         self._tempo: TempoFilter | None = None
         self._held: list[Samples] = []
-        self._lead = ListenerLead()
+        self._lead = ListenerLead(clock)
         self._samples = self._prompt_tokens = self._tokens = 0
-        self._clock = SliceClock()
+        self._clock = SliceClock(clock)
         self._submitted = time.monotonic()
         self._began: float | None = None
 

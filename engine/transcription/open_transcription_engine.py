@@ -34,7 +34,7 @@ def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
             model = _load_lazily(load.folder, architecture)
             charge(weight_bytes(model))
             read_weights(model, load.progress, load.is_abandoned)
-            return TranscriptionEngine(_recognizer(model, architecture), share)
+            return TranscriptionEngine(_recognizer(model, architecture), share, load.clock)
 
 
 def _load_lazily(folder: Path, architecture: str) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -41,15 +42,18 @@ class TranscriptionEngine(CachelessEngine):
 
     Args:
         share: Of the account of memory.
+        clock: Seconds, from any origin.
     """
 
-    def __init__(self, recognizer: Recognizer, share: Share) -> None:
+    def __init__(
+        self, recognizer: Recognizer, share: Share, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._recognizer: Recognizer | None = recognizer
         self._share = share
         self._turns: FairTurns[RunningTranscription] = FairTurns()
         self._cancelled: list[RunningTranscription] = []
         self._leaving = False
-        self._clock = SliceClock()
+        self._clock = SliceClock(clock)
 
     @property
     def has_work(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -33,13 +34,15 @@ class ImageEncoder:
 
     Args:
         model: Its tower computes them.
+        clock: Seconds, from any origin.
 
     Attributes:
         sees_whole_images: Prompts may cut no image.
     """
 
-    def __init__(self, model: VisionLanguageModel) -> None:
+    def __init__(self, model: VisionLanguageModel, clock: Callable[[], float] = time.perf_counter) -> None:
         self._model = model
+        self._clock = clock
         self._cache = FeatureCache()
         self._under_way: WeakValueDictionary[bytes, ImageEncoding] = WeakValueDictionary()
         one = self.embed_tokens([0])
@@ -86,7 +89,7 @@ class ImageEncoder:
         """
         encoding = self._under_way.get(image.digest)
         if encoding is None:
-            encoding = ImageEncoding(self._model.model, image, tokens)
+            encoding = ImageEncoding(self._model.model, image, tokens, self._clock)
             self._under_way[image.digest] = encoding
         return encoding
 

@@ -11,6 +11,7 @@ import pytest
 
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.encoders.encoder_engine import EncoderEngine
+from greenroom.engine.encoders.token_budget import TARGET
 from greenroom.engine.loading.libraries import import_encoder_libraries
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.rerank.open_rerank_engine import open_rerank_engine
@@ -20,6 +21,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, ScoreInput
 from greenroom.schemas.result_events import Score
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 QUERY = "who walks in the garden"
 DOCUMENTS = (
@@ -45,7 +47,9 @@ class Reranker:
         self.folder = folder
         chosen, record = Settings(**settings), detect(folder)
         self.adapter: RerankAdapter = open_rerank_adapter(folder, record, chosen, "m")
-        self.engine: EncoderEngine = open_rerank_engine(ModelLoad(folder, record, chosen))
+        self.engine: EncoderEngine = open_rerank_engine(
+            ModelLoad(folder, record, chosen, clock=CountedClock(tick=TARGET))
+        )
 
     def run(self, *requests: InferenceRequest) -> list[tuple[str, InferenceEvent]]:
         """Return all events of requests that come at once."""

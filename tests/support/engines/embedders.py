@@ -11,16 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_adapter, open_engine
+from greenroom.actors.kinds import open_adapter
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.embeddings.embedding_adapter import EmbeddingAdapter
+from greenroom.engine.embeddings.open_embedding_engine import open_embedding_engine
 from greenroom.engine.encoders.encoder_engine import EncoderEngine, Events
+from greenroom.engine.encoders.token_budget import TARGET
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.result_events import Vector
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 
 @attrs.define
@@ -65,12 +69,8 @@ def open_adapter_of(folder: Path) -> EmbeddingAdapter:
 def open_embedder(folder: Path, settings: Settings | None = None) -> Embedder:
     """Load a model on this thread."""
     settings, account = settings or Settings(), MemoryAccount((settings or Settings()).memory_bytes)
-    model = ModelFolder(folder.name, folder, detect(folder))
-    adapter = cast("EmbeddingAdapter", open_adapter(model, settings, ""))
-    engine = cast(
-        "EncoderEngine", open_engine(model, settings, lambda fraction: None, lambda: False, account)
-    )
-    return Embedder(adapter, engine, account)
+    load = ModelLoad(folder, detect(folder), settings, account=account, clock=CountedClock(tick=TARGET))
+    return Embedder(open_adapter_of(folder), open_embedding_engine(load), account)
 
 
 def embedding_request(

@@ -20,6 +20,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, SpeechInput
 from greenroom.schemas.result_events import AudioChunk
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 
 def spoken(text: str, ident: str = "req_1", client: str = "", **fields: Any) -> InferenceRequest:
@@ -35,7 +36,9 @@ def open_adapter(folder: Path) -> SpeechAdapter:
 def open_engine(folder: Path, account: MemoryAccount | None = None) -> SpeechEngine:
     """Load a model on this thread."""
     return open_speech_engine(
-        ModelLoad(folder, detect(folder), Settings(), account=account or MemoryAccount())
+        ModelLoad(
+            folder, detect(folder), Settings(), account=account or MemoryAccount(), clock=CountedClock()
+        )
     )
 
 

@@ -24,6 +24,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.result_events import Recording, Segment
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.fixed_costs import CountedClock
 from greenroom.tests.support.engines.stepped_engines import SteppedEngine
 
 _IDS = itertools.count()
@@ -91,7 +92,7 @@ def open_transcriber(folder: Path, account: MemoryAccount | None = None) -> Iter
     record = detect(folder)
     adapter = make_transcription_adapter("whisper", folder, record)
     engine = open_transcription_engine(
-        ModelLoad(folder, record, Settings(), account=account or MemoryAccount())
+        ModelLoad(folder, record, Settings(), account=account or MemoryAccount(), clock=CountedClock())
     )
     try:
         yield Transcriber(adapter, engine)

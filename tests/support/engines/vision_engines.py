@@ -30,6 +30,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.engines.fixed_costs import CountedClock, FixedCosts
 from greenroom.tests.support.engines.stepped_engines import SteppedEngine
 from greenroom.tests.support.engines.text_engines import GREEDY, RecordingOutputProcessor
 from greenroom.tests.support.models.tiny_hearing_kinds import HEARING_KINDS
@@ -150,13 +151,14 @@ class VisionDriver(SteppedEngine):
     def __attrs_post_init__(self) -> None:
         model, adapter = loaded(self.folder)
         self.output_processor = RecordingOutputProcessor(self.adapter or adapter)
-        self.encoder = ImageEncoder(model)
+        self.encoder = ImageEncoder(model, CountedClock())
+        options = {"costs": FixedCosts(), "clock": CountedClock(), **self.options}
         self.engine = TextEngine(
             quantize_kv(model, self.kv_bits),
             self.output_processor,
             share=self.account.open_share() if self.account else None,
             features=self.encoder,
-            **self.options,
+            **options,
         )
 
     @property

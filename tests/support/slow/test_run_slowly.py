@@ -1,0 +1,37 @@
+"""Slow machines are as slow as they are asked to be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psutil
+
+from greenroom.tests.support.slow import run_slowly
+
+SCALED = """
+import os, time
+from greenroom.tests.support.slow.scaled_clocks import VARIABLE, scale_clocks
+real = time.perf_counter
+scale_clocks(float(os.environ[VARIABLE]))
+before, seen, after = real(), time.perf_counter(), real()
+assert 5 * before <= seen <= 5 * after
+raise SystemExit(3)
+"""
+BUSY = "import time\nwhile time.process_time() < 0.2: pass"
+
+
+def test_a_command_has_other_clocks_neighbours_and_part_of_a_core_and_its_status_is_told() -> None:
+    module = [sys.executable, "-m", run_slowly.__name__, "--costs", "5", "--cores", "0.5", "--busy", "1"]
+    done = subprocess.run([*module, "--", sys.executable, "-c", SCALED], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+def test_a_process_is_stopped_for_as_long_as_it_has_computed_too_much() -> None:
+    began = os.times().elapsed
+    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    run_slowly._interrupt(process, cores=0.25)
+    assert process.wait() == 0
+    assert os.times().elapsed - began > 0.5
+    assert not psutil.pid_exists(process.pid)
