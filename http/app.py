@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.http.answering.errors.problem_documents import ErrorMembers
+from greenroom.http.answering.http_responses import paced_response
 from greenroom.http.answering.protocols.error_responses import answer_errors
 from greenroom.http.answering.protocols.model_routes import model_routes
 from greenroom.http.answering.protocols.wire_protocol import protocol_of
-from greenroom.http.answering.requests.current_request import BODIES, FETCHER, FORMS, SETTINGS, request_id
+from greenroom.http.answering.requests.current_request import (
+    ANSWERS,
+    BODIES,
+    FETCHER,
+    FORMS,
+    SETTINGS,
+    request_id,
+)
 from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
+from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.form_reader import FormReader
 from greenroom.http.guard.host_guard import BODY_TYPES, HostGuard
 from greenroom.http.guard.request_body import RequestBodies
@@ -26,7 +37,7 @@ from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.transport.paced_body import PacedRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
-from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import Settings
 
 PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RANKING_PROTOCOL)
@@ -55,12 +66,13 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.config[SETTINGS] = settings
     app.extensions[BODIES] = bodies
+    app.extensions[ANSWERS] = AnswerAccount()
     app.extensions[FORMS] = FormReader(settings.max_upload_bytes)
     app.extensions[FETCHER] = Fetcher(settings)
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
-    answer_errors(app, PROTOCOLS)
-    _guard(app, HostGuard(settings))
+    respond = answer_errors(app, PROTOCOLS)
+    _guard(app, HostGuard(settings), respond)
     app.register_blueprint(health_routes(refs))
     app.register_blueprint(model_routes(refs.pool, PROTOCOLS))
     for protocol in PROTOCOLS:
@@ -69,7 +81,7 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
     return app
 
 
-def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
+def _guard(app: QuartTrio, host_guard: HostGuard, respond: Callable[[Problem], Response]) -> None:
     async def check_request() -> Response | None:
         request.scope["state"]["request_id"] = new_request_id()
         refusal = host_guard.find_problem(request.headers)
@@ -84,7 +96,14 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
                 raise ProblemError(refusal)
         return None
 
-    async def add_headers(response: Response) -> Response:
+    async def finish(response: Response) -> Response:
+        try:
+            paced = paced_response(response)
+        except ProblemError as refusal:
+            paced = respond(refusal.problem)
+        return add_headers(paced)
+
+    def add_headers(response: Response) -> Response:
         response.headers.update(request_id_headers(request_id()))
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
@@ -93,7 +112,7 @@ def _guard(app: QuartTrio, host_guard: HostGuard) -> None:
         return response
 
     app.before_request(check_request)
-    app.after_request(add_headers)
+    app.after_request(finish)
 
 
 def _body_type() -> str:

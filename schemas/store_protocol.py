@@ -107,10 +107,11 @@ class History:
     """Ask what came before a new turn: of a response to be continued, or of a conversation. Reply: Turns.
 
     A response of a conversation can be continued apart from it: its history is the conversation's up to it.
+    Fails with a 404 that names what is gone, and with a 400 if the response is no turn of the conversation.
 
     Args:
-        response: Its own turn is the last one.
-        conversation: Given instead of `response`.
+        response: Its own turn is the last one, with what was added by itself to `conversation` behind it.
+        conversation: Read to its end, if there is no `response`.
     """
 
     owner: str

@@ -135,6 +135,8 @@ class Answers:
                 return self._responses.find(name, owner)
             case ListInput(name, owner, after, limit, order):
                 return self._responses.list_input(name, owner, after, limit, order)
+            case History(owner, str(response), str(conversation)):
+                return self._histories.of_turn(response, conversation, owner)
             case History(owner, conversation=str(conversation)):
                 return self._histories.of_conversation(conversation, owner)
             case History(owner, response=str(response)):

@@ -10,13 +10,13 @@ import importlib.util
 import math
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from PIL import Image
 
+from greenroom.engine.decoders.limits import REFUSED, DecodingLimits
 from greenroom.engine.images import pdf_process
 from greenroom.engine.images.formats import is_pdf, name_of
 from greenroom.engine.images.limits import ImageLimits
@@ -31,7 +31,7 @@ PAGE_PIXELS = 4 * 1024 * 1024
 SECONDS = 20.0
 """That the pages of all documents of a request may take."""
 _BYTES = 2 * 1024**3
-"""Of address space; a page of pictures takes some hundred megabytes."""
+"""Of memory; a page of pictures takes some hundred megabytes."""
 AT_ONCE = 2
 """Processes that draw for all models; whoever else wants one waits, and others go on."""
 _DRAWING = SliceSemaphore(AT_ONCE)
@@ -91,8 +91,8 @@ def draw_pages(
 
 def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, str]]:
     """Return what the process has written, and what was wrong with the file; empty if nothing was."""
-    arguments = (max_pages, PAGE_PIXELS, _BYTES, math.ceil(left.seconds) + 1)
-    command = [sys.executable, "-I", str(Path(pdf_process.__file__)), *map(str, arguments)]
+    limits = DecodingLimits(_BYTES, math.ceil(left.seconds) + 1)
+    command = limits.command(Path(pdf_process.__file__), max_pages, PAGE_PIXELS)
     with TemporaryFile() as given, TemporaryFile() as drawn, TemporaryFile() as said:
         given.write(data)
         given.seek(0)
@@ -112,7 +112,7 @@ def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, 
             left.seconds = max(0.0, left.seconds - drawing)
         drawn.seek(0)
         said.seek(0)
-        if status == pdf_process.REFUSED:
+        if status == REFUSED:
             return b"", said.read(_LONGEST_REASON).decode("utf-8", "replace").strip()[-300:]
         return drawn.read(), "" if status == 0 else "drawing its pages takes too much, or it is broken"
 

@@ -1,23 +1,16 @@
-"""Draws a PDF's pages in a process of its own: the program that `pdf_pages` runs. It imports nothing of ours.
+"""Draws a PDF's pages: the program that `pdf_pages` runs within limits. It imports nothing of ours.
 
 Reads the file from its standard input. Writes for each page its width and height, as two unsigned numbers of
-32 bits, and its pixels as RGB; or one line about what is wrong to its standard error, and ends with 3.
+32 bits, and its pixels as RGB; or raises ValueError about what is wrong with the file.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import resource
 import struct
 import sys
 from typing import Any
 
-REFUSED = 3
-"""Exit status of a file that cannot be drawn."""
-
-_NICENESS = 10
-"""Of this process: the answers that a server is writing come first."""
 _POINTS = 72
 _DOTS = 150
 """Per inch, at which print of ten points can be read."""
@@ -74,20 +67,5 @@ def _write(bitmap: Any, max_pixels: int) -> None:
     sys.stdout.buffer.flush()
 
 
-def _limit(nbytes: int, seconds: int) -> None:
-    """Have the system end this process where the file takes more than that."""
-    for kind, value in ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, seconds)):
-        try:
-            resource.setrlimit(kind, (value, value))
-        except (ValueError, OSError):  # macOS has no limit of that kind
-            continue
-
-
 if __name__ == "__main__":
-    os.nice(_NICENESS)
-    _limit(int(sys.argv[3]), int(sys.argv[4]))
-    try:
-        draw(sys.stdin.buffer.read(), int(sys.argv[1]), int(sys.argv[2]))
-    except (ValueError, MemoryError) as error:
-        print(error or "it takes too much memory", file=sys.stderr)
-        sys.exit(REFUSED)
+    draw(sys.stdin.buffer.read(), int(sys.argv[1]), int(sys.argv[2]))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+from greenroom.engine.device.device_information import gpu_memory
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import Settings
 
@@ -68,7 +69,10 @@ def _limit_memory() -> None:
     """Set limits that are process-wide and must not change while anything computes."""
     import mlx.core as mx
 
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    if isinstance(limit, int):
-        mx.set_wired_limit(limit)
-        mx.set_cache_limit(int(limit * _REUSE_SHARE))
+    information = mx.device_info()
+    memory = gpu_memory(information)
+    if memory is None:
+        return
+    if "max_recommended_working_set_size" in information:  # which Metal alone has
+        mx.set_wired_limit(memory)
+    mx.set_cache_limit(int(memory * _REUSE_SHARE))

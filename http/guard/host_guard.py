@@ -41,6 +41,9 @@ class HostGuard:
         if "Origin" in headers and not self.allows_origin(origin):
             detail = f"Pages of '{origin[:200]}' may not use this server. Add it to allowed_origins."
             return Problem(403, "origin_not_allowed", detail)
+        if "Origin" not in headers and self._is_embedded_elsewhere(headers):
+            detail = "Pages of other sites may not use this server. Add theirs to allowed_origins."
+            return Problem(403, "origin_not_allowed", detail)
         return None
 
     def find_body_problem(self, mimetype: str, headers: Headers) -> Problem | None:
@@ -78,6 +81,15 @@ class HostGuard:
         if headers.get("Access-Control-Request-Private-Network") == "true":
             allowed["access-control-allow-private-network"] = "true"
         return allowed
+
+    def _is_embedded_elsewhere(self, headers: Headers) -> bool:
+        """Return whether a page of another site asks, as for an image: browsers then name no origin.
+
+        A link that its reader follows is none of that page's any more (W3C Fetch Metadata, section 2).
+        """
+        followed = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
+        cross_site = headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site"
+        return cross_site and not followed and "*" not in self._origins
 
     def _is_known(self, host: str) -> bool:
         name = host_name(host)

@@ -13,6 +13,7 @@ import trio
 from quart import Request
 from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
 
+from greenroom.http.guard.byte_account import ByteAccount
 from greenroom.http.guard.decoded_objects import DecodedObjects
 from greenroom.http.guard.full_collections import FullCollections
 from greenroom.http.guard.json_counter import JsonCounter
@@ -28,19 +29,15 @@ BODY_BYTES_WITH_FILES = 80 * MEGABYTE
 """Of the largest body with files: 50 MB of them take 67 MB as base64."""
 FURTHER_BYTES = 16 * MEGABYTE
 """What all bodies may hold together beyond the largest one, each until its answer has ended."""
-UNCOUNTED_BYTES = 65_536
-"""Of each body; small requests are answered whatever large ones are under way."""
-
 _LARGE_BYTES = 65_536
 _LARGE_CONTAINERS = 256
 """What a body may have at most to be decoded without another thread."""
 
 
-@attrs.define
+@attrs.define(eq=False)
 class _Body:
     parts: list[bytes] = attrs.field(factory=list)
     counter: JsonCounter = attrs.field(factory=JsonCounter)
-    held: int = 0
 
     def take(self) -> bytearray:
         """Return all that came, and keep nothing."""
@@ -66,8 +63,9 @@ class RequestBodies:
     def __init__(self, max_bytes: int | None = None) -> None:
         self._plain = max_bytes or BODY_BYTES
         self.largest = max_bytes or BODY_BYTES_WITH_FILES
-        self._most = self.largest + FURTHER_BYTES
-        self._held = 0
+        detail = "The requests under way hold as much as this server keeps of bodies. Try again."
+        problem = Problem(503, "too_many_bodies", detail, retry_after=1)
+        self._account = ByteAccount(self.largest + FURTHER_BYTES, problem)
         self._collections = FullCollections()
         self._decoded = DecodedObjects()
         # Each takes several times its size while it is decoded, and two would only compete for the GIL.
@@ -113,8 +111,8 @@ class RequestBodies:
             resources: Closed when the request has ended; until then they count.
         """
         beside = _Body()
-        resources.callback(self._release, beside)
-        return partial(self._hold, beside)
+        resources.callback(self._account.release, beside)
+        return partial(self._account.hold, beside)
 
     async def _read(self, request: Request, resources: ExitStack, limit: int) -> _Body:
         timeout = math.inf if request.body_timeout is None else request.body_timeout
@@ -122,28 +120,17 @@ class RequestBodies:
         if declared > limit:
             raise RequestEntityTooLarge
         body = _Body()
-        resources.callback(self._release, body)
+        resources.callback(self._account.release, body)
         # Of bodies that arrive side by side the first go through, instead of none.
-        self._hold(body, declared)
+        self._account.hold(body, declared)
         with trio.move_on_after(timeout) as waiting:
             async for part in request.body:
                 if body.counter.size + len(part) > limit:
                     raise RequestEntityTooLarge
                 body.counter.feed(part)
-                self._hold(body, body.counter.size)
+                self._account.hold(body, body.counter.size)
                 # One array that grows leaves holes in the heap: forty of 3 MB side by side took 275 MB.
                 body.parts.append(part)
         if waiting.cancelled_caught:
             raise RequestTimeout
         return body
-
-    def _hold(self, body: _Body, size: int) -> None:
-        growth = max(0, size - UNCOUNTED_BYTES - body.held)
-        if self._held + growth > self._most:
-            detail = "The requests under way hold as much as this server keeps of bodies. Try again."
-            raise ProblemError(Problem(503, "too_many_bodies", detail, retry_after=1))
-        body.held += growth
-        self._held += growth
-
-    def _release(self, body: _Body) -> None:
-        self._held -= body.held

@@ -12,7 +12,7 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.http_responses import json_response, stored_json_response
 from greenroom.http.answering.requests.current_request import read_request, request_client, request_owner
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
@@ -86,21 +86,21 @@ def conversation_item_routes(refs: ActorRefs) -> Blueprint:
         items = await _stored(refs, wire.items)
         await hold_conversation(refs.responses, conversation_id, request_owner())
         await ask_actor(refs.store, AddItems(conversation_id, request_owner(), items), Committed)
-        return item_page(ItemPage(items, has_more=False), included)
+        return await item_page(ItemPage(items, has_more=False), included)
 
     @routes.get(path)
     async def list_items(conversation_id: str) -> Response:
         included = check_included(request.args)
         query = parse_list_query(request.args, "desc")
         message = ListItems(conversation_id, request_owner(), query.after, query.limit, query.order)
-        return item_page(await ask_actor(refs.store, message, ItemPage), included)
+        return await item_page(await ask_actor(refs.store, message, ItemPage), included)
 
     @routes.get(f"{path}/<item_id>")
     async def find_item(conversation_id: str, item_id: str) -> Response:
         included = check_included(request.args)
         message = FindItem(conversation_id, request_owner(), item_id)
         item = await ask_actor(refs.store, message, StoredItem)
-        return Response(item_document(item, included), content_type="application/json")
+        return await stored_json_response(len(item.body), lambda: item_document(item, included))
 
     @routes.delete(f"{path}/<item_id>")
     async def delete_item(conversation_id: str, item_id: str) -> Response:

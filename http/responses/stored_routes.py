@@ -36,7 +36,7 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
             found = await ask_actor(responses, Retrieve(ident, request_owner()), StoredResponse)
             if query.thoughts:
                 found = await trio.to_thread.run_sync(with_thoughts, found)
-            return stored_response(found)
+            return await stored_response(found)
         subscribed = await ask_actor(responses, Subscribe(ident, request_owner()), Subscribed)
         request_resources().enter_context(closing(subscribed.subscription))
         assert subscribed.response is not None
@@ -50,13 +50,15 @@ def stored_routes(refs: ActorRefs) -> Blueprint:
 
     @routes.post("/v1/responses/<ident>/cancel")
     async def cancel(ident: str) -> Response:
-        return stored_response(await ask_actor(responses, CancelRun(ident, request_owner()), StoredResponse))
+        return await stored_response(
+            await ask_actor(responses, CancelRun(ident, request_owner()), StoredResponse)
+        )
 
     @routes.get("/v1/responses/<ident>/input_items")
     async def input_items(ident: str) -> Response:
         included = check_included(request.args)
         query = parse_list_query(request.args, "desc")
         message = ListInput(ident, request_owner(), query.after, query.limit, query.order)
-        return item_page(await ask_actor(refs.store, message, ItemPage), included)
+        return await item_page(await ask_actor(refs.store, message, ItemPage), included)
 
     return routes

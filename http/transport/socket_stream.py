@@ -9,8 +9,10 @@ import socket
 
 import trio
 
+from greenroom.http.answering.streaming.paced_answer import PIECE_BYTES
+
 SEND_TIMEOUT = 60.0
-"""Seconds without a single byte taken after which a connection is closed."""
+"""Seconds in which a reader must take what is handed over at once, else its connection is closed."""
 STALL_TIME = 1.0
 """Seconds without a single byte taken after which a shutdown waits for a client no longer."""
 
@@ -23,7 +25,7 @@ class SocketStream:
 
     Args:
         stream: The stream that was accepted; this one takes it over.
-        send_timeout: Seconds after which a client that takes nothing is disconnected.
+        send_timeout: Seconds that a client has for `PIECE_BYTES`, or less; then it is disconnected.
     """
 
     def __init__(self, stream: trio.SocketStream, send_timeout: float = SEND_TIMEOUT) -> None:
@@ -38,7 +40,7 @@ class SocketStream:
         """Whether the client has left what was sent to it lying for a while."""
         return trio.current_time() - self._blocked_at > STALL_TIME
 
-    def send_now(self, data: bytes) -> bytes:
+    def send_now(self, data: bytes) -> bytes | memoryview:
         """Send what the socket takes at once, which is nearly always everything: one system call.
 
         Returns:
@@ -48,18 +50,19 @@ class SocketStream:
             trio.BrokenResourceError: The client is gone.
             trio.ClosedResourceError: The socket was closed here.
         """
-        return data if self._send_lock.locked() else data[self._write(data) :]
+        return data if self._send_lock.locked() else memoryview(data)[self._write(data) :]
 
     async def send_all(self, data: bytes | memoryview) -> None:
         """Send everything, in the order of the calls.
 
         Raises:
-            trio.BrokenResourceError: The client is gone, or takes nothing any more.
+            trio.BrokenResourceError: The client is gone, or takes too little.
             trio.ClosedResourceError: The socket was closed here.
         """
         async with self._send_lock:
+            deadline = trio.current_time() + self._send_timeout * max(1.0, len(data) / PIECE_BYTES)
             while data:
-                await self._wait_writable()
+                await self._wait_writable(deadline)
                 data = memoryview(data)[self._write(data) :]
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
@@ -107,15 +110,15 @@ class SocketStream:
         except OSError as error:
             raise trio.BrokenResourceError from error
 
-    async def _wait_writable(self) -> None:
+    async def _wait_writable(self, deadline: float) -> None:
         if self.socket.fileno() < 0:
             raise trio.ClosedResourceError
         self._blocked_at = trio.current_time()
         try:
-            with trio.move_on_after(self._send_timeout) as scope:
+            with trio.move_on_at(deadline) as scope:
                 await trio.lowlevel.wait_writable(self.socket.fileno())
         finally:
             self._blocked_at = math.inf
         if scope.cancelled_caught:
             self.close()
-            raise trio.BrokenResourceError(f"the client took nothing for {self._send_timeout} s")
+            raise trio.BrokenResourceError("the client takes too little")

@@ -91,6 +91,15 @@ def previous_not_found(response: str) -> Problem:
     return Problem(404, "previous_response_not_found", detail, "previous_response_id")
 
 
+def other_conversation(response: str, conversation: str) -> Problem:
+    """Return the problem of continuing, in a conversation, a response that is no turn of it."""
+    detail = (
+        f"The response {response[:80]!r} is no turn of the conversation {conversation[:80]!r}; "
+        "leave one of them out, or name a response of this conversation."
+    )
+    return Problem(400, "conversation_mismatch", detail, "previous_response_id")
+
+
 def unwritable_text() -> Problem:
     """Return the problem of text that no file can hold."""
     return Problem(400, "invalid_value", "Text with half of a surrogate pair cannot be stored.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from greenroom.actors.store.database.connection import Connection, Row
-from greenroom.actors.store.database.problems import previous_not_found, unfinished
+from greenroom.actors.store.database.problems import other_conversation, previous_not_found, unfinished
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable
 from greenroom.schemas.problems import ProblemError
@@ -83,6 +83,29 @@ class Histories:
             before = self._read_conversation(conversation, head["last_item"], left, at_least)
         rows = self._items.of_responses([row["number"] for row in reversed(apart[:kept])])
         return Turns((*before.turns, *_turns(rows)), before.left_out + len(apart) - kept)
+
+    def of_turn(self, name: str, conversation: str, owner: str) -> Turns:
+        """Return the turns of a conversation up to one of its responses.
+
+        Items that were added by themselves behind that response are among them, up to the next response.
+
+        Raises:
+            ProblemError: 404: one of the two is gone. 400: the response is no turn of the conversation.
+                409: it is not finished.
+        """
+        number = self._conversations.number(conversation, owner)
+        turn = self._connection.first(
+            "select conversation, status, last_item from greenroom_responses where id = ? and owner = ?",
+            (name, owner),
+        )
+        if turn is None:
+            raise ProblemError(previous_not_found(name))
+        if turn["conversation"] != conversation:
+            raise ProblemError(other_conversation(name, conversation))
+        if turn["status"] in UNFINISHED:
+            raise ProblemError(unfinished(name))
+        last = self._items.last_before_response(number, turn["last_item"])
+        return self._read_conversation(number, last, self._max_length, 1)
 
     def _read_conversation(self, conversation: int, last: int | None, most: int, at_least: int) -> Turns:
         """Return the newest turns of a conversation, of those up to an item.

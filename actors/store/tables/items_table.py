@@ -79,6 +79,15 @@ class ItemsTable:
             (conversation, last),
         )
 
+    def last_before_response(self, conversation: int, behind: int) -> int | None:
+        """Return up to which number its items, behind one of them, are of no further response; None: all."""
+        row = self._connection.first(
+            "select min(number) - 1 as last from greenroom_items"
+            " where conversation = ? and number > ? and response is not null",
+            (conversation, behind),
+        )
+        return None if row is None else row["last"]
+
     def list_input(self, response: int, after: str | None, limit: int, order: Order) -> ItemPage:
         """Return a page of what a response's request brought.
 

@@ -8,7 +8,7 @@ from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.stored import MAX_PAGE, Order
 
-MAX_PAGE_LENGTH = 32 << 20
+MAX_PAGE_LENGTH = 4 << 20
 """Characters of a page, unless its first entry has more."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 from quart import Response, request
@@ -33,8 +33,8 @@ DETAILS = {
 }
 
 
-def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> None:
-    """Let every exception of the application become a problem document.
+def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable[[Problem], Response]:
+    """Let every exception of the application become a problem document, and return what makes one.
 
     Args:
         protocols: They shape the errors of their clients and paths, the first one all others.
@@ -62,6 +62,7 @@ def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> None:
     app.register_error_handler(ProblemError, on_problem)
     app.register_error_handler(HTTPException, on_http_error)
     app.register_error_handler(Exception, on_crash)
+    return respond
 
 
 def _problem(error: HTTPException) -> Problem:

@@ -11,6 +11,7 @@ import cattrs
 from quart import current_app, request
 
 from greenroom.http.answering.requests.request_parameters import NeutralValues, refuse_unsupported
+from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.http.guard.client_name import client_name
 from greenroom.http.guard.form_reader import Form, FormReader
 from greenroom.http.guard.request_body import RequestBodies
@@ -28,6 +29,8 @@ W = TypeVar("W")
 
 BODIES = "greenroom_bodies"
 """Name of the application's extension that reads bodies."""
+ANSWERS = "greenroom_answers"
+"""Name of the one that counts the bytes of whole answers."""
 FORMS = "greenroom_forms"
 """Name of the one that reads forms with files."""
 FETCHER = "greenroom_fetcher"
@@ -87,6 +90,16 @@ async def with_files(asked: InferenceRequest) -> InferenceRequest:
 def request_resources() -> ExitStack:
     """Return what is closed when its answer has ended or its client has left."""
     return cast("ExitStack", request.scope["state"]["resources"])
+
+
+def hold_answer(size: int) -> None:
+    """Count the bytes of its whole answer until that is sent; to be told before they are encoded.
+
+    Raises:
+        ProblemError: 503: other answers leave no room for it.
+    """
+    answers: AnswerAccount = current_app.extensions[ANSWERS]
+    answers.hold(request_resources(), size)
 
 
 async def read_form() -> Form:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import trio
 from quart import Blueprint, Response, request
 from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
-from greenroom.http.answering.http_responses import json_response, list_response
+from greenroom.http.answering.encoding.json_encoding import json_bytes
+from greenroom.http.answering.http_responses import (
+    json_response,
+    list_response,
+    stored_json_response,
+)
 from greenroom.http.answering.requests.current_request import read_request, request_owner
 from greenroom.http.answering.requests.list_query import parse_list_query
 from greenroom.http.answering.requests.metadata import parse_metadata
@@ -45,12 +47,12 @@ def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
             request.args.get("model") or None,
             parse_metadata(_metadata_filter(request.args)),
         )
-        return _page(await ask_actor(store, message, CompletionPage))
+        return await _page(await ask_actor(store, message, CompletionPage))
 
     @routes.get(path)
     async def find_completion(completion_id: str) -> Response:
         message = FindCompletion(completion_id, request_owner())
-        return _document(await ask_actor(store, message, StoredCompletion))
+        return await _document(await ask_actor(store, message, StoredCompletion))
 
     @routes.post(path)
     async def update_completion(completion_id: str) -> Response:
@@ -58,7 +60,7 @@ def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
             UpdateRequest, OPENAI, {}, lambda wire, _: parse_metadata(wire.metadata)
         )
         message = UpdateCompletion(completion_id, request_owner(), metadata)
-        return _document(await ask_actor(store, message, StoredCompletion))
+        return await _document(await ask_actor(store, message, StoredCompletion))
 
     @routes.delete(path)
     async def delete_completion(completion_id: str) -> Response:
@@ -70,9 +72,9 @@ def stored_completion_routes(store: Ref[StoreMessage]) -> Blueprint:
         query = parse_list_query(request.args, "asc")
         message = FindCompletion(completion_id, request_owner())
         completion = await ask_actor(store, message, StoredCompletion)
-        # They are as large as a request's body may be.
-        page = await trio.to_thread.run_sync(partial(completion_messages, completion, query))
-        return json_response(page)
+        return await stored_json_response(
+            len(completion.messages), lambda: json_bytes(completion_messages(completion, query))
+        )
 
     return routes
 
@@ -92,10 +94,14 @@ def _metadata_filter(args: MultiDict[str, str]) -> dict[str, str] | None:
     }
 
 
-def _document(completion: StoredCompletion) -> Response:
-    return Response(completion_document(completion), content_type="application/json")
+async def _document(completion: StoredCompletion) -> Response:
+    return await stored_json_response(len(completion.body), lambda: completion_document(completion))
 
 
-def _page(page: CompletionPage) -> Response:
-    ids = [completion.id for completion in page.completions]
-    return list_response(list(map(completion_document, page.completions)), ids, page.has_more)
+async def _page(page: CompletionPage) -> Response:
+    return await list_response(
+        lambda: map(completion_document, page.completions),
+        sum(len(completion.body) for completion in page.completions),
+        [completion.id for completion in page.completions],
+        page.has_more,
+    )

@@ -65,15 +65,14 @@ async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str, cli
 
 
 async def _turns(store: Ref[StoreMessage], asked: AskedResponse, owner: str) -> Turns:
-    if asked.previous is not None:
-        if not is_id(asked.previous):
-            raise ProblemError(previous_not_found(asked.previous))
-        return await ask_actor(store, History(owner, response=asked.previous), Turns)
-    if asked.conversation is not None:
-        if not is_id(asked.conversation):
-            raise ProblemError(not_found("conversation", asked.conversation, "conversation"))
-        return await ask_actor(store, History(owner, conversation=asked.conversation), Turns)
-    return Turns(())
+    if not asked.has_history:
+        return Turns(())
+    previous, conversation = asked.previous, asked.conversation
+    if previous is not None and not is_id(previous):
+        raise ProblemError(previous_not_found(previous))
+    if conversation is not None and not is_id(conversation):
+        raise ProblemError(not_found("conversation", conversation, "conversation"))
+    return await ask_actor(store, History(owner, previous, conversation), Turns)
 
 
 def _recalled(

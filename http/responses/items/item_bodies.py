@@ -92,11 +92,18 @@ def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
     return json.dumps(with_thought(json.loads(item.body))).encode()
 
 
-def item_page(page: ItemPage, included: Sequence[str] = ()) -> Response:
+async def item_page(page: ItemPage, included: Sequence[str] = ()) -> Response:
     """Return a page of items as OpenAI's clients read it.
 
     Args:
         included: What the client wants to see of them beyond the usual.
+
+    Raises:
+        ProblemError: 503: answers that wait for their readers leave no room for it.
     """
-    bodies = [item_document(item, included) for item in page.items]
-    return list_response(bodies, [item.id for item in page.items], page.has_more)
+    return await list_response(
+        lambda: [item_document(item, included) for item in page.items],
+        sum(len(item.body) for item in page.items),
+        [item.id for item in page.items],
+        page.has_more,
+    )

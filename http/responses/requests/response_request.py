@@ -34,7 +34,7 @@ class AskedResponse:
     Args:
         items: What it brings itself.
         field: Where it holds them.
-        previous: The response that it goes on from.
+        previous: The response that it goes on from; a turn of `conversation`, if that is named too.
         conversation: The conversation that it belongs to.
         text_format: What the response repeats of the answer's form.
     """
@@ -144,9 +144,6 @@ def _kept(wire: PromptRequest) -> tuple[str | None, str | None]:
         detail = "`conversation` and `conversation_id` are two names for one thing."
         raise invalid(detail, "conversation_id")
     conversation = wire.conversation.id if wire.conversation else wire.conversation_id
-    if conversation is not None and wire.previous_response_id is not None:
-        detail = "`previous_response_id` cannot stand beside `conversation`, which has its own turns."
-        raise invalid(detail, "previous_response_id")
     return wire.previous_response_id, conversation
 
 

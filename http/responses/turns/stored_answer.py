@@ -11,7 +11,7 @@ from quart import Response
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.responses.handles import Subscribed, Subscription
-from greenroom.http.answering.http_responses import stream_response
+from greenroom.http.answering.http_responses import stored_json_response, stream_response
 from greenroom.http.answering.requests.current_request import (
     request_client,
     request_owner,
@@ -49,7 +49,7 @@ async def answer_stored(refs: ActorRefs, turn: Turn, *, stream: bool, status_tim
         formatted = StoredStream(turn.formatter.stream(subscription.model or str(start.request.key)))
         return stream_response(EventStream(events, formatted, received))
     if subscribed.response is not None:
-        return stored_response(subscribed.response)
+        return await stored_response(subscribed.response)
     return await _whole(subscription)
 
 
@@ -58,9 +58,13 @@ def as_events(subscription: Subscription) -> Events:
     return cast("Events", subscription)
 
 
-def stored_response(response: StoredResponse) -> Response:
-    """Return a response as it is stored."""
-    return Response(response.body, content_type="application/json")
+async def stored_response(response: StoredResponse) -> Response:
+    """Return a response as it is stored.
+
+    Raises:
+        ProblemError: 503: answers that wait for their readers leave no room for it.
+    """
+    return await stored_json_response(len(response.body), response.body.encode)
 
 
 async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
@@ -80,7 +84,7 @@ async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
         kept,
         turn.background,
         asked.conversation,
-        asked.previous,
+        asked.previous if asked.conversation is None else None,
     )
     request = await with_files(recalled.request)
     return StartRun(request, record.id, owner, record, turn.background, patience, hold)
@@ -91,4 +95,4 @@ async def _whole(subscription: Subscription) -> Response:
     if end.problem is not None:
         raise ProblemError(end.problem)
     assert isinstance(end, RunEnded)
-    return stored_response(end.response)
+    return await stored_response(end.response)

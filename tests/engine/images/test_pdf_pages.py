@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from greenroom.engine.decoders import limited_process
+from greenroom.engine.decoders.limits import REFUSED
 from greenroom.engine.images import pdf_pages
 from greenroom.engine.images.limits import ImageLimits
 from greenroom.engine.images.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
 from greenroom.engine.slices import run_slices
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.tests.support.hostile import documents
+from greenroom.tests.support.hostile import documents, refusing_system
 
 PARAM = "messages[0].content[0].file"
 
@@ -121,6 +123,17 @@ def test_a_process_that_draws_takes_no_more_memory_than_it_may(
     with pytest.raises(ProblemError, match="cannot be shown"):
         drawn(documents.inflating())
     assert processes[0].returncode != 0
+
+
+def test_a_process_that_draws_watches_its_size_where_the_system_refuses_to_limit_it(
+    monkeypatch: pytest.MonkeyPatch, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    monkeypatch.setattr(pdf_pages, "_BYTES", 300 * 1024**2)
+    monkeypatch.setattr(limited_process, "__file__", refusing_system.__file__)
+    assert len(drawn(documents.document(3))) == 3
+    with pytest.raises(ProblemError, match="it takes too much memory"):
+        drawn(documents.inflating())
+    assert [process.returncode for process in processes] == [0, REFUSED]
 
 
 def test_what_passes_after_a_document_is_drawn_is_none_of_its_time(

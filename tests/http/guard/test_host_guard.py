@@ -120,3 +120,28 @@ async def test_an_allowed_page_may_ask_first_and_then_read(server_without_model:
         "access-control-allow-origin"
         not in (await fetch(server_without_model.server, "GET", "/v1/models")).headers
     )
+
+
+CROSS_SITE = {"Host": "localhost", "Sec-Fetch-Site": "cross-site"}
+FOLLOWED = {**CROSS_SITE, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "origins", "refused"),
+    [
+        ({**CROSS_SITE, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, (), True),
+        ({**CROSS_SITE, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, (), True),
+        ({**CROSS_SITE, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, (PAGE,), True),
+        ({**CROSS_SITE, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, ("*",), False),
+        ({**CROSS_SITE, "Origin": PAGE}, (PAGE,), False),
+        (FOLLOWED, (), False),
+        ({**CROSS_SITE, "Sec-Fetch-Site": "same-origin"}, (), False),
+        ({**CROSS_SITE, "Sec-Fetch-Site": "none"}, (), False),
+        ({"Host": "localhost"}, (), False),
+    ],
+)
+def test_pages_of_other_sites_embed_nothing(
+    headers: dict[str, str], origins: tuple[str, ...], refused: bool
+) -> None:
+    problem = HostGuard(Settings(allowed_origins=origins)).find_problem(Headers(headers))
+    assert (problem.code if problem else None) == ("origin_not_allowed" if refused else None)

@@ -12,10 +12,10 @@ from quart import request
 from quart_trio import QuartTrio
 
 from greenroom.http.guard import request_body
+from greenroom.http.guard.byte_account import UNCOUNTED_BYTES
 from greenroom.http.guard.request_body import (
     BODY_BYTES,
     BODY_BYTES_WITH_FILES,
-    UNCOUNTED_BYTES,
     RequestBodies,
 )
 from greenroom.http.media.media_reader import MAX_TOTAL_BYTES

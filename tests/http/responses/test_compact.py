@@ -125,6 +125,9 @@ async def test_a_compaction_that_was_changed_is_refused_by_name(settings: Settin
             with pytest.raises(openai.BadRequestError) as error:
                 await compacted(served, input=FIRST, extra_body={outer: {inner: value} if inner else value})
             assert error.value.param == name
-        for fields in ({}, {"previous_response_id": "a", "conversation": "b"}):
-            with pytest.raises(openai.BadRequestError):
+        for fields, refusal in (
+            ({}, openai.BadRequestError),
+            ({"previous_response_id": "a", "conversation": "b"}, openai.NotFoundError),
+        ):
+            with pytest.raises(refusal):
                 await ask(served, lambda client: client.responses.compact(model="qwen3", extra_body=fields))  # noqa: B023

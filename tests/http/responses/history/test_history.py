@@ -160,6 +160,72 @@ async def test_a_conversation_branches_at_any_of_its_turns(settings: Settings) -
         assert await tokens(served, QUESTION, conversation=made.id) == whole
 
 
+async def test_a_response_may_be_named_beside_its_conversation(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await ask(served, lambda client: client.conversations.create(items=FIRST))
+        first = await keep(served, "1", SECOND[:1], SECOND[1:], conversation=made.id)
+        added = [said("user", "Say it in a few words.")]
+        await ask(served, lambda client: client.conversations.items.create(made.id, items=added))
+        both: dict[str, Any] = {"conversation": made.id, "previous_response_id": first}
+        # What was added behind the response belongs to the conversation, not to the response.
+        whole = await tokens(served, [*FIRST, *SECOND, *added, *QUESTION])
+        assert await tokens(served, QUESTION, **both) == whole
+        alone = await tokens(served, QUESTION, previous_response_id=first)
+        assert alone == await tokens(served, [*FIRST, *SECOND, *QUESTION]) < whole
+        answer = await ask(
+            served,
+            lambda client: client.responses.create(
+                model="qwen3", input=QUESTION, max_output_tokens=2, extra_body=both
+            ),
+        )
+        assert answer.usage
+        assert answer.conversation
+        assert (answer.usage.input_tokens, answer.conversation.id) == (whole, made.id)
+        assert answer.previous_response_id == first
+        items = await ask(served, lambda client: list(client.conversations.items.list(made.id, order="asc")))
+        assert len(items) == 7
+        assert items[-1].id == answer.output[-1].id
+        # An earlier turn is answered anew: the later one is not read.
+        assert await tokens(served, QUESTION, **both) == whole
+        later = {**both, "previous_response_id": answer.id}
+        assert await tokens(served, OTHER[:1], **later) == await tokens(
+            served, OTHER[:1], conversation=made.id
+        )
+
+
+async def test_a_response_of_another_conversation_is_refused(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made, other = [
+            await ask(served, lambda client: client.conversations.create(items=FIRST)) for _ in range(2)
+        ]
+        inside = await keep(served, "1", SECOND[:1], SECOND[1:], conversation=other.id)
+        apart = await keep(served, "2", SECOND[:1], SECOND[1:])
+        for previous in (inside, apart):
+            for create in (tokens, respond):
+                with pytest.raises(openai.BadRequestError) as error:
+                    await create(served, QUESTION, conversation=made.id, previous_response_id=previous)
+                assert (error.value.code, error.value.param) == (
+                    "conversation_mismatch",
+                    "previous_response_id",
+                )
+                assert previous in error.value.message
+                assert made.id in error.value.message
+        with pytest.raises(openai.NotFoundError) as unknown:
+            await tokens(served, QUESTION, conversation=made.id, previous_response_id="resp_none")
+        assert unknown.value.param == "previous_response_id"
+        # The refusal has left the conversation free.
+        await respond(served, QUESTION, conversation=made.id)
+
+
+async def respond(served: Served, items: Any, **fields: Any) -> Any:
+    return await ask(
+        served,
+        lambda client: client.responses.create(
+            model="qwen3", input=items, max_output_tokens=2, extra_body=fields
+        ),
+    )
+
+
 REFUSED: list[tuple[dict[str, Any], type[openai.APIStatusError], str]] = [
     ({"previous_response_id": "resp_nobody's"}, openai.NotFoundError, "previous_response_id"),
     ({"previous_response_id": "\ud800"}, openai.NotFoundError, "previous_response_id"),
@@ -167,7 +233,8 @@ REFUSED: list[tuple[dict[str, Any], type[openai.APIStatusError], str]] = [
     ({"conversation": "conv_nobody's"}, openai.NotFoundError, "conversation"),
     ({"conversation": {"id": "\x00"}}, openai.NotFoundError, "conversation"),
     ({"conversation": {}}, openai.BadRequestError, "conversation.id"),
-    ({"conversation": "a", "previous_response_id": "b"}, openai.BadRequestError, "previous_response_id"),
+    ({"conversation": "a", "previous_response_id": "b"}, openai.NotFoundError, "conversation"),
+    ({"conversation": "a", "previous_response_id": "\x00"}, openai.NotFoundError, "conversation"),
     ({"input": [{"type": "item_reference", "id": "msg_1_0"}]}, openai.NotFoundError, "input[0].id"),
     ({"input": [{"type": "item_reference", "id": "\ud800"}]}, openai.NotFoundError, "input[0].id"),
     (

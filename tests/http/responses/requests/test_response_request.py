@@ -243,7 +243,6 @@ def test_messages_of_chats_are_taken_too() -> None:
         ({"input": None, "messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
         ({"model": ""}, "model"),
         ({"conversation": {"id": "c"}, "conversation_id": "c"}, "conversation_id"),
-        ({"conversation": "c", "previous_response_id": "r"}, "previous_response_id"),
         ({"conversation": {}}, "conversation.id"),
         ({"text": {"format": FLAT}, "response_format": FLAT}, "response_format"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),

@@ -1,0 +1,77 @@
+"""Memory that models may have, by what a device tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import mlx.core as mx
+import pytest
+
+from greenroom.engine.device.device_information import buffer_limit, page_bytes
+from greenroom.engine.loading import devices
+from greenroom.engine.loading.devices import use_device
+from greenroom.engine.memory.device_memory import default_memory, main_memory
+from greenroom.schemas.settings import Settings
+
+GIGABYTE = 1 << 30
+METAL: Mapping[str, str | int] = {
+    "architecture": "applegpu_g15s",
+    "max_recommended_working_set_size": 48 * GIGABYTE,
+    "memory_size": 64 * GIGABYTE,
+    "resource_limit": 499_000,
+}
+CUDA: Mapping[str, str | int] = {
+    "architecture": "sm_90",
+    "total_memory": 80 * GIGABYTE,
+    "free_memory": 76 * GIGABYTE,
+}
+Limits = dict[str, int]
+UseGpu = Callable[[Mapping[str, str | int]], Limits]
+
+
+@pytest.fixture
+def use_gpu(monkeypatch: pytest.MonkeyPatch) -> UseGpu:
+    """Give this process a GPU that tells these things of itself; return the limits that are set."""
+
+    def use(information: Mapping[str, str | int]) -> Limits:
+        limits: Limits = {}
+        monkeypatch.setattr(devices, "_device", None)
+        monkeypatch.setattr(mx, "is_available", lambda device: True)
+        monkeypatch.setattr(mx.metal, "is_available", lambda: "resource_limit" in information)
+        monkeypatch.setattr(mx, "set_default_device", lambda device: None)
+        monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.gpu))
+        monkeypatch.setattr(mx, "device_info", lambda device=None: dict(information))
+        monkeypatch.setattr(mx, "set_wired_limit", lambda limit: limits.update(wired=limit))
+        monkeypatch.setattr(mx, "set_cache_limit", lambda limit: limits.update(cache=limit))
+        use_device(Settings(device="gpu"))
+        return limits
+
+    return use
+
+
+def test_metal_is_limited_in_what_it_keeps(use_gpu: UseGpu) -> None:
+    assert use_gpu(METAL) == {"wired": 48 * GIGABYTE, "cache": 3 * GIGABYTE}
+    assert default_memory() == int(0.85 * 48 * GIGABYTE)
+    assert (buffer_limit(), page_bytes()) == (499_000, 16_384)
+
+
+def test_cuda_is_limited_in_what_it_keeps_for_reuse(use_gpu: UseGpu) -> None:
+    assert use_gpu(CUDA) == {"cache": 5 * GIGABYTE}
+    assert (buffer_limit(), page_bytes()) == (None, 1)
+
+
+def test_models_have_no_memory_of_a_card_that_other_programs_use(
+    use_gpu: UseGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 3 * GIGABYTE)
+    monkeypatch.setattr(mx, "get_cache_memory", lambda: GIGABYTE)
+    use_gpu(CUDA)
+    assert default_memory() == int(0.85 * 80 * GIGABYTE)
+    use_gpu({**CUDA, "free_memory": 30 * GIGABYTE})
+    assert default_memory() == int(0.85 * 34 * GIGABYTE)
+
+
+def test_a_cpu_counts_no_arrays_and_has_the_memory_of_the_machine() -> None:
+    assert default_memory() == int(0.85 * main_memory())
+    if not mx.metal.is_available():
+        assert (buffer_limit(), page_bytes()) == (None, 1)

@@ -1,0 +1,78 @@
+"""Whole answers that wait for their readers are counted, and large ones refused where there is no room."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import trio
+
+from greenroom.http.guard import answer_account
+from greenroom.http.guard.answer_account import AnswerAccount
+from greenroom.http.guard.byte_account import UNCOUNTED_BYTES, ByteAccount
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
+
+FULL = Problem(503, "full", "No room.")
+PART = {"type": "input_text", "text": "x" * MEGABYTE}
+
+
+def test_holders_share_the_limit_and_one_that_is_alone_may_have_more() -> None:
+    account = ByteAccount(10 * UNCOUNTED_BYTES, FULL)
+    account.hold("large", 50 * UNCOUNTED_BYTES)
+    with pytest.raises(ProblemError):
+        account.hold("other", 3 * UNCOUNTED_BYTES)
+    account.hold("small", UNCOUNTED_BYTES)
+    account.release("large")
+    account.hold("other", 3 * UNCOUNTED_BYTES)
+    account.hold("third", 8 * UNCOUNTED_BYTES)
+    with pytest.raises(ProblemError):
+        account.hold("third", 11 * UNCOUNTED_BYTES)
+
+
+def test_an_answer_that_is_told_twice_counts_once_and_until_its_request_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer_account, "ANSWER_BYTES", 10 * UNCOUNTED_BYTES)
+    account = AnswerAccount()
+    with ExitStack() as first, ExitStack() as second:
+        for _ in range(3):
+            account.hold(first, 6 * UNCOUNTED_BYTES)
+        account.hold(second, 6 * UNCOUNTED_BYTES)
+    with ExitStack() as third:
+        account.hold(third, 60 * UNCOUNTED_BYTES)
+
+
+async def test_readers_that_read_nothing_are_refused_once_they_hold_too_much(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_account, "ANSWER_BYTES", 4 * MEGABYTE)
+    settings = Settings(models=(str(tiny_model("qwen3")),), db=str(tmp_path / "store.db"))
+    async with serving(settings) as served:
+        # Much more than what the kernel takes of an answer that nobody reads.
+        parts = [PART] * 16
+        created = await fetch(
+            served.server, "POST", "/v1/conversations", {"items": [{"role": "user", "content": parts}]}
+        )
+        path = f"/v1/conversations/{created.json()['id']}/items"
+        async with connected(served.server) as reader:
+            await reader.request("GET", path)
+            head = await reader.read_until(b"\r\n\r\n")
+            assert b" 200 " in head
+            assert b"content-length" in head
+            refused = await fetch(served.server, "GET", path)
+            assert (refused.status, refused.json()["error"]["code"]) == (503, "too_many_answers")
+            assert refused.headers["retry-after"] == "1"
+            assert (await fetch(served.server, "GET", "/v1/models")).status == 200
+        await until_free(served)
+        page = (await fetch(served.server, "GET", path)).json()
+        assert [len(part["text"]) for part in page["data"][0]["content"]] == [MEGABYTE] * 16
+
+
+async def until_free(served: Served) -> None:
+    """Wait until those who have left are known to have."""
+    while served.server.loop.connections:  # noqa: ASYNC110
+        await trio.sleep(0.01)
