@@ -164,7 +164,7 @@ async def test_a_response_may_be_named_beside_its_conversation(settings: Setting
     async with serving(settings) as served:
         made = await ask(served, lambda client: client.conversations.create(items=FIRST))
         first = await keep(served, "1", SECOND[:1], SECOND[1:], conversation=made.id)
-        added = [said("user", "Say it in a few words.")]
+        added: list[Any] = [said("user", "Say it in a few words.")]
         await ask(served, lambda client: client.conversations.items.create(made.id, items=added))
         both: dict[str, Any] = {"conversation": made.id, "previous_response_id": first}
         # What was added behind the response belongs to the conversation, not to the response.
