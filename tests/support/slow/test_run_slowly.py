@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 
@@ -23,8 +24,11 @@ BUSY = "import time\nwhile time.process_time() < 0.2: pass"
 
 
 def test_a_command_has_other_clocks_neighbours_and_part_of_a_core_and_its_status_is_told() -> None:
-    module = [sys.executable, "-m", run_slowly.__name__, "--costs", "5", "--cores", "0.5", "--busy", "1"]
-    done = subprocess.run([*module, "--", sys.executable, "-c", SCALED], capture_output=True, text=True)
+    slowly = [sys.executable, "-m", run_slowly.__name__, "--costs", "5", "--cores", "0.5", "--busy", "1"]
+    command = [*slowly, "--", sys.executable, "-c", SCALED]
+    source = str(Path(__file__).resolve().parents[3] / ".src")
+    environment = {**os.environ, "PYTHONPATH": source}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (3, "")
 
 
