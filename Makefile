@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test test-all test-slow soak compat attack attack-vocabulary batching-table lint types clean
+.PHONY: run test test-all test-slow soak compat attack attack-vocabulary batching-table licences lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -67,6 +67,10 @@ attack-vocabulary: $(VENV)/developing-$(ACCELERATOR)
 batching-table: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src MLX_DISABLE_COMPILE=1 $(BIN)/python -m greenroom.tests.support.architectures.batching_table
 
+# The licences of all packages that Greenroom runs with, after uv.lock has changed: notes/licences.md.
+licences: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.packages.licences
+
 lint: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -78,7 +82,7 @@ clean:
 	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/uv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Greenroom needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) .ci/check_machine.py
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.13,<0.14"

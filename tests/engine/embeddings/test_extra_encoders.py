@@ -17,8 +17,8 @@ from greenroom.engine.catalog.kinds.libraries import models_of
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.embedders import Embedder, embedding_request, open_embedder
 from greenroom.tests.support.models.tiny_encoders import ENCODERS, RERANKERS, TinyEncoder
+from greenroom.tests.support.packages.without_packages import run_without
 from greenroom.tests.support.texts.random_texts import random_texts
-from greenroom.tests.support.without_packages import run_without
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = "mlx_embeddings"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-_SOURCE = Path(__file__).resolve().parents[2] / ".src"
+_SOURCE = Path(__file__).resolve().parents[3] / ".src"
 _HIDE = """
 import sys
 from importlib.abc import MetaPathFinder
