@@ -193,6 +193,9 @@ class Settings:
     store_retention_days: float = _setting(
         30.0, "Days after which what is kept and was not used is deleted; inf keeps it.", above=0
     )
+    store_max_bytes: int | None = _setting(
+        None, "Bytes that the database may have; what is beyond is a 507 (default: no limit).", low=1
+    )
     system_prompt: str | None = _setting(
         None, "File whose text is the system message of conversations that come with none, in any protocol."
     )

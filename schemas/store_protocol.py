@@ -199,12 +199,13 @@ class FindItem:
 
 
 @attrs.frozen
-class FindItems:
-    """Ask for items of any response or conversation. Reply: ItemPage, with those that there are, each once.
+class CheckStoring:
+    """Ask, before something is generated, whether it could be stored. Reply: Committed."""
 
-    Args:
-        mentions: Ids, and how often a request names each. The last item is found if several have an id.
-    """
+
+@attrs.frozen
+class FindItems:
+    """Ask for items by id, with how often each is named. Reply: ItemPage, the last one of each id, once."""
 
     mentions: Mapping[str, int]
     owner: str
@@ -283,6 +284,7 @@ StoreMessage = (
     | ListItems
     | FindItem
     | FindItems
+    | CheckStoring
     | DeleteItem
     | ClaimConversation
     | ReleaseConversation
