@@ -125,10 +125,12 @@ class Turns:
 
     Args:
         left_out: Turns before these that are left out because the history is too large to be read whole.
+        system_prompt: The operator's that it began with, empty for none; None if that is not known.
     """
 
     turns: tuple[StoredTurn, ...]
     left_out: int = 0
+    system_prompt: str | None = None
 
 
 # Conversations
