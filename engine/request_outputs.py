@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import structlog
 
 from greenroom.engine.batch.batch import Batch
+from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.scheduler.admission import Admission
 from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
@@ -35,6 +36,7 @@ class RequestOutputs:
     def __init__(self, admission: Admission, prefill: PrefillQueue, batches: RunningBatches) -> None:
         self.sequences: dict[str, Sequence] = {}
         self.events: Events = []
+        self._has_ended = False
         self._admission = admission
         self._prefill = prefill
         self._batches = batches
@@ -52,7 +54,14 @@ class RequestOutputs:
         self.events += [(sequence.request_id, event) for event in events]
 
     def pop_events(self) -> Events:
-        """Return the events since the last call."""
+        """Return the events since the last call.
+
+        Raises:
+            DeviceError: The device has failed; whether an answer that has ended is right, nobody knows.
+        """
+        if self._has_ended:
+            check_device(idle=not len(self._batches) and not len(self._prefill))
+            self._has_ended = False
         events, self.events = self.events, []
         return events
 
@@ -69,7 +78,8 @@ class RequestOutputs:
         except ProblemError as error:
             self.fail(sequence, error.problem)
             return
-        except Exception:
+        except Exception as error:
+            raise_unless_own(error)
             log.exception("request failed", request_id=sequence.request_id)
             self.fail(sequence, _processing_failed())
             return
@@ -94,9 +104,14 @@ class RequestOutputs:
                 self.emit(choice, choice.finish("cancelled"))
 
     def fail(self, sequence: Sequence, problem: Problem) -> None:
-        """Fail a request of which a sequence cannot go on, with what it has used until now."""
+        """Fail a request of which a sequence cannot go on, with what it has used until now.
+
+        Raises:
+            DeviceError: The device has failed: what the sequence cannot go on with may be its fault.
+        """
         first = self.sequences.pop(sequence.request_id, None)
         if first is not None:
+            synchronize_streams()
             usage: Usage | None = None
             for choice in self._remove(first):
                 choice.finished = True
@@ -105,6 +120,7 @@ class RequestOutputs:
 
     def _on_finished(self, sequence: Sequence) -> None:
         """Release what a choice held whose last event was emitted."""
+        self._has_ended = True
         self._admission.remove(sequence)
         first = self.sequences.get(sequence.request_id)
         if first is not None and all(choice.finished for choice in (first, *first.parallel_samples)):

@@ -10,12 +10,14 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of
+from greenroom.engine.device.device_errors import forget_errors
 from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
 from greenroom.engine.idle_work import IdleWork
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.memory.account import Share
 from greenroom.engine.memory.kv_memory import KvMemory
+from greenroom.engine.prefix_cache.discarding import discards_if_raised
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.request_outputs import Events, RequestOutputs
 from greenroom.engine.scheduler.admission import Admission
@@ -110,6 +112,7 @@ class TextEngine:
         """Seconds without work after which `work_idly` has something to do; None: it never has."""
         return self._idle_work.delay
 
+    @discards_if_raised
     def work_idly(self) -> None:
         """Do a short piece of what can wait, if there is no work."""
         if not self.has_work:
@@ -132,6 +135,7 @@ class TextEngine:
             speculation=speculation.statistics() if speculation is not None else None,
         )
 
+    @discards_if_raised
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
         """Add a request; its events come from `step`, up to one Finished or Failed."""
         if not prepared.tokens:
@@ -158,6 +162,7 @@ class TextEngine:
             texts = (PromptText(prepared.echo.text, index) for index in range(prepared.choices))
             self._outputs.emit(sequence, texts)
 
+    @discards_if_raised
     def cancel(self, request_id: str) -> None:
         """Stop generating for a request; each of its choices ends with a Finished that says so."""
         self._outputs.cancel(request_id)
@@ -166,17 +171,20 @@ class TextEngine:
         """Have `call` called, on any thread, when another model wants memory of the prefix cache."""
         self._memory.share.on_eviction_request = call
 
+    @discards_if_raised
     def release_memory(self) -> None:
         """Evict cached prefixes for the sake of another model that has asked for memory."""
         self._idle_work.release()
         self._memory.evict_for_others()
 
+    @discards_if_raised
     def step(self) -> Events:
         """Compute one decode step for all sequences and a bounded prefill chunk; return the events.
 
         Raises:
-            Exception: Whatever the model raises in a step of a batch; nothing of this engine can be used
-                after that. What it raises for a prompt fails the prompt's request.
+            Exception: Whatever the model raises in a step of a batch, and what the device has failed with;
+                nothing of this engine can be used after that. What the model raises for a prompt fails the
+                prompt's request.
         """
         self._memory.evict_for_others()
         self._fail(self.admission.start_decoding())
@@ -222,7 +230,7 @@ class TextEngine:
         if self.prefix_cache is not None:
             self.prefix_cache.close(self._close_timeout)
         self._memory.close()
-        mx.synchronize()
+        forget_errors()
         mx.clear_cache()
 
     def _fail(self, failures: SequenceFailures) -> None:

@@ -27,10 +27,6 @@ class PreparedInput(Protocol):
     def dropped_messages(self) -> int:
         """How many of the oldest messages were left out of the prompt."""
 
-    @property
-    def system_prompt(self) -> str | None:
-        """The operator's that the prompt begins with, empty for none; None if it does not come to that."""
-
 
 class SingleAnswerInput:
     """What a request tells that has one answer, no messages, and no tokens that are counted beforehand."""
@@ -49,11 +45,6 @@ class SingleAnswerInput:
     def dropped_messages(self) -> int:
         """Nothing is left out."""
         return 0
-
-    @property
-    def system_prompt(self) -> None:
-        """No conversation is begun."""
-        return
 
 
 @attrs.frozen
@@ -120,8 +111,6 @@ class PreparedPrompt:
         images: In the order of the prompt; their spans share no token.
         appendix: Ends the visible text of each choice, without being generated; not that of a choice which
             ends with calls.
-        system_prompt: The operator's that it begins with, empty for none; None if the conversation has its
-            own, or if it is none.
     """
 
     tokens: tuple[int, ...]
@@ -140,7 +129,6 @@ class PreparedPrompt:
     echo: EchoedPrompt | None = None
     images: tuple[PreparedImage, ...] = ()
     appendix: str = ""
-    system_prompt: str | None = attrs.field(default=None, repr=False)
 
     @property
     def prompt_tokens(self) -> int:

@@ -23,6 +23,7 @@ import structlog
 import trio
 
 from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
+from greenroom.engine.device.device_errors import forget_errors
 
 log = structlog.get_logger()
 
@@ -133,7 +134,12 @@ def _start_with_large_stack(thread: threading.Thread) -> None:
 
 
 def release_memory() -> None:
-    """Return what a dropped model held, on the thread that held it; imports nothing."""
+    """Return what a dropped model held, on the thread that held it; imports nothing of MLX.
+
+    What it launched and did not wait for may have failed: the next model on this thread would get the error.
+    """
+    if "mlx.core" in sys.modules:
+        forget_errors()
     gc.collect()
     if "mlx.core" in sys.modules:
         sys.modules["mlx.core"].clear_cache()

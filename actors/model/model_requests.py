@@ -111,8 +111,7 @@ class ModelRequests:
             self._submit(preparation, preparation.generate, result)
         elif result is not None:
             preparation.prepared = result
-            told = (result.prompt_tokens, result.dropped_messages, result.system_prompt)
-            preparation.reply.send(Prepared(*told))
+            preparation.reply.send(Prepared(result.prompt_tokens, result.dropped_messages))
 
     def generate(self, message: Generate, reply: Reply) -> None:
         """Submit a request to the engine, as soon as it is prepared."""

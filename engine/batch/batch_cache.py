@@ -8,6 +8,7 @@ from collections.abc import Sequence as GenericSequence
 import mlx.core as mx
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.sequences.sequence import Sequence
@@ -72,6 +73,7 @@ class BatchCache:
         except Exception as error:
             if layerwise:  # what there was is gone
                 raise
+            raise_unless_own(error)
             raise JoinError("the caches do not fit together") from error
         ordered = [*single, *batched]
         self.inputs = mx.concatenate([self.inputs, *(arrival.inputs for arrival in ordered)])

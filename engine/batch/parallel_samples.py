@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.sequences.failures import SequenceFailures, not_computed
 from greenroom.engine.sequences.sequence import Sequence
@@ -20,7 +21,8 @@ def with_parallel_samples(
     for firsts in prefilled:
         try:
             ready += _with_choices(firsts)
-        except Exception:
+        except Exception as error:
+            raise_unless_own(error)
             failures += not_computed(firsts.sequences, "copying for further choices")
     return ready, failures
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 _BEGINNINGS = re.compile(
     r"\[METAL\]"  # a command buffer failed: mlx/backend/metal/device.cpp
@@ -22,13 +24,19 @@ _BEGINNINGS = re.compile(
 )
 
 
+class DeviceError(RuntimeError):
+    """Something that was launched before has failed; what, nobody knows."""
+
+
 def is_device_error(error: BaseException | None) -> bool:
     """Return whether an exception is the device's, or was raised because of one that is.
 
     MLX's are plain RuntimeErrors that begin with where they come from; no client writes the beginning of one.
     """
     return any(
-        type(each) is RuntimeError and _BEGINNINGS.match(str(each)) is not None for each in _chain(error)
+        isinstance(each, DeviceError)
+        or (type(each) is RuntimeError and _BEGINNINGS.match(str(each)) is not None)
+        for each in _chain(error)
     )
 
 
@@ -38,25 +46,74 @@ def synchronize_streams() -> None:
     `mx.synchronize` alone looks at the default stream, and errors of reading files stay in the CPU's.
 
     Raises:
-        RuntimeError: Something of it has failed, whoever's it is.
+        DeviceError: Something of it has failed.
+    """
+    for stream in _streams():
+        with _naming_the_device():
+            _synchronize(stream)
+
+
+def forget_errors() -> None:
+    """Wait likewise, and forget what has failed: those whom it concerned are gone, others would get it."""
+    for stream in _streams():
+        with suppress(RuntimeError):
+            _synchronize(stream)
+
+
+def check_device(*, idle: bool) -> None:
+    """Make sure that what this thread has launched and waited for is right; numbers alone do not tell.
+
+    An array that is complete is read without a look at what became of its buffer (`array::wait`), so a value
+    is good only if nothing is raised here after it was read.
+
+    Args:
+        idle: Nothing is under way that somebody waits for, so that all of it may be waited for here. Else
+            something tiny is launched, since MLX throws what it keeps from the next launch.
+
+    Raises:
+        DeviceError: Something has failed.
     """
     import mlx.core as mx
 
-    for device in (mx.cpu, mx.gpu):
-        if mx.is_available(device):
-            mx.synchronize(mx.default_stream(device))
+    if idle:
+        synchronize_streams()
+    else:
+        with _naming_the_device():
+            mx.async_eval(mx.array(0) + 1)
 
 
-def raise_unless_own(error: Exception) -> None:
-    """Return if nothing but what has just raised this can be to blame for it; to be asked before anybody is.
+def raise_unless_own(error: BaseException) -> None:
+    """Return if nothing but what has just raised this can be to blame for it; ask before anybody is blamed.
 
     Raises:
-        Exception: That error if it is the device's, or the device's that was still to come: nobody knows what
-            it spoiled, so nothing that this thread has computed since it last waited can be used.
+        BaseException: That error if it is the device's, or the device's that was still to come: nobody knows
+            what it spoiled, so nothing that this thread has computed since it last waited can be used.
     """
     if is_device_error(error):
         raise error
     synchronize_streams()
+
+
+def _streams() -> list[Any]:
+    """Return this thread's default streams; nothing of ours uses others."""
+    import mlx.core as mx
+
+    return [mx.default_stream(device) for device in (mx.cpu, mx.gpu) if mx.is_available(device)]
+
+
+def _synchronize(stream: Any) -> None:
+    import mlx.core as mx
+
+    mx.synchronize(stream)
+
+
+@contextmanager
+def _naming_the_device() -> Iterator[None]:
+    """Turn whatever comes of waiting into the device's error: nothing else can go wrong with that."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise DeviceError(str(error)) from error
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

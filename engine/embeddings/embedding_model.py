@@ -48,7 +48,9 @@ class EmbeddingModel:
         vectors = pool(hidden, mx.array(counted), self._files.pooling.modes)
         for layer in self._layers:
             vectors = layer(vectors)
-        values = np.array(vectors.astype(mx.float32))
+        vectors = vectors.astype(mx.float32)
+        mx.eval(vectors)
+        values = np.array(vectors)
         return _normalize(values) if self._files.normalized else values
 
     def event(self, prepared: PreparedTexts, index: int, values: Values) -> Vector:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from greenroom.engine.cacheless_engine import CachelessEngine
+from greenroom.engine.device.device_errors import check_device
 from greenroom.engine.encoders.pass_memory import PassMemory
 from greenroom.engine.encoders.row_queue import Batch, Job, RowQueue
 from greenroom.engine.encoders.rows import PreparedRows, RowModel, Values
@@ -155,6 +156,7 @@ class EncoderEngine(CachelessEngine):
             job.begin()
         try:
             computed = computing.compute(rows)
+            check_device(idle=True)  # before anybody is answered, or blamed for numbers that are none
         finally:
             self._memory.release()
         self._budget.observe(len(rows) * batch.width, self._clock() - began)

@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 import structlog
 
+from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import new_mergeable_cache
 from greenroom.engine.kv_cache.caches import Cache
@@ -69,6 +70,7 @@ def quantize_kv(model: Any, kv_bits: int | None) -> Any:
     try:
         _check_attention(quantizing_model)
     except Exception as error:  # whatever an architecture makes of what it does not expect
+        raise_unless_own(error)
         log.warning("kv cache stays unquantized", reason=f"the model's attention cannot use it: {error}")
         return model
     quantized = sum(size is not None for size in group_sizes)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import attrs
 
+from greenroom.engine.device.device_errors import synchronize_streams
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.weights import charge_weights
 from greenroom.schemas.capabilities import CapabilityRecord
@@ -43,6 +44,8 @@ class ModelLoad:
     def open_share(self) -> Iterator[tuple[Share, Callable[[int], None]]]:
         """Open the model's share of the account, which closes again if the load fails.
 
+        A load that has come to its end has failed all the same if the device has: its weights may be wrong.
+
         Returns:
             The share, and what is to be called with the bytes of weights before they are read; it raises
             ProblemError, a 507, if there is no room for them.
@@ -50,6 +53,7 @@ class ModelLoad:
         share = self.account.open_share()
         try:
             yield share, partial(charge_weights, self.account, share, self.folder.name)
+            synchronize_streams()
         except BaseException:
             share.close()
             raise

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.growth import allocated_tokens
@@ -158,10 +159,15 @@ class PrefixCacheClient:
         *,
         unfinished: bool = False,
     ) -> None:
-        """Insert a prefix; one that cannot be inserted costs nobody his answer."""
+        """Insert a prefix; one that cannot be inserted costs nobody his answer.
+
+        Raises:
+            Exception: What the device has failed with, here or before.
+        """
         if self._cache is None or sequence.key is None:
             return
         try:
             self._cache.insert(sequence.key, tokens, cache, row, min_tokens, unfinished=unfinished)
-        except Exception:
+        except Exception as error:
+            raise_unless_own(error)
             log.exception("prefix not cached", request_id=sequence.request_id)

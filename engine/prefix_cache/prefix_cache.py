@@ -117,6 +117,12 @@ class PrefixCache:
             self.disk.insert(tree, packed, stateful)
         return inserted
 
+    def discard(self) -> None:
+        """Release everything in memory, and of what is on disk all that may be wrong, after a crash."""
+        if self.disk is not None:
+            self.disk.drop()
+        self.memory.clear()
+
     def close(self, seconds: float) -> None:
         """Write what is to be on disk, then release everything.
 

@@ -45,7 +45,9 @@ class CrossEncoder:
         output = self._model(mx.array(ids), attention_mask=mx.array(mask), **types)
         logits = output.logits.astype(mx.float32)
         scores = mx.softmax(logits, axis=-1) if self._exclusive else mx.sigmoid(logits)
-        return np.array(scores[:, self._relevant, None])
+        relevant = scores[:, self._relevant, None]
+        mx.eval(relevant)
+        return np.array(relevant)
 
     def event(self, prepared: PreparedRows, index: int, values: Values) -> Score:
         """Return the score of a pair."""

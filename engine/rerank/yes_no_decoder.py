@@ -67,4 +67,6 @@ class YesNoDecoder:
         head = getattr(self._model, "lm_head", None)
         logits = self._model.model.embed_tokens.as_linear(hidden) if head is None else head(hidden)
         yes, no = self._answers
-        return np.array(mx.sigmoid((logits[:, yes] - logits[:, no]).astype(mx.float32))[:, None])
+        scores = mx.sigmoid((logits[:, yes] - logits[:, no]).astype(mx.float32))[:, None]
+        mx.eval(scores)
+        return np.array(scores)

@@ -11,6 +11,7 @@ import structlog
 from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
+from greenroom.engine.device.device_errors import check_device, forget_errors, raise_unless_own
 from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.memory.account import Share
@@ -108,7 +109,7 @@ class SpeechEngine(CachelessEngine):
             self._remove(utterance)
         self._speaker = None
         self._share.close()
-        mx.synchronize()
+        forget_errors()
         mx.clear_cache()
 
     def _speak(self, utterance: Utterance) -> None:
@@ -119,16 +120,15 @@ class SpeechEngine(CachelessEngine):
         try:
             with offline():
                 chunk = utterance.advance(self._speaker)
+            if utterance.complete:
+                check_device(idle=True)
             if chunk is not None:
                 self._events.append((utterance.request_id, chunk))
             if utterance.complete:
                 problem = _nothing_said() if utterance.is_silent else None
-        except ProblemError as error:
-            problem = error.problem
-        except NotFiniteError:
-            problem = self._not_finite()
         except Exception as error:  # the next piece begins anew, so nobody else is concerned
-            problem = self._crashed(error, utterance)
+            raise_unless_own(error)
+            problem = self._problem_of(error, utterance)
         self._turn_seconds += self._clock() - began
         self._begun = utterance
         if not utterance.within_piece:
@@ -194,7 +194,11 @@ class SpeechEngine(CachelessEngine):
         )
         return Problem(500, "not_finite", detail, "model")
 
-    def _crashed(self, error: Exception, utterance: Utterance) -> Problem:
+    def _problem_of(self, error: Exception, utterance: Utterance) -> Problem:
+        if isinstance(error, ProblemError):
+            return error.problem
+        if isinstance(error, NotFiniteError):
+            return self._not_finite()
         log.exception("request failed", request_id=utterance.request_id, step="speech")
         if module := missing_module(error):  # which reads the voices that lie in some models' folders
             return library_missing(self._folder.name, module)

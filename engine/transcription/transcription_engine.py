@@ -9,6 +9,7 @@ import structlog
 
 from greenroom.engine.audio.reader import AHEAD_SECONDS
 from greenroom.engine.cacheless_engine import CachelessEngine
+from greenroom.engine.device.device_errors import check_device, raise_unless_own
 from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.memory.account import Share
@@ -150,11 +151,14 @@ class TranscriptionEngine(CachelessEngine):
                 raise ProblemError(_no_memory(running))
             events = running.advance(self._recognizer, self._clock)
         except ProblemError as error:
+            raise_unless_own(error)
             events = [Failed(error.problem, running.usage, running.timing())]
-        except Exception:
+        except Exception as error:
+            raise_unless_own(error)
             log.exception("transcription failed", actor="model", request_id=running.id)
             events = [Failed(internal_error())]
         if events and isinstance(events[-1], Finished | Failed):
+            check_device(idle=True)
             self._turns.remove(running)
             running.close()
         if not running.in_window:

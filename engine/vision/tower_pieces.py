@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 import structlog
 
+from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.vision.split_layers import SplitLayers, Stand
 
 _TOWERS = ("vision_tower", "vision_model", "visual", "vision_encoder")
@@ -56,6 +57,7 @@ class TowerPieces:
         except StopIteration as built:
             self._result = built.value
         except Exception as error:  # whatever comes of a graph that is not evaluated as its makers did
+            raise_unless_own(error)
             self._pieces = None  # with it goes what is computed of the graph: all is computed anew
             log.info("image computed in one piece", reason=f"{type(error).__name__}: {error}")
         self.is_done = True

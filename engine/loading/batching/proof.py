@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
+from greenroom.engine.device.device_errors import raise_unless_own, synchronize_streams
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import new_mergeable_cache
 from greenroom.engine.kv_cache.caches import Cache
@@ -104,7 +105,11 @@ class Proof:
         return self._costs.predict(len(self._next.tokens) * self._width(self._next, seconds))
 
     def advance(self, seconds: float) -> None:
-        """Compute the next pass, or of it the piece that these seconds suffice for; one token in any case."""
+        """Compute the next pass, or of it the piece that these seconds suffice for; one token in any case.
+
+        Raises:
+            RuntimeError: The device has failed, which tells nothing of the model.
+        """
         began = self._clock()
         try:
             due = self._next or next(self._passes)
@@ -112,12 +117,14 @@ class Proof:
             piece = [row[:width] for row in due.tokens]
             logits: mx.array = self._model(mx.array(piece), cache=due.cache)[:, -1].astype(mx.float32)
             mx.eval(logits, caches.state(due.cache))
+            synchronize_streams()
             self._costs.observe(len(piece) * width, self._clock() - began)
             due.tokens = [row[width:] for row in due.tokens]
             self._next = due if due.tokens[0] else self._passes.send(logits)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # models fail in ways of their own, by exit() and panics of Rust too
+            raise_unless_own(error)
             self._next = None
             if not self.findings.complete:
                 self.failed = True

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import structlog
@@ -107,6 +107,15 @@ class DiskFolder:
             raise
         self.nbytes += written
         return evicted
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, as far as they are there."""
+        for name in names:
+            path = self._home / name
+            with contextlib.suppress(OSError):
+                size = path.stat().st_size
+                path.unlink()
+                self.nbytes -= size
 
     def touch(self, names: list[str]) -> None:
         """Record that files were used; the first is to be evicted last."""

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import structlog
 
+from greenroom.engine.device.device_errors import check_device
 from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, token_hash
 from greenroom.engine.prefix_cache.disk.disk_thread import DiskThread
 from greenroom.engine.prefix_cache.disk.folder import DiskFolder
@@ -31,6 +32,9 @@ _MAX_PENDING = 256
 
 _EVALUATED_AFTER = 2
 """Steps after which a copy made on the device is done for certain, and looking at it waits for nothing."""
+
+_DOUBTFUL = 1024
+"""Files that are removed after a crash at most: many launches went well after those before them."""
 
 _MAX_FAILURES = 3
 """Writes that may fail one after another before no more are tried."""
@@ -62,6 +66,8 @@ class Offload:
         self._pending: deque[PendingWrite] = deque(maxlen=_MAX_PENDING)
         self._files: Iterator[tuple[CacheBlock, list[HostTensors], list[str]]] = iter(())
         self._writing: tuple[Future[None], list[HostTensors]] | None = None
+        self._doubtful: deque[str] = deque(maxlen=_DOUBTFUL)
+        """Written since everything was last waited for."""
         self._step = 0
 
     @property
@@ -85,17 +91,29 @@ class Offload:
         """Write nothing any more."""
         self._failures = _MAX_FAILURES
 
-    def advance(self, timeout: float = 0.0) -> None:
+    def drop(self) -> None:
+        """Write nothing any more, and remove what was written since everything was last waited for."""
+        self.disable()
+        self._pending.clear()
+        self._files = iter(())
+        self._thread.submit(partial(self._remove, tuple(self._doubtful)))
+
+    def advance(self, timeout: float = 0.0, *, idle: bool = False) -> None:
         """Have the next files written, as far as those before them are.
 
         Args:
             timeout: Seconds to wait at most for each of them.
+            idle: Nothing is computed beside, so that all of it may be waited for.
+
+        Raises:
+            RuntimeError: The device has failed: what is to be written may be wrong.
         """
         self._step += 1
         while self._wait(timeout):
             file = next(self._files, None)
             if file is not None:
                 block, pieces, path = file
+                self._check(block, idle)
                 self._writing = self._thread.submit(partial(self._write, block, pieces, path)), pieces
             elif self._pending and self._pending[0].step + _EVALUATED_AFTER <= self._step:
                 self._files = self._missing_files(self._pending.popleft())
@@ -105,7 +123,14 @@ class Offload:
     def finish(self, seconds: float) -> None:
         """Have everything written that is left, unless the disk writes nothing for so long."""
         self._step += _EVALUATED_AFTER
-        self.advance(seconds)
+        self.advance(seconds, idle=True)
+
+    def _check(self, block: CacheBlock, idle: bool) -> None:
+        """Make sure that what goes into a file, which was waited for, is right; after that it is for ever."""
+        check_device(idle=idle)
+        if idle:
+            self._doubtful.clear()
+        self._doubtful.append(block.name)
 
     def _wait(self, timeout: float) -> bool:
         """Return whether nothing is being written."""
@@ -149,6 +174,13 @@ class Offload:
                 self.skipped += 1
                 return
             yield block, pieces, names
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Remove files; on the disk's thread."""
+        for name in names:
+            self._index.remove(name)
+        self._folder.remove(names)
+        log.warning("doubtful prefixes removed", actor="model", files=len(names))
 
     def _write(self, block: CacheBlock, pieces: list[HostTensors], path: list[str]) -> None:
         """Write a file; on the disk's thread."""

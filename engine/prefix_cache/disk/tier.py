@@ -121,9 +121,17 @@ class DiskTier:
         self._offload.add(tree, tokens, stateful)
 
     def advance(self, *, idle: bool) -> None:
-        """Have written what is pending, as far as the disk keeps up."""
+        """Have written what is pending, as far as the disk keeps up.
+
+        Raises:
+            RuntimeError: The device has failed: what is to be written may be wrong.
+        """
         if self._offload.pending:
-            self._offload.advance(_IDLE_TIMEOUT if idle else 0.0)
+            self._offload.advance(_IDLE_TIMEOUT if idle else 0.0, idle=idle)
+
+    def drop(self) -> None:
+        """Write nothing any more, and remove what may be wrong, since the device has failed."""
+        self._offload.drop()
 
     def close(self, seconds: float) -> None:
         """Write what memory still holds.
@@ -132,7 +140,11 @@ class DiskTier:
             seconds: That this may take, if the disk is slow.
         """
         self._reader.close(0.0)
-        self._offload.finish(seconds / 2)
+        try:
+            self._offload.finish(seconds / 2)
+        except RuntimeError:
+            log.exception("prefixes not written", actor="model")
+            self.drop()
         if not self._writer.close(seconds / 2):
             log.warning("prefixes not written in time", actor="model", seconds=seconds)
 

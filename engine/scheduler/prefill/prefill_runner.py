@@ -11,6 +11,7 @@ import mlx.core as mx
 import structlog
 
 from greenroom.engine.batch.prefilled_sequences import PrefilledSequences
+from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import prefills_alone
 from greenroom.engine.kv_cache.caches import Cache
@@ -85,6 +86,9 @@ class PrefillRunner:
 
         Args:
             milliseconds: For which a prompt's features are computed instead, if its next tokens need them.
+
+        Raises:
+            Exception: What the device has failed with, for these prompts or for anything before them.
         """
         first, together = requests[0], len(requests) > 1
         context = first.computed
@@ -96,8 +100,10 @@ class PrefillRunner:
                 return LaunchedChunk([], waited_ms=waited_ms)
             prefilled = self.compute_together(requests) if together else self.compute(first, width)
         except ProblemError as error:
+            raise_unless_own(error)
             return LaunchedChunk([], failures=[(request.sequence, error.problem) for request in requests])
-        except Exception:
+        except Exception as error:
+            raise_unless_own(error)
             if together:
                 log.exception("common prefill failed", requests=len(requests))
             for request in requests:

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.prefix_cache.client import PrefixCacheClient
 from greenroom.engine.scheduler.costs.cost_model import StepCosts
@@ -130,7 +131,8 @@ class PrefixReuse:
         began = self._clock()
         try:
             copied = restoration.advance(self._allowed - self.copied, force=not self.copied)
-        except Exception:
+        except Exception as error:
+            raise_unless_own(error)
             self._compute_instead(request)
             return True
         self.copied += copied
