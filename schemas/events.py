@@ -44,10 +44,12 @@ class Admitted:
     Args:
         prompt_tokens: Length of the prompt in tokens.
         dropped_messages: How many of the oldest messages were left out of it.
+        system_prompt: The operator's that it begins with, empty for none; None if the request has its own.
     """
 
     prompt_tokens: int
     dropped_messages: int = 0
+    system_prompt: str | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen

@@ -14,6 +14,11 @@ class ListenAddress:
     host: str
     port: int
 
+    @property
+    def is_localhost(self) -> bool:
+        """Whether it means this machine's loopback addresses, of both versions of IP."""
+        return self.host.lower().rstrip(".") == "localhost"
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"

@@ -36,10 +36,12 @@ class Prepared:
     Args:
         prompt_tokens: How many tokens its prompt has.
         dropped_messages: How many of the oldest messages were left out of it.
+        system_prompt: See `greenroom.schemas.events.Admitted`.
     """
 
     prompt_tokens: int
     dropped_messages: int = 0
+    system_prompt: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen

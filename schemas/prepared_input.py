@@ -27,6 +27,10 @@ class PreparedInput(Protocol):
     def dropped_messages(self) -> int:
         """How many of the oldest messages were left out of the prompt."""
 
+    @property
+    def system_prompt(self) -> str | None:
+        """The operator's that the prompt begins with, empty for none; None if it does not come to that."""
+
 
 class SingleAnswerInput:
     """What a request tells that has one answer, no messages, and no tokens that are counted beforehand."""
@@ -45,6 +49,11 @@ class SingleAnswerInput:
     def dropped_messages(self) -> int:
         """Nothing is left out."""
         return 0
+
+    @property
+    def system_prompt(self) -> None:
+        """No conversation is begun."""
+        return
 
 
 @attrs.frozen
@@ -111,6 +120,8 @@ class PreparedPrompt:
         images: In the order of the prompt; their spans share no token.
         appendix: Ends the visible text of each choice, without being generated; not that of a choice which
             ends with calls.
+        system_prompt: The operator's that it begins with, empty for none; None if the conversation has its
+            own, or if it is none.
     """
 
     tokens: tuple[int, ...]
@@ -129,6 +140,7 @@ class PreparedPrompt:
     echo: EchoedPrompt | None = None
     images: tuple[PreparedImage, ...] = ()
     appendix: str = ""
+    system_prompt: str | None = attrs.field(default=None, repr=False)
 
     @property
     def prompt_tokens(self) -> int:

@@ -29,6 +29,8 @@ class ChatInput:
         parallel_tool_calls: More than one call may be made.
         thinking: Whether and how much the model shall think.
         verbosity: How much it shall say; `medium` is what it says by itself.
+        system_prompt: The operator's that the conversation began with, empty for none; None takes what is set
+            now. It is for conversations without a system message.
     """
 
     messages: tuple[Message, ...]
@@ -39,6 +41,7 @@ class ChatInput:
     parallel_tool_calls: bool = True
     thinking: Thinking = Thinking()
     verbosity: Verbosity = "medium"
+    system_prompt: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen

@@ -103,7 +103,11 @@ class Settings:
         "Further names of models, as a table `[aliases]` or `NAME=MODEL`; a name with `*` means every name "
         "like it that is not a model's own.",
     )
-    host: str = _setting("127.0.0.1", "Address to listen on.")
+    host: str = _setting(
+        "localhost",
+        "Address to listen on; `localhost` is 127.0.0.1 and, where there is IPv6, ::1, any other is that "
+        "alone.",
+    )
     port: int = _setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
     listen: tuple[str, ...] = _setting(
         (), "Further addresses to listen on, as `HOST:PORT`; 11434 is where clients look for Ollama."
@@ -192,6 +196,9 @@ class Settings:
     )
     store_retention_days: float = _setting(
         30.0, "Days after which what is kept and was not used is deleted; inf keeps it.", above=0
+    )
+    store_max_bytes: int | None = _setting(
+        None, "Bytes that the database may have; what is beyond is a 507 (default: no limit).", low=1
     )
     system_prompt: str | None = _setting(
         None, "File whose text is the system message of conversations that come with none, in any protocol."

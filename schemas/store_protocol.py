@@ -125,10 +125,12 @@ class Turns:
 
     Args:
         left_out: Turns before these that are left out because the history is too large to be read whole.
+        system_prompt: The operator's that it began with, empty for none; None if that is not known.
     """
 
     turns: tuple[StoredTurn, ...]
     left_out: int = 0
+    system_prompt: str | None = None
 
 
 # Conversations
@@ -199,12 +201,13 @@ class FindItem:
 
 
 @attrs.frozen
-class FindItems:
-    """Ask for items of any response or conversation. Reply: ItemPage, with those that there are, each once.
+class CheckStoring:
+    """Ask, before something is generated, whether it could be stored. Reply: Committed."""
 
-    Args:
-        mentions: Ids, and how often a request names each. The last item is found if several have an id.
-    """
+
+@attrs.frozen
+class FindItems:
+    """Ask for items by id, with how often each is named. Reply: ItemPage, the last one of each id, once."""
 
     mentions: Mapping[str, int]
     owner: str
@@ -283,6 +286,7 @@ StoreMessage = (
     | ListItems
     | FindItem
     | FindItems
+    | CheckStoring
     | DeleteItem
     | ClaimConversation
     | ReleaseConversation

@@ -42,6 +42,8 @@ class StoredResponse:
         input: What this request brought, without what came before it.
         raw: The model's text as it was generated, so that the next prompt can begin with it unchanged.
         events: The events of a background response, JSON text.
+        system_prompt: The operator's, if its conversation began with it, empty for none; kept only by the
+            first turn that it was settled for.
     """
 
     id: str
@@ -58,6 +60,7 @@ class StoredResponse:
     output: tuple[StoredItem, ...] = ()
     raw: str = ""
     events: str | None = None
+    system_prompt: str | None = None
 
 
 @attrs.frozen

@@ -111,7 +111,8 @@ class ModelRequests:
             self._submit(preparation, preparation.generate, result)
         elif result is not None:
             preparation.prepared = result
-            preparation.reply.send(Prepared(result.prompt_tokens, result.dropped_messages))
+            told = (result.prompt_tokens, result.dropped_messages, result.system_prompt)
+            preparation.reply.send(Prepared(*told))
 
     def generate(self, message: Generate, reply: Reply) -> None:
         """Submit a request to the engine, as soon as it is prepared."""

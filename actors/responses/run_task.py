@@ -13,11 +13,18 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
 from greenroom.actors.responses.event_encoding import encode_events
 from greenroom.actors.responses.run import Run
+from greenroom.actors.store.database.problems import store_slow
 from greenroom.schemas.events import Failed
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.problems import Problem, internal_error
 from greenroom.schemas.responses_protocol import RunEnded, RunOutcome
-from greenroom.schemas.store_protocol import BeginResponse, CommitResponse, Committed, StoreMessage
+from greenroom.schemas.store_protocol import (
+    BeginResponse,
+    CheckStoring,
+    CommitResponse,
+    Committed,
+    StoreMessage,
+)
 from greenroom.schemas.stored import StoredResponse
 
 log = structlog.get_logger(actor="responses")
@@ -64,10 +71,15 @@ class RunTask:
             with trio.move_on_after(STORING, shield=True):
                 await self._finish()
             if not run.log.ended:
-                run.end(Failed(internal_error()))
+                run.end(Failed(store_slow()))
 
     async def _generate(self, on_accepted: Callable[[], None]) -> None:
         run = self._run
+        # Nobody shall wait for an answer that is thrown away.
+        storing = await answer_or_failed(self._store, CheckStoring(), Committed)
+        if isinstance(storing, Failed):
+            run.fail(storing.problem)
+            return
         with Generation(self._pool, run.asked.request) as generation:
             if run.asked.background:
                 with trio.move_on_after(run.asked.patience):
@@ -122,7 +134,9 @@ class RunTask:
         if not isinstance(answer, Failed):
             log.info("response stored", status=response.status, background=response.background, **fields)
             return RunEnded(response, outcome.problem)
-        log.error("response not stored", problem=answer.problem.code, **fields)
+        # Clients may delete meanwhile what it belongs to, which is no fault of the server's.
+        report = log.error if answer.problem.status >= 500 else log.warning
+        report("response not stored", problem=answer.problem.code, **fields)
         response = attrs.evolve(
             await self._write_down(run.fail_storing(answer.problem)), conversation=None, parent=None
         )

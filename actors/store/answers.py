@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.problems import storing_disabled
 from greenroom.actors.store.tables.claims_table import ClaimsTable
@@ -29,6 +30,7 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.store_protocol import (
     AddItems,
     BeginResponse,
+    CheckStoring,
     CommitResponse,
     Committed,
     CreateConversation,
@@ -68,6 +70,7 @@ Answer = (
 )
 Writing = (
     BeginResponse
+    | CheckStoring
     | CommitResponse
     | DeleteResponse
     | CreateConversation
@@ -92,12 +95,20 @@ class Answers:
         boot: Name of this server.
         storing: Whether anything may be added.
         retention_days: Days after which what was not used is deleted; inf keeps all.
+        max_bytes: That the database may have; None is unlimited.
     """
 
     def __init__(
-        self, connection: Connection, boot: str, *, storing: bool = True, retention_days: float = math.inf
+        self,
+        connection: Connection,
+        boot: str,
+        *,
+        storing: bool = True,
+        retention_days: float = math.inf,
+        max_bytes: int | None = None,
     ) -> None:
         self._connection = connection
+        self._capacity = Capacity(connection, max_bytes)
         self._storing = storing
         self._retention_days = retention_days
         self._items = ItemsTable(connection)
@@ -177,6 +188,9 @@ class Answers:
             case _:
                 if not self._storing:
                     raise ProblemError(storing_disabled())
+                # What has begun is stored to its end; only what is new is refused for lack of room.
+                if not (isinstance(message, CommitResponse) and message.begun):
+                    self._capacity.check()
                 self._add(message)
                 return Committed()
 
@@ -190,9 +204,18 @@ class Answers:
                 self._completions.delete(name, owner)
 
     def _add(
-        self, message: BeginResponse | CommitResponse | CreateConversation | AddItems | SaveCompletion
+        self,
+        message: BeginResponse
+        | CheckStoring
+        | CommitResponse
+        | CreateConversation
+        | AddItems
+        | SaveCompletion,
     ) -> None:
         match message:
+            case CheckStoring():
+                with self._connection.transaction():
+                    pass
             case BeginResponse(response):
                 self._responses.begin(response)
             case CommitResponse(response, begun):

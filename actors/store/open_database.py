@@ -12,7 +12,7 @@ import attrs
 import structlog
 
 from greenroom.actors.store.answers import Answers
-from greenroom.actors.store.database.connection import Connection
+from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
 from greenroom.actors.store.database.server_locks import ServerLock
 from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.store_protocol import Pruned
@@ -49,36 +49,50 @@ class DatabaseOpener:
         database: As `Connection` has it.
         storing: Whether anything may be added.
         retention_days: Days after which what was not used is deleted.
+        max_bytes: That it may have; None is unlimited.
     """
 
     def __init__(
-        self, database: str | Database | sqlite3.Connection, *, storing: bool, retention_days: float
+        self,
+        database: str | Database | sqlite3.Connection,
+        *,
+        storing: bool,
+        retention_days: float,
+        max_bytes: int | None = None,
     ) -> None:
         self._database = database
         self._storing = storing
         self._retention_days = retention_days
+        self._max_bytes = max_bytes
         self._boot = uuid.uuid4().hex
         self._lock: ServerLock | None = None
 
-    def open(self, is_abandoned: Callable[[], bool]) -> OpenStore:
+    def open(self, is_abandoned: Callable[[], bool], busy_timeout: float = BUSY_TIMEOUT) -> OpenStore:
         """Open it, and fail what servers that have died left unfinished.
 
         Args:
             is_abandoned: Asked before each commit; a transaction that it abandons is undone.
+            busy_timeout: Seconds to wait for another process that writes.
 
         Raises:
             UnusableDatabase: It cannot be opened.
             sqlite3.Error: Likewise.
             OSError: Likewise.
         """
-        connection = Connection(self._database, is_abandoned)
+        connection = Connection(self._database, is_abandoned, busy_timeout)
         try:
             # A database in memory, or one without a file, is nobody else's.
             if connection.path is not None and (self._lock is None or not self._lock.holds()):
                 self._lock = ServerLock(connection.path, self._boot)
             store = OpenStore(
                 connection,
-                Answers(connection, self._boot, storing=self._storing, retention_days=self._retention_days),
+                Answers(
+                    connection,
+                    self._boot,
+                    storing=self._storing,
+                    retention_days=self._retention_days,
+                    max_bytes=self._max_bytes,
+                ),
                 ServersTable(connection, self._boot),
             )
             store.servers.enter()

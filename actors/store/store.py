@@ -13,13 +13,21 @@ import trio
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
+from greenroom.actors.store.answers import Writing
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.open_database import DatabaseOpener
 from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
 from greenroom.actors.store.store_worker import StoreOutcome, StoreWorker
 from greenroom.schemas.problems import Problem, draining
 from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import DescribeStore, Prune, StoreMessage, StoreStatus
+from greenroom.schemas.store_protocol import (
+    CheckStoring,
+    Committed,
+    DescribeStore,
+    Prune,
+    StoreMessage,
+    StoreStatus,
+)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -28,6 +36,10 @@ FIRST_PRUNE = 5.0
 """Seconds after the start at which a database in a file is opened if nobody has asked for it by then."""
 PRUNE_INTERVAL = 3600.0
 """Seconds between two looks for what has been kept long enough, and for servers that have died."""
+
+
+_REFUSALS = ("store_busy", "storage_full")
+"""Codes of problems that the next thing to be stored is likely to have too."""
 
 
 @attrs.frozen
@@ -53,6 +65,7 @@ class Store:
         self._control: Control[Any] = Control()
         self._log = structlog.get_logger().bind(actor="store")
         self._problem: Problem | None = None
+        self._refuses = False
         self._ended = trio.Event()
         self._stopping = False
         self._scope = trio.CancelScope(shield=True)
@@ -64,6 +77,7 @@ class Store:
             path if passed is None else passed,
             storing=settings.store_responses,
             retention_days=settings.store_retention_days,
+            max_bytes=settings.store_max_bytes,
         )
         self._worker = StoreWorker(opener, workers, self._control)
 
@@ -97,6 +111,8 @@ class Store:
                 self._receive_message(message, reply or Reply())
             case Answered(job, answer):
                 self._worker.record_answered(job)
+                if isinstance(job.message, Writing):
+                    self._refuses = isinstance(answer, Problem) and answer.code in _REFUSALS
                 _send(job.reply, answer)
             case DatabaseChanged(problem):
                 self._problem = problem
@@ -115,6 +131,9 @@ class Store:
             _send(reply, StoreStatus(problem.detail if problem else None, self._worker.hung))
         elif self._stopping:
             reply.fail(draining())
+        elif isinstance(message, CheckStoring) and not self._refuses:
+            # Only where the last thing was refused does the database have to be asked.
+            _send(reply, Committed())
         else:
             self._worker.put(Job(message, reply))
 

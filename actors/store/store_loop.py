@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 
@@ -13,28 +14,39 @@ import structlog
 from greenroom.actors.core.pulse import Pulse
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.store.answers import Answer, Writing
-from greenroom.actors.store.database.connection import TransactionAbandoned
+from greenroom.actors.store.database.connection import BUSY_TIMEOUT, TransactionAbandoned
 from greenroom.actors.store.database.database_file import UnusableDatabase
 from greenroom.actors.store.database.problems import find_problem, unwritable_text
 from greenroom.actors.store.open_database import DatabaseOpener, OpenStore
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
-from greenroom.schemas.store_protocol import Prune, Pruned, StoreMessage
+from greenroom.schemas.store_protocol import CheckStoring, Prune, Pruned, StoreMessage
 
 log = structlog.get_logger()
 
 
 @attrs.define(eq=False)
 class Job:
-    """A message, and what of it is still to be done if it takes several turns."""
+    """A message, and what of it is still to be done if it takes several turns.
+
+    Args:
+        asked: When it was asked, by `time.monotonic`.
+    """
 
     message: StoreMessage
     reply: Reply
     steps: Iterator[Pruned | None] | None = None
+    asked: float = attrs.field(factory=time.monotonic)
 
     @property
     def wanted(self) -> bool:
         """Whether it must be done: what changes something is, even if nobody waits for it any more."""
         return isinstance(self.message, Writing) or not self.reply.closed
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for another process that writes: jobs that waited for one before wait no longer."""
+        waited = time.monotonic() - self.asked
+        return 0.0 if isinstance(self.message, CheckStoring) else max(0.0, BUSY_TIMEOUT - waited)
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +141,7 @@ class StoreLoop:
 
     def _do(self, job: Job) -> Answer | Pruned | Problem | None:
         try:
-            return self._answer(self._opened(), job)
+            return self._answer(self._opened(job.patience), job)
         except ProblemError as error:
             return error.problem
         except UnicodeEncodeError:
@@ -152,13 +164,14 @@ class StoreLoop:
             job.steps = None
         return done
 
-    def _opened(self) -> OpenStore:
+    def _opened(self, patience: float) -> OpenStore:
         if self._open is not None and self._open.connection.moved:
             log.warning("database replaced", actor="store")
             self._close()
         if self._open is None:
-            self._open = self._opener.open(lambda: self._abandoned)
+            self._open = self._opener.open(lambda: self._abandoned, patience)
             self._report(DatabaseChanged(None))
+        self._open.connection.wait_for_others(patience)
         return self._open
 
     def _fail(self, error: sqlite3.Error | UnusableDatabase | OSError) -> Problem:

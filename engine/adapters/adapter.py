@@ -217,6 +217,7 @@ class Adapter:
             tools=tools,
             dropped_messages=encoded.dropped_messages,
             images=images,
+            system_prompt=encoded.system_prompt,
         )
         if system_end := system_checkpoint(
             self.tokenizer, self.stop_token_ids, encoded.chat, prompt.text, tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -101,24 +102,26 @@ async def _serve_until_drained(system: System, settings: Settings, drain: trio.E
             return refusal
         log.info("listening", addresses=list(addresses), models=list(settings.models), pid=os.getpid())
         if settings.log_format == "console":
-            click.echo(welcome(addresses[0], settings, await kind_of_default(system.pool)))
+            click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))
         await drain.wait()
         log.info("draining", shutdown_timeout=settings.shutdown_timeout)
         await system.drain()
     return None
 
 
-def welcome(address: str, settings: Settings, kind: ModelType) -> str:
-    """Return what a person needs next: the address, a line to paste, and where to go from here.
+def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> str:
+    """Return what a person needs next: the addresses, a line to paste, and where to go from here.
 
     Args:
+        addresses: `http://127.0.0.1:8000`, and where else the server listens.
         kind: Of the first model.
     """
-    for anywhere in ("//0.0.0.0", "//[::]"):
-        address = address.replace(anywhere, "//127.0.0.1")
+    own = [address.replace("//0.0.0.0:", "//127.0.0.1:") for address in addresses]
+    reachable = list(dict.fromkeys(address.replace("//[::]:", "//127.0.0.1:") for address in own))
+    address = reachable[0]
     served = ", ".join(settings.models) or "the built-in demo model"
     lines = [
-        f"Greenroom serves {served} on {address}",
+        f"Greenroom serves {served} on {' and '.join(reachable)}",
         "",
         f"  {first_request(address, kind)}",
         "",

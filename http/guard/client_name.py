@@ -39,4 +39,6 @@ def _network(address: str) -> str:
     mapped = parsed.ipv4_mapped
     if mapped is not None:
         return str(mapped)
+    if parsed.is_loopback:
+        return "127.0.0.1"  # the same machine: `localhost` is either address
     return str(ipaddress.ip_network((int(parsed), IPV6_NETWORK), strict=False))

@@ -27,7 +27,7 @@ class HostGuard:
 
     def __init__(self, settings: Settings) -> None:
         listened = (address.host for address in listen_addresses(settings))
-        own = ("localhost", *listened, socket.gethostname())
+        own = ("localhost", *listened, *own_names())
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
@@ -102,6 +102,16 @@ class HostGuard:
         except ValueError:
             return False
         return True
+
+
+def own_names() -> tuple[str, ...]:
+    """Return this machine's name, and the one that it has in its network's multicast DNS (RFC 6762).
+
+    A Mac's name ends as its network says (`studio.local`, `studio.fritz.box`); `studio.local` stays its own.
+    """
+    name = socket.gethostname()
+    label = name.partition(".")[0]
+    return (name, f"{label}.local") if label and label.lower() != "localhost" else (name,)
 
 
 def host_name(host: str) -> str | None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import trio
@@ -34,8 +34,7 @@ class SpooledFile:
         self._folder = folder
         self._held = 0
         self._pending = bytearray()
-        self._descriptor, path = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=folder.path())
-        self.path = Path(path)
+        self._descriptor, self.path = folder.new_file()
         resources.callback(self._drop)
 
     def expect(self, size: int) -> None:
@@ -99,11 +98,23 @@ class UploadFolder:
         return self._held
 
     def path(self) -> Path:
-        """Return the folder; files that a server left which was killed are removed from it."""
-        if self._path is None:
+        """Return the folder, made again if the system has cleaned it away, as it does after some days.
+
+        When it is made, files are removed from it that were left by a server that was killed.
+        """
+        if self._path is None or not _is_private(self._path):
             self._path = _private_folder()
             _remove_orphans(self._path)
         return self._path
+
+    def new_file(self) -> tuple[int, Path]:
+        """Return an open descriptor of a new file, and its path."""
+        prefix = f"{os.getpid()}-"
+        try:
+            descriptor, path = tempfile.mkstemp(prefix=prefix, dir=self.path())
+        except FileNotFoundError:  # cleaned away just now
+            descriptor, path = tempfile.mkstemp(prefix=prefix, dir=self.path())
+        return descriptor, Path(path)
 
     def hold(self, size: int) -> None:
         """Count bytes that are to be written.
@@ -139,10 +150,18 @@ def _disk_full() -> Problem:
 def _private_folder() -> Path:
     """Return a folder of this user's that others can neither read nor have made."""
     path = Path(tempfile.gettempdir()) / f"greenroom-uploads-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return path if private else Path(tempfile.mkdtemp(prefix="greenroom-uploads-"))
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    return path if _is_private(path) else Path(tempfile.mkdtemp(prefix="greenroom-uploads-"))
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether it is a folder, and no link to one, that is this user's alone."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def _remove_orphans(folder: Path) -> None:

@@ -65,6 +65,11 @@ class AcceptLoop:
         """How many are open."""
         return len(self._connections)
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether a client is being told that there is no room."""
+        return self._refusals.is_busy
+
     async def run(
         self,
         listeners: Sequence[trio.SocketListener],
@@ -97,14 +102,21 @@ class AcceptLoop:
                 self._refusals.close()
 
     async def _accept(self, listener: trio.SocketListener, connected: trio.Nursery) -> None:
+        somebody_waits = False
         while True:
             try:
                 accepted = await listener.accept()
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
-                await self._refusals.refuse_next(listener)
+                if somebody_waits:
+                    await self._refusals.refuse_next(listener)
+                else:
+                    # It fails where nobody waits, too; when somebody comes there may be room again.
+                    await trio.lowlevel.wait_readable(listener.socket)
+                somebody_waits = not somebody_waits
                 continue
+            somebody_waits = False
             if self.connections >= self._limit:
                 connected.start_soon(self._refusals.refuse, accepted, "max_connections")
                 continue

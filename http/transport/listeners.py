@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Sequence
 
+import structlog
 import trio
 
 from greenroom.schemas.listen_address import ListenAddress, listen_addresses
 from greenroom.schemas.settings import Settings
+
+log = structlog.get_logger(actor="http")
+
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
+"""Errors of a machine that has no ::1."""
+_FREE_PORTS = 16
+"""Free ports that are tried until one is free on both loopback addresses."""
 
 
 async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
@@ -24,10 +33,10 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
     listeners: list[trio.SocketListener] = []
     try:
         for address in listen_addresses(settings):
-            listeners += await _open(address)
-    except OSError as error:
+            listeners += await (_open_loopback(address.port) if address.is_localhost else _open(address))
+    except OSError:
         close_listeners(listeners)
-        raise OSError(error.errno, error.strerror or str(error), str(address)) from error
+        raise
     return listeners
 
 
@@ -37,8 +46,37 @@ def close_listeners(listeners: Sequence[trio.SocketListener]) -> None:
         listener.socket.close()
 
 
+async def _open_loopback(port: int, attempts: int = _FREE_PORTS) -> list[trio.SocketListener]:
+    """Return listeners on 127.0.0.1 and, where there is IPv6, on the same port of ::1.
+
+    Clients that try ::1 first for `localhost` must not meet another program there. One that has that port of
+    ::1 already is nothing to end for, but whoever starts the server should know.
+    """
+    listeners = await _open(ListenAddress("127.0.0.1", port))
+    second = ListenAddress("::1", listeners[0].socket.getsockname()[1])
+    try:
+        return listeners + await _open(second)
+    except OSError as error:
+        if error.errno in _NO_IPV6:
+            return listeners
+        if port == 0 and attempts > 1:
+            close_listeners(listeners)
+            return await _open_loopback(port, attempts - 1)
+        log.warning(
+            "not listening on ::1",
+            address=str(second),
+            reason=error.strerror,
+            danger="clients that try ::1 first for localhost reach whatever program listens there",
+            instead=f"http://127.0.0.1:{second.port}",
+        )
+        return listeners
+
+
 async def _open(address: ListenAddress) -> list[trio.SocketListener]:
-    listeners = await trio.open_tcp_listeners(address.port, host=address.host)
+    try:
+        listeners = await trio.open_tcp_listeners(address.port, host=address.host)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(address)) from error
     if address.port == 0:
         # A name with several addresses would get a different port on each.
         close_listeners(listeners[1:])

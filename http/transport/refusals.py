@@ -44,6 +44,11 @@ class Refusals:
         self._refused = 0
         self._last = 0.0
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a connection is open that was refused."""
+        return bool(self._lingering)
+
     async def refuse(self, accepted: trio.SocketStream, reason: str, linger: float = LINGER) -> None:
         """Tell a client to come back, and close its connection.
 
@@ -74,10 +79,7 @@ class Refusals:
             stream.close()
 
     async def refuse_next(self, listener: trio.SocketListener) -> None:
-        """Wait for a client that no descriptor is left for, accept it on the spare one and refuse it.
-
-        The system fails to accept even where nobody waits, if there is no descriptor.
-        """
+        """Wait for a client that no descriptor is left for, accept it on the spare one and refuse it."""
         await trio.lowlevel.wait_readable(listener.socket)
         async with self._spare_lock:
             self._spare.release()

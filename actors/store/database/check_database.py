@@ -24,8 +24,13 @@ def check_database(name: str) -> None:
         prepare_file(path)
         with closing(sqlite3.connect(database_uri(path), timeout=_LOOK_SECONDS, uri=True)) as connection:
             tables = {row[0] for row in connection.execute("select name from sqlite_master")}
+            applied = []
             if "_sqlite_migrations" in tables:
-                check_version(row[0] for row in connection.execute(_APPLIED, (SET,)))
+                applied = [row[0] for row in connection.execute(_APPLIED, (SET,))]
+            check_version(applied)
+            taken = sorted(name for name in tables if name.startswith(f"{SET}_"))
+            if taken and not applied:
+                raise UnusableDatabase(f"another program has made it, with a table '{taken[0]}'")
     except sqlite3.Error as error:
         # One that another process holds just now is one.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

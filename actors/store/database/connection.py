@@ -41,6 +41,7 @@ class Connection:
         database: A path, `:memory:`, or an open database, which is left open and has to be made with
             `check_same_thread=False`; nothing else may use it meanwhile.
         is_abandoned: Is asked before each commit; a transaction that it abandons has changed nothing.
+        busy_timeout: Seconds to wait for another process that writes, until `wait_for_others` says otherwise.
 
     Attributes:
         path: The file, unless the database is in memory.
@@ -51,11 +52,14 @@ class Connection:
     """
 
     def __init__(
-        self, database: str | Database | sqlite3.Connection, is_abandoned: Callable[[], bool] = lambda: False
+        self,
+        database: str | Database | sqlite3.Connection,
+        is_abandoned: Callable[[], bool] = lambda: False,
+        busy_timeout: float = BUSY_TIMEOUT,
     ) -> None:
         self._is_abandoned = is_abandoned
         self._own = isinstance(database, str)
-        self._database = _open(database) if isinstance(database, str) else _adopt(database)
+        self._database = _open(database, busy_timeout) if isinstance(database, str) else _adopt(database)
         self._connection = self._database.conn
         try:
             self.path = self._find_path()
@@ -64,6 +68,11 @@ class Connection:
         except BaseException:
             self.close()
             raise
+
+    def wait_for_others(self, seconds: float) -> None:
+        """Wait so long, from now on, for another process that writes, unless the connection was passed in."""
+        if self._own:
+            self._connection.execute(f"pragma busy_timeout = {max(0, round(seconds * 1000)):d}")
 
     def read(self, statement: str, parameters: Parameters = ()) -> list[Row]:
         """Return the rows of a query."""
@@ -147,6 +156,11 @@ class Connection:
         """Empty the log into the file: what was deleted still stands in it."""
         self.first("pragma wal_checkpoint(truncate)")
 
+    def used_pages(self) -> int:
+        """Return how many pages hold something, of `PAGE` bytes unless somebody else made the database."""
+        row = self.first("pragma page_count")
+        return (0 if row is None else int(row[0])) - self._free_pages()
+
     def _free_pages(self) -> int:
         row = self.first("pragma freelist_count")
         return 0 if row is None else int(row[0])
@@ -169,9 +183,9 @@ class Connection:
                 migrations.apply(self._database)
 
 
-def _enable_wal(database: Database) -> None:
+def _enable_wal(database: Database, busy_timeout: float) -> None:
     """Have a log beside the file; SQLite does not wait by itself for another process that is at it."""
-    deadline = time.monotonic() + BUSY_TIMEOUT
+    deadline = time.monotonic() + busy_timeout
     while True:
         try:
             database.enable_wal()
@@ -182,16 +196,16 @@ def _enable_wal(database: Database) -> None:
             time.sleep(0.01)
 
 
-def _open(name: str) -> Database:
+def _open(name: str, busy_timeout: float) -> Database:
     if name != MEMORY:
         prepare_file(Path(name))
     target = MEMORY if name == MEMORY else database_uri(Path(name))
-    connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT, uri=True)
+    connection = sqlite3.connect(target, timeout=busy_timeout, uri=True)
     database = _wrap(connection)
     try:
         if not next(connection.execute("pragma page_count"))[0]:
             connection.execute("pragma auto_vacuum = incremental")
-        _enable_wal(database)
+        _enable_wal(database, busy_timeout)
         # What has been committed outlives a power failure, too: milliseconds of a turn that takes seconds.
         connection.execute("pragma synchronous = full")
         connection.execute("pragma foreign_keys = on")

@@ -54,7 +54,17 @@ def claim_conversations(database: Database) -> None:
     )
 
 
-_STEPS = (create_tables, find_items_by_id, claim_conversations)
+def keep_system_prompts(database: Database) -> None:
+    """Let conversations keep the operator's system prompt that they began with."""
+    database.execute(
+        "create table greenroom_system_prompts ("
+        "response integer unique references greenroom_responses (number) on delete cascade,"
+        " conversation integer unique references greenroom_conversations (number) on delete cascade,"
+        " text text not null)"
+    )
+
+
+_STEPS = (create_tables, find_items_by_id, claim_conversations, keep_system_prompts)
 
 _TABLES = """
 create table greenroom_servers (

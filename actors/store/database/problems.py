@@ -43,6 +43,26 @@ def store_overloaded(waiting: int) -> Problem:
     return Problem(503, "store_busy", detail, retry_after=2)
 
 
+def store_slow() -> Problem:
+    """Return the problem of an answer that was not stored in the time there was for it."""
+    return Problem(503, "store_busy", "The database took too long; nothing was stored.", retry_after=2)
+
+
+def disk_reserved(reserved: int) -> Problem:
+    """Return the problem of a disk of which others need the rest."""
+    detail = f"Of the database's disk {reserved >> 20} MB stay free, and fewer are left. Nothing was stored."
+    return Problem(507, "storage_full", detail)
+
+
+def store_limit_reached(most: int) -> Problem:
+    """Return the problem of a database that has as much as the operator allows."""
+    detail = (
+        f"The database has reached the {most} bytes of the setting `store_max_bytes`; nothing was stored. "
+        "Delete responses or conversations, or send `store: false`."
+    )
+    return Problem(507, "storage_full", detail)
+
+
 def storing_disabled() -> Problem:
     """Return the problem of something that is to be kept where nothing is."""
     detail = "This server stores nothing (its setting `store_responses` is off); send `store: false`."

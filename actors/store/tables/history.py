@@ -9,6 +9,7 @@ from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import other_conversation, previous_not_found, unfinished
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable
+from greenroom.actors.store.tables.system_prompts_table import SystemPromptsTable
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.store_protocol import Turns
 from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredTurn
@@ -29,7 +30,9 @@ with recursive chain as (
         where chain.conversation is null
     limit {MAX_CHAIN}
 )
-select * from chain order by depth
+select chain.*, p.response is not null as keeps_prompt
+    from chain left join greenroom_system_prompts p on p.response = chain.number
+    order by depth
 """
 
 
@@ -50,6 +53,7 @@ class Histories:
         self._connection = connection
         self._items = items
         self._conversations = conversations
+        self._prompts = SystemPromptsTable(connection)
         self._max_length = max_length
 
     def of_conversation(self, name: str, owner: str) -> Turns:
@@ -82,7 +86,9 @@ class Histories:
             at_least = 0 if apart else 1
             before = self._read_conversation(conversation, head["last_item"], left, at_least)
         rows = self._items.of_responses([row["number"] for row in reversed(apart[:kept])])
-        return Turns((*before.turns, *_turns(rows)), before.left_out + len(apart) - kept)
+        keeper = next((row["number"] for row in apart if row["keeps_prompt"]), None)
+        prompt = before.system_prompt if keeper is None else self._prompts.of_response(keeper)
+        return Turns((*before.turns, *_turns(rows)), before.left_out + len(apart) - kept, prompt)
 
     def of_turn(self, name: str, conversation: str, owner: str) -> Turns:
         """Return the turns of a conversation up to one of its responses.
@@ -118,11 +124,12 @@ class Histories:
         sizes = self._items.sizes_of_conversation(conversation, last)
         turns = [list(group) for _, group in groupby(sizes, key=_turn)]
         kept = _fitting([sum(row["length"] for row in turn) for turn in turns], most, at_least)
+        prompt = self._prompts.of_conversation(conversation)
         if not kept:
-            return Turns((), len(turns))
+            return Turns((), len(turns), prompt)
         first, newest = turns[kept - 1][-1]["number"], turns[0][0]["number"]
         rows = self._items.of_conversation(conversation, first, newest)
-        return Turns(tuple(_turns(rows)), len(turns) - kept)
+        return Turns(tuple(_turns(rows)), len(turns) - kept, prompt)
 
 
 def _turns(rows: Iterable[Row]) -> Iterator[StoredTurn]:

@@ -9,6 +9,7 @@ from greenroom.actors.store.database.problems import not_found, previous_not_fou
 from greenroom.actors.store.tables.claims_table import drop_claim
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
+from greenroom.actors.store.tables.system_prompts_table import SystemPromptsTable
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.store_protocol import ItemPage
 from greenroom.schemas.stored import UNFINISHED, Order, StoredResponse
@@ -27,6 +28,7 @@ class ResponsesTable:
         self._connection = connection
         self._items = items
         self._conversations = conversations
+        self._prompts = SystemPromptsTable(connection)
         self._boot = boot
 
     def begin(self, response: StoredResponse) -> None:
@@ -57,6 +59,8 @@ class ResponsesTable:
             self._items.append(response.output, response=number, conversation=joined, output=True)
             if joined is not None:
                 self._conversations.touch(joined)
+            if response.system_prompt is not None and joined == conversation:
+                self._prompts.keep(response.system_prompt, response=number, conversation=conversation)
             self._connection.write(
                 "update greenroom_responses set last_item ="
                 " (select coalesce(max(number), 0) from greenroom_items) where number = ?",

@@ -43,12 +43,14 @@ class EncodedConversation:
     Args:
         chat: What of it was rendered.
         dropped_messages: How many of its oldest messages were not.
+        system_prompt: The operator's that it begins with, empty for none; None if it has its own.
     """
 
     chat: ChatInput
     prompt: RenderedPrompt
     tokens: list[int]
     dropped_messages: int = 0
+    system_prompt: str | None = None
 
 
 class ConversationPrompts:
@@ -87,7 +89,13 @@ class ConversationPrompts:
         Raises:
             ProblemError: 400 for whatever the request or the template cannot do.
         """
-        chat = self._system_messages.complete(chat)
+        default = self._system_messages.default_of(chat)
+        encoded = self._encode_fitting(self._system_messages.complete(chat), thinking, overflow, max_tokens)
+        return attrs.evolve(encoded, system_prompt=default)
+
+    def _encode_fitting(
+        self, chat: ChatInput, thinking: ThinkingMeans, overflow: Overflow, max_tokens: int | None
+    ) -> EncodedConversation:
         if overflow == "refuse":
             return self._encode(chat, thinking)
         length = self._context_length

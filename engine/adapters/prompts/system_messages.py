@@ -18,17 +18,23 @@ class SystemMessages:
     """Completes conversations before they are rendered.
 
     Args:
-        default: System prompt of those that come with none; empty for none.
+        default: System prompt of those that come with none, and began with no other; empty for none.
     """
 
     def __init__(self, default: str = "") -> None:
-        self._default = (_system(default),) if default else ()
+        self._default = default
+
+    def default_of(self, chat: ChatInput) -> str | None:
+        """Return the operator's prompt of a conversation, empty for none; None if it has its own."""
+        if any(message.role == "system" for message in chat.messages):
+            return None
+        return self._default if chat.system_prompt is None else chat.system_prompt
 
     def complete(self, chat: ChatInput) -> ChatInput:
         """Return the conversation with all that the model shall be told."""
         messages = chat.messages
-        if self._default and all(message.role != "system" for message in messages):
-            messages = (*self._default, *messages)
+        if default := self.default_of(chat):
+            messages = (_system(default), *messages)
         sentence = _SENTENCES.get(chat.verbosity)
         if sentence is not None:
             messages = _told(messages, sentence)

@@ -8,6 +8,7 @@ import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting.recorded_answer import Recording
 from greenroom.http.answering.requests.current_request import (
@@ -28,6 +29,7 @@ from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.store_protocol import CheckStoring, Committed
 
 
 def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
@@ -48,6 +50,8 @@ def chat_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
     async def chat_completions() -> Response:
         parse = partial(_parse, request_id=request_id(), client=request_client(), storing=stores_answers())
         wire, (chat, kept) = await read_request(ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True)
+        if kept is not None:
+            await ask_actor(refs.store, CheckStoring(), Committed)
         # The neutral request holds what is in them; files are large.
         wire = attrs.evolve(wire, messages=())
         formatter = ChatFormatter(wire, answer_id("chatcmpl-"), chat.choices, custom=custom_names_of(chat))

@@ -100,7 +100,8 @@ def _recalled(
     opened = opened_items([*kept, *items], fields, seal)
     history, own = opened[: len(kept)], opened[len(kept) :]
     readable = tuple(_without_orphans(history))
-    return Recalled(asked.request(readable, own, proceed), own, readable, left_out)
+    request = asked.request(readable, own, proceed, turns.system_prompt)
+    return Recalled(request, own, readable, left_out, turns.system_prompt)
 
 
 def _without_orphans(history: Sequence[Item]) -> list[Item]:

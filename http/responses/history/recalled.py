@@ -21,12 +21,14 @@ class Recalled:
         items: What it brought itself, without references.
         history: What was said before.
         left_out: Turns that are too long ago to be read.
+        system_prompt: The operator's that the conversation began with, empty for none; None if none is known.
     """
 
     request: InferenceRequest
     items: tuple[Item, ...]
     history: tuple[Item, ...] = ()
     left_out: int = 0
+    system_prompt: str | None = None
 
     @property
     def conversation(self) -> list[JsonObject]:

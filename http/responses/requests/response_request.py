@@ -79,6 +79,7 @@ class AskedResponse:
         history: Sequence[Item] = (),
         items: Sequence[Item] | None = None,
         proceed: Callable[[], None] | None = None,
+        system_prompt: str | None = None,
     ) -> InferenceRequest:
         """Return the request in neutral words.
 
@@ -86,6 +87,7 @@ class AskedResponse:
             history: What was said before.
             items: Its own items, if some of them stood for others that are kept.
             proceed: See `Conversation`.
+            system_prompt: See `ChatInput`.
 
         Raises:
             ProblemError: 400 that names the field, 404 for an item that is not kept here.
@@ -99,7 +101,8 @@ class AskedResponse:
         joined = (
             attrs.evolve(tool, described=False) for tool in conversation.tools if tool.name not in known
         )
-        chat = attrs.evolve(self._chat, messages=messages, tools=(*self._chat.tools, *joined))
+        tools = (*self._chat.tools, *joined)
+        chat = attrs.evolve(self._chat, messages=messages, tools=tools, system_prompt=system_prompt)
         return attrs.evolve(self._template, input=chat)
 
 

@@ -31,6 +31,7 @@ class RunRecord:
         created: Unix time in seconds.
         model: As the request named it.
         input: Items that the request itself brought.
+        keeps_prompt: What the operator's system prompt is, is settled by this turn for those that follow.
     """
 
     echo: ResponseEcho
@@ -42,6 +43,7 @@ class RunRecord:
     background: bool = False
     conversation: str | None = None
     parent: str | None = None
+    keeps_prompt: bool = True
 
     def __call__(self, outcome: RunOutcome) -> StoredResponse:
         """Return what is to be stored."""
@@ -68,6 +70,7 @@ class RunRecord:
             self.input,
             tuple(StoredItem(str(item["id"]), json.dumps(item)) for item in output),
             raw,
+            system_prompt=_system_prompt(outcome) if self.keeps_prompt else None,
         )
 
     def _body(self, head: ResponseHead, outcome: RunOutcome, output: list[JsonObject]) -> str:
@@ -87,6 +90,12 @@ class RunRecord:
         )
         # What is echoed may be megabytes, and is encoded already.
         return f"{json.dumps(members)[:-1]}, {self.echo.encoded.decode()}}}"
+
+
+def _system_prompt(outcome: RunOutcome) -> str | None:
+    """Return the operator's system prompt that a run was told, empty for none; None if that is not known."""
+    admitted = (event for event in outcome.events if isinstance(event, Admitted))
+    return next((event.system_prompt for event in admitted), None)
 
 
 def _collected(outcome: RunOutcome) -> CollectedChoice:

@@ -85,6 +85,7 @@ async def _prepare(refs: ActorRefs, turn: Turn, patience: float) -> StartRun:
         turn.background,
         asked.conversation,
         asked.previous if asked.conversation is None else None,
+        keeps_prompt=recalled.system_prompt is None,
     )
     request = await with_files(recalled.request)
     return StartRun(request, record.id, owner, record, turn.background, patience, hold)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sqlite3
 import stat
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -14,15 +16,25 @@ import attrs
 import pytest
 import sqlite_utils
 
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.store import store_loop
 from greenroom.actors.store.database import connection as connections
+from greenroom.actors.store.database.capacity import Capacity
+from greenroom.actors.store.database.check_database import check_database
+from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
+from greenroom.actors.store.database.database_file import UnusableDatabase, prepare_file
+from greenroom.actors.store.store_loop import Job
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.completion_store_protocol import FindCompletion, SaveCompletion
+from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.store_protocol import (
     BeginResponse,
+    CheckStoring,
     CommitResponse,
     Committed,
     CreateConversation,
+    Deleted,
     DeleteResponse,
     DescribeStore,
     FindConversation,
@@ -168,7 +180,7 @@ async def test_text_that_no_file_can_hold_is_a_400_and_the_store_goes_on() -> No
 async def test_while_another_process_writes_reading_goes_on_and_storing_is_a_503(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr(store_loop, "BUSY_TIMEOUT", 0.05)
     async with storing(tmp_path / "db") as system:
         await ask(system.refs.store, CommitResponse(response("r")), Committed)
         with closing(sqlite3.connect(tmp_path / "db")) as other:
@@ -176,9 +188,52 @@ async def test_while_another_process_writes_reading_goes_on_and_storing_is_a_503
             problem = await refusal(system.refs.store, CommitResponse(response("s")))
             assert (problem.status, problem.code, problem.retry_after) == (503, "store_busy", 2)
             await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
+            # Known now, it is told before anything is generated in order to be stored.
+            assert (await refusal(system.refs.store, CheckStoring())).code == "store_busy"
             other.rollback()
+        await ask(system.refs.store, CheckStoring(), Committed)
         await ask(system.refs.store, CommitResponse(response("s")), Committed)
         assert await ask(system.refs.store, DescribeStore(), StoreStatus) == StoreStatus()
+
+
+def test_a_job_that_waited_for_another_process_behind_others_waits_no_longer() -> None:
+    now = time.monotonic()
+    message = CommitResponse(response("r"))
+    assert Job(message, Reply(), asked=now).patience == pytest.approx(BUSY_TIMEOUT, abs=1)
+    assert Job(message, Reply(), asked=now - BUSY_TIMEOUT).patience == 0
+    assert Job(CheckStoring(), Reply(), asked=now).patience == 0
+
+
+async def test_nothing_is_added_beyond_store_max_bytes_and_deleting_makes_room() -> None:
+    async with open_system(Settings(db=":memory:", store_max_bytes=1 << 20)) as system:
+        names = [f"r{number}" for number in range(8)]
+        for name in names[:-1]:
+            await ask(system.refs.store, CommitResponse(response(name, raw="x" * 140_000)), Committed)
+        problem = await refusal(system.refs.store, CommitResponse(response(names[-1])))
+        assert (problem.status, problem.code) == (507, "storage_full")
+        assert "store_max_bytes" in problem.detail
+        assert (await refusal(system.refs.store, CheckStoring())).code == "storage_full"
+        for name in names[:4]:
+            await ask(system.refs.store, DeleteResponse(name, ""), Deleted)
+        await ask(system.refs.store, CommitResponse(response(names[-1])), Committed)
+
+
+def test_a_part_of_the_disk_stays_free(tmp_path: Path) -> None:
+    prepare_file(tmp_path / "db")
+    with closing(Connection(str(tmp_path / "db"))) as connection:
+        free = shutil.disk_usage(tmp_path).free
+        Capacity(connection, reserved=free // 2).check()
+        with pytest.raises(ProblemError) as refused:
+            Capacity(connection, reserved=2 * free).check()
+        assert refused.value.problem.status == 507
+
+
+def test_the_database_of_another_program_is_refused_at_the_start(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "db")) as other:
+        other.execute("create table greenroom_responses (id text)")
+        other.commit()
+    with pytest.raises(UnusableDatabase, match="another program has made it"):
+        check_database(str(tmp_path / "db"))
 
 
 async def test_a_file_that_is_deleted_while_it_is_used_is_made_anew(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,26 @@ def test_what_a_library_raises_fails_the_request(tmp_path: Path) -> None:
     assert isinstance(failed, Failed)
     assert (failed.problem.status, failed.problem.code) == (400, "invalid_value")
     assert "shape" in failed.problem.detail
+    engine.close()
+
+
+def test_a_library_that_a_voice_needs_is_named(
+    tiny_pocket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some architectures read the voices that lie in their folders as recordings, when they first speak."""
+    from mlx_audio.audio_io import read
+    from mlx_audio.tts.models.pocket_tts.pocket_tts import Model
+
+    recording = tmp_path / "voice.wav"
+    recording.write_bytes(wav_file(0.1))
+    engine = open_engine(tiny_pocket)
+    monkeypatch.setattr(Model, "generate_audio_stream", lambda *_, **__: iter([read(str(recording))]))
+    monkeypatch.setitem(sys.modules, "miniaudio", None)
+    submit(engine, tiny_pocket, "bad", "Hello.")
+    [(_, failed)] = list(run(engine))
+    assert isinstance(failed, Failed)
+    assert (failed.problem.status, failed.problem.code) == (501, "library_missing")
+    assert failed.problem.detail.endswith("pip install miniaudio")
     engine.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import socket
@@ -72,6 +73,8 @@ def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) ->
     command = [*GREENROOM, "serve", str(tiny_model("qwen3")), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
+        first = process.stdout.readline()
+        assert re.search(r" on http://127\.0\.0\.1:(\d+)( and http://\[::1\]:\1)?$", first), first
         hint = next(line for line in process.stdout if line.strip().startswith("curl"))
         words = shlex.split(hint)
         address, body = words[2], json.loads(words[-1])

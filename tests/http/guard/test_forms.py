@@ -15,7 +15,7 @@ from quart_trio import QuartTrio
 
 from greenroom.http.guard import upload_folder
 from greenroom.http.guard.form_reader import FormReader
-from greenroom.http.guard.upload_folder import FILES_AT_MOST, UploadFolder
+from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.transport.paced_body import PacedBody, PacedRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
@@ -259,25 +259,15 @@ async def test_no_more_of_a_body_is_in_memory_than_waits_to_be_written(
     assert 0 < max(held) < MEGABYTE
 
 
-def test_files_of_a_server_that_was_killed_are_removed(
+async def test_a_folder_that_the_system_has_cleaned_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    folder = UploadFolder(MAX_BYTES).path()
-    gone = next(process for process in range(4_000_000, 1, -1) if not Path(f"/proc/{process}").exists())
-    for name in (f"{gone}-left", f"{os.getpid()}-ours", "notes.txt"):
-        (folder / name).touch()
-    assert UploadFolder(MAX_BYTES).path() == folder
-    assert {file.name for file in folder.iterdir()} == {f"{os.getpid()}-ours", "notes.txt"}
-
-
-def test_a_folder_that_others_could_have_made_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / f"greenroom-uploads-{os.getuid()}").mkdir(mode=0o777)
-    (tmp_path / f"greenroom-uploads-{os.getuid()}").chmod(0o777)
-    folder = UploadFolder(MAX_BYTES).path()
-    assert folder.name != f"greenroom-uploads-{os.getuid()}"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    receiver = Receiver()
+    for _ in range(2):
+        assert (await post(receiver, Upload({}, 2 * MEGABYTE, b"begin"))).status == 200
+        folder = receiver.paths[-1].parent
+        assert folder == tmp_path / f"greenroom-uploads-{os.getuid()}"
+        assert stat.S_IMODE(folder.lstat().st_mode) == 0o700
+        await wait_until_dropped(receiver)
+        folder.rmdir()

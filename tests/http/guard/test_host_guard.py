@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from werkzeug.datastructures import Headers
 
@@ -74,6 +76,28 @@ def test_borrowed_names_are_not(host: str) -> None:
     refusal = HostGuard(Settings()).find_problem(Headers({"Host": host}))
     assert refusal is not None
     assert (refusal.status, refusal.code) == (403, "host_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("name", "answered", "refused"),
+    [
+        (
+            "studio.fritz.box",
+            ["studio.fritz.box", "studio.local", "STUDIO.local.:8000"],
+            ["studio", "fritz.local"],
+        ),
+        ("Studio.local", ["studio.local:8000"], ["studio.fritz.box", "studio2.local", "a.studio.local"]),
+        ("studio", ["studio", "studio.local"], ["other.local", ".local", "local"]),
+        ("localhost", ["localhost"], ["localhost.local"]),
+    ],
+)
+def test_this_machine_has_a_name_in_its_network_and_no_other(
+    name: str, answered: list[str], refused: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    guard = HostGuard(Settings())
+    assert [host for host in answered if guard.find_problem(Headers({"Host": host}))] == []
+    assert [host for host in refused if not guard.find_problem(Headers({"Host": host}))] == []
 
 
 @pytest.mark.parametrize(

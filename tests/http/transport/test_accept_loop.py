@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 import trio
 import trio.testing
 
-from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.connection import Connection
-from greenroom.http.transport.listeners import open_listeners
-from greenroom.schemas.listen_address import parse_listen_address
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
-from greenroom.tests.support.servers.http_servers import RawClient, Server, connected, fetch, running
+from greenroom.tests.support.servers.http_servers import connected, fetch, running
 
 
 async def test_a_pipelined_request_does_not_hold_up_a_drain() -> None:
@@ -129,69 +124,3 @@ async def test_connections_over_the_limit_are_told_to_try_later() -> None:
             assert refused.json()["error"]["code"] == "too_many_connections"
         await wait_until_closed(server)
         assert (await fetch(server, "GET", "/")).status == 200
-
-
-async def test_an_inherited_socket_is_served() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as inherited:
-        port = inherited.getsockname()[1]
-        settings = Settings(port=1)
-        loop, drain = AcceptLoop(make_app(), settings), trio.Event()
-        async with trio.open_nursery() as nursery:
-            listeners = await open_listeners(settings, [inherited])
-            addresses: tuple[str, ...] = await nursery.start(loop.run, listeners, drain)
-            assert addresses == (f"http://127.0.0.1:{port}",)
-            server = Server(addresses[0], loop, drain, trio.Event())
-            assert (await fetch(server, "GET", "/")).body == b"ok"
-            drain.set()
-
-
-async def test_the_host_decides_on_which_addresses_it_listens() -> None:
-    async with running(make_app(), Settings(host="0.0.0.0")) as server:
-        assert server.address == f"http://0.0.0.0:{server.port}"
-        assert (await fetch(server, "GET", "/")).body == b"ok"
-
-
-async def test_it_listens_on_further_addresses() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = Settings(listen=(f"127.0.0.1:{port}", f"[::1]:{port}"))
-    async with running(make_app(), settings) as server:
-        for host in ("127.0.0.1", "::1"):
-            async with await trio.open_tcp_stream(host, port) as stream:
-                client = RawClient(stream)
-                await client.request("GET", "/")
-                assert (await client.receive_response()).body == b"ok"
-        assert (await fetch(server, "GET", "/")).body == b"ok"
-        with pytest.raises(OSError, match=f"in use: '127.0.0.1:{port}'"):
-            await open_listeners(Settings(port=0, listen=(f"127.0.0.1:{port}",)), ())
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        ("[::1]:1", "::1", 1),
-        ("a.local:65535", "a.local", 65535),
-        ("1.2.3.4:0", "1.2.3.4", 0),
-    ],
-)
-def test_addresses_are_read_and_written_alike(text: str, host: str, port: int) -> None:
-    address = parse_listen_address(text)
-    assert (address.host, address.port, str(address)) == (host, port, text)
-
-
-@pytest.mark.parametrize("text", ["", "11434", ":11434", "a:", "a:x", "a:65536", "::1:80", "a:-1", "a:٣"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="PORT"):
-        parse_listen_address(text)
-
-
-async def test_a_name_with_several_addresses_gets_one_free_port() -> None:
-    async with running(make_app(), Settings(host="localhost")) as server:
-        assert server.port > 0
-        assert (await fetch(server, "GET", "/")).body == b"ok"
-
-
-async def test_a_taken_port_is_an_error_at_once() -> None:
-    async with running(make_app(), Settings()) as server:
-        with pytest.raises(OSError, match="in use"):
-            await open_listeners(Settings(port=server.port), ())

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import httpx
 import structlog.testing
 import trio
+import trio.testing
 
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -96,6 +97,10 @@ async def test_a_client_is_refused_on_the_last_descriptor() -> None:
                     assert answer.status == 503
                     assert answer.json()["error"]["code"] == "too_many_connections"
                     assert await client.read_to_end() == b""
+                    late.shutdown(socket.SHUT_WR)
+                    while server.loop.is_refusing:
+                        await trio.lowlevel.checkpoint()
+                    await trio.testing.wait_all_tasks_blocked()  # it accepts again, and fails
             assert (await fetch(server, "GET", "/")).body == b"ok"
     refusals = [event for event in events if event["event"] == "connections refused"]
     assert [event["reason"] for event in refusals] == ["descriptors"]

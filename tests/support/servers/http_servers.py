@@ -30,10 +30,15 @@ class Server:
         stopped: Set when the server has returned.
     """
 
-    address: str
+    addresses: tuple[str, ...]
     loop: AcceptLoop
     drain: trio.Event
     stopped: trio.Event
+
+    @property
+    def address(self) -> str:
+        """The first of its addresses."""
+        return self.addresses[0]
 
     @property
     def port(self) -> int:
@@ -58,7 +63,7 @@ async def running(
 
     async with trio.open_nursery() as nursery:
         addresses: tuple[str, ...] = await nursery.start(run)
-        yield Server(addresses[0], loop, drain, stopped)
+        yield Server(addresses, loop, drain, stopped)
         nursery.cancel_scope.cancel("the test is over")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import attrs
 import openai
 import pytest
 
+from greenroom.actors.store import store_loop
 from greenroom.schemas.settings import Settings
 from greenroom.tests.http.responses.turns.test_stored_responses import body, refusal
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
@@ -250,3 +253,33 @@ async def test_a_response_whose_server_died_has_failed_for_who_reads_on(
         whole = await ask(served, lambda client: resumed(client, created.id))
         kinds = [event["type"] for event in whole]
         assert kinds == ["response.created", "response.queued", "response.failed"]
+
+
+@pytest.mark.parametrize("route", ["responses", "background", "chat"])
+async def test_nothing_is_generated_that_is_known_not_to_be_stored(
+    route: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_loop, "BUSY_TIMEOUT", 0.05)
+    messages = [{"role": "user", "content": "Hello"}]
+    chat = {"model": "default", "messages": messages, "max_tokens": 2, "store": True}
+    paths = {
+        "responses": ("/v1/responses", body()),
+        "background": ("/v1/responses", body(background=True)),
+        "chat": ("/v1/chat/completions", chat),
+    }
+    engines = WatchedEngines(settings)
+    async with serving(attrs.evolve(settings, db=str(tmp_path / "db")), engines=engines) as served:
+        path, asked = paths[route]
+        assert (await fetch(served.server, "POST", "/v1/chat/completions", chat)).status == 200
+        with closing(sqlite3.connect(tmp_path / "db")) as other:
+            other.execute("begin immediate")
+            metadata = {"metadata": {"a": "b"}}
+            first = await fetch(served.server, "POST", "/v1/conversations", metadata)
+            assert (first.status, first.json()["error"]["code"]) == (503, "store_busy")
+            assert engines.engine is not None
+            steps = len(engines.engine.steps)
+            refused = await fetch(served.server, "POST", path, asked)
+            assert (refused.status, refused.json()["error"]["code"]) == (503, "store_busy")
+            assert len(engines.engine.steps) == steps
+            other.rollback()
+        assert (await fetch(served.server, "POST", path, asked)).status == 200
