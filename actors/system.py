@@ -20,6 +20,7 @@ from greenroom.actors.pool.pool import Pool
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.store.store import Store
 from greenroom.schemas.pool_protocol import Drain, Drained, PoolMessage
+from greenroom.schemas.problems import device_lost
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that computes gives the GIL to one that waits: a model's worker needs it
 often and briefly."""
 
+LOSS_SECONDS = 5.0
+"""For what still answers, and for all that follows, once the device is lost."""
+
 STORE_SHARE = 0.5
 """Fraction of the time that is left at the end in which the store may write what it was asked to."""
 
@@ -41,6 +45,7 @@ class System:
     Attributes:
         pool: Where requests begin.
         refs: All actors that may be spoken to.
+        device_lost: Set when nothing can be computed in this process any more: it should `drain`, and end.
         hung: A thread could not be ended: flush the logs and leave with `os._exit`. Known after the close.
     """
 
@@ -56,6 +61,7 @@ class System:
         self.settings = settings
         self.pool: Ref[PoolMessage] = pool.ref
         self.refs = ActorRefs(pool.ref, store.ref, responses.ref)
+        self.device_lost = workers.device_lost
         self.hung = False
         self._actor = pool
         self._children = children
@@ -72,9 +78,9 @@ class System:
     async def drain(self) -> None:
         """Refuse new requests, and return when those that were accepted have ended.
 
-        Whatever is left when most of `settings.shutdown_timeout` is over fails with a `draining` problem.
+        Whatever is left when most of `seconds_to_end` is over fails with a `draining` problem.
         """
-        reserve = min(5.0, self.settings.shutdown_timeout * 0.25)
+        reserve = min(5.0, self.seconds_to_end * 0.25)
         with contextlib.suppress(ActorStopped):
             with trio.move_on_after(self.remaining() - reserve):
                 await self._drained()
@@ -89,11 +95,22 @@ class System:
         await self.pool.ask(Drain(), Drained)
         await self.refs.responses.ask(Drain(), Drained)
 
+    @property
+    def seconds_to_end(self) -> float:
+        """How long a shutdown may take."""
+        timeout = self.settings.shutdown_timeout
+        return min(timeout, LOSS_SECONDS) if self.device_lost.is_set() else timeout
+
     def remaining(self) -> float:
         """Return the seconds left to shut down, counted from the first call (by `drain`, or by the close)."""
         if self._deadline is None:
-            self._deadline = trio.current_time() + self.settings.shutdown_timeout
+            self._deadline = trio.current_time() + self.seconds_to_end
         return self._deadline - trio.current_time()
+
+    async def tell_loss(self) -> None:
+        """Wait for the device to be lost; then have the pool say so to whoever asks it for a model."""
+        await self.device_lost.wait()
+        self._actor.lose_device(device_lost(self._workers.loss))
 
     def statistics(self) -> WorkersStatistics:
         """Return how many threads the system has, and what they do."""
@@ -140,6 +157,7 @@ async def open_system(
                         runs.start_soon(responses.run)
                         async with trio.open_nursery() as children:
                             system = System(settings, pool, store, responses, children, workers)
+                            actors.start_soon(system.tell_loss)
                             yield system
                             children.cancel_scope.cancel("the system closes")
                         # What still generates ends and is stored while there are models and a store.

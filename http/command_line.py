@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.problem_line import print_problem
 from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.terminal.standard_streams import drop_output
@@ -147,13 +148,13 @@ def main() -> None:
         print_problem(problem)
         status = problem.exit_code
     except (click.Abort, KeyboardInterrupt):
-        status = 130
+        status = ExitStatus.INTERRUPTED
     except OSError as problem:
         if problem.errno not in _UNWRITABLE:
             raise
         drop_output()
         print_problem(click.ClickException(f"cannot write: {problem.strerror}"))
-        status = 1
+        status = ExitStatus.FAILED
     sys.exit(status)
 
 

@@ -12,6 +12,7 @@ from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.model_description import ModelDescription
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem
 
 
 @attrs.frozen
@@ -132,15 +133,19 @@ class DescribePool:
 
 @attrs.frozen
 class PoolStatus:
-    """What operators see of the pool: the models that are known to it, and whether it takes requests."""
+    """What operators see of the pool: the models that are known to it, and whether it takes requests.
+
+    Args:
+        draining: Why it takes none, if it drains.
+    """
 
     models: tuple[ModelStatus, ...]
-    draining: bool = False
+    draining: Problem | None = None
 
     @property
     def ready(self) -> bool:
         """Whether new requests should be sent here."""
-        return not self.draining and all(model.responds for model in self.models)
+        return self.draining is None and all(model.responds for model in self.models)
 
 
 @attrs.frozen

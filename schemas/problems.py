@@ -150,6 +150,12 @@ def draining() -> Problem:
     return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)
 
 
+def device_lost(why: str) -> Problem:
+    """Return the problem of a server that ends because nothing can be computed in it any more."""
+    detail = f"The server ends and has to be started again: the device is lost, {why}."
+    return Problem(503, "device_lost", detail, retry_after=30)
+
+
 def too_many_connections() -> Problem:
     """Return the problem of a connection over the limit."""
     detail = "Too many connections are open; try again shortly."

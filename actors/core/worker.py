@@ -2,35 +2,32 @@
 
 A fresh thread per load would leak: MLX keeps a native thread for every thread that used it, and a process
 that ends while such a thread has not cleared its streams aborts. So threads are reused, and clear their
-streams as their last act, when the system closes.
+streams as their last act, when the system closes; sooner if a job has crashed, since the queue of a thread
+that has caused errors may be refused whatever is put into it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import math
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import attrs
 import structlog
 import trio
 
 from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
-from greenroom.engine.device.device_errors import forget_errors
+from greenroom.actors.core.replacements import DeviceReport, Replacements, Verdict
+from greenroom.actors.core.worker_thread import Purpose, Worker
+from greenroom.engine.device.device_crashes import Crash, crash_of, find_late_crash
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
-Purpose = Literal["gpu", "tokenizer", "store"]
-"""Threads are reused for the same purpose only, so that no tokenizer thread comes to hold MLX streams."""
-
 
 HANG_TIMEOUT = 120.0
 """Seconds without a sign of life after which a thread at work counts as hung."""
@@ -43,11 +40,23 @@ class WorkersStatistics:
     lent: int
     idle: int
     quarantined: int
+    replaced: int = 0
 
 
 @attrs.frozen
-class JobCrashed:
-    """A job has ended with what it may not raise; its thread is free again.
+class JobEnd:
+    """A job has ended that computes on the device.
+
+    Args:
+        device: How the device did.
+    """
+
+    device: DeviceReport = attrs.field(factory=DeviceReport, kw_only=True)
+
+
+@attrs.frozen
+class JobCrashed(JobEnd):
+    """A job has ended with what it may not raise.
 
     Args:
         reason: What it raised, in a line.
@@ -77,72 +86,18 @@ _CLOSE_SECONDS: dict[Purpose, float] = {"gpu": math.inf, "tokenizer": 2.0, "stor
 thread that takes longer is downloading or importing, and cannot be told to stop. The store's has had its time
 before (`Store.stop`)."""
 
-STACK_BYTES = 32 << 20
-"""Stack of a worker. llguidance recurses natively where grammars nest, and macOS gives a thread 512 kB
-unless told otherwise; only the pages that are touched take memory."""
 
-_stack_size_lock = threading.Lock()
-"""`threading.stack_size` holds for the whole process."""
+def release_memory() -> Crash | None:
+    """Free what a dropped model held, on the thread that held it; imports nothing.
 
-
-class Worker:
-    """One OS thread. It idles in a queue, runs one job at a time, and keeps nothing of a job that ended."""
-
-    def __init__(self, purpose: Purpose, number: int, token: trio.lowlevel.TrioToken) -> None:
-        self.purpose = purpose
-        self.name = f"greenroom-{purpose}-{number}"
-        self.ended = trio.Event()
-        self._token = token
-        self._jobs: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        _start_with_large_stack(self._thread)
-
-    def put(self, job: Callable[[], Callable[[], None]]) -> None:
-        """Run `job` on the thread, then what it returned on the Trio thread."""
-        self._jobs.put(job)
-
-    def stop(self) -> None:
-        """End the thread once its job, if it has one, is done."""
-        self._jobs.put(None)
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the operating system to be done with a thread that has `ended`; return whether it is."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        with contextlib.suppress(trio.RunFinishedError):
-            while (job := self._jobs.get()) is not None:
-                report = job()
-                del job
-                self._token.run_sync_soon(report)
-                del report
-        # Without this the process aborts when it ends; after it, this thread can never use MLX again.
-        if "mlx.core" in sys.modules:
-            sys.modules["mlx.core"].clear_streams()
-        with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self.ended.set)
-
-
-def _start_with_large_stack(thread: threading.Thread) -> None:
-    with _stack_size_lock:
-        usual = threading.stack_size(STACK_BYTES)
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(usual)
-
-
-def release_memory() -> None:
-    """Return what a dropped model held, on the thread that held it; imports nothing of MLX.
-
-    What it launched and did not wait for may have failed: the next model on this thread would get the error.
+    Returns:
+        The worst that has come to light of what was computed there last.
     """
-    if "mlx.core" in sys.modules:
-        forget_errors()
+    late = find_late_crash()
     gc.collect()
     if "mlx.core" in sys.modules:
         sys.modules["mlx.core"].clear_cache()
+    return late
 
 
 class Workers:
@@ -150,11 +105,16 @@ class Workers:
 
     Args:
         hang_timeout: Seconds without a sign of life after which a thread counts as hung.
+
+    Attributes:
+        device_lost: Set when no thread is worth making any more; `loss` then says why.
     """
 
     def __init__(self, hang_timeout: float = HANG_TIMEOUT) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._hang_timeout = hang_timeout
+        self.device_lost = trio.Event()
+        self._replacements = Replacements()
         self._count = 0
         self._lent: dict[Worker, _Loan] = {}
         self._free: list[Worker] = []
@@ -210,7 +170,13 @@ class Workers:
 
     def statistics(self) -> WorkersStatistics:
         """Return a snapshot for operators and tests."""
-        return WorkersStatistics(len(self._lent), len(self._free), len(self._quarantined))
+        replaced = self._replacements.replaced
+        return WorkersStatistics(len(self._lent), len(self._free), len(self._quarantined), replaced)
+
+    @property
+    def loss(self) -> str:
+        """Why the device is lost."""
+        return self._replacements.loss or ""
 
     async def close(self, seconds: float) -> bool:
         """End every thread that can be ended.
@@ -244,14 +210,38 @@ class Workers:
                 result = job()
             except BaseException as error:  # a panic of Rust, an exit() in a model's file: no Exception
                 log.exception("job crashed", actor="system", worker=worker.name)
-                result = JobCrashed(f"{type(error).__name__}: {error}")
-            return lambda: self._returned(worker, lambda: report(result))
+                result = JobCrashed(f"{type(error).__name__}: {error}", device=DeviceReport(crash_of(error)))
+            if isinstance(result, JobCrashed) and worker.purpose == "gpu":
+                result = attrs.evolve(result, device=result.device.with_crash(release_memory()))
+            return lambda: self._returned(worker, result, lambda: report(result))
 
         return run
 
-    def _returned(self, worker: Worker, report: Callable[[], None]) -> None:
-        if self._lent.pop(worker, None) is not None:
+    def _returned(self, worker: Worker, result: object, report: Callable[[], None]) -> None:
+        loan = self._lent.pop(worker, None)
+        quarantined = self._quarantined.pop(worker, None)
+        if self._may_lend_again(worker, result, (loan or quarantined)) and loan is not None:
             self._free.append(worker)
-        elif self._quarantined.pop(worker, None) is not None:
+        elif loan is not None or quarantined is not None:
+            worker.stop()
             self._leaving = [*(other for other in self._leaving if not other.ended.is_set()), worker]
         report()
+
+    def _may_lend_again(self, worker: Worker, result: object, loan: _Loan | None) -> bool:
+        """Return whether a thread is fit for another job; tell of one that is not, and of a lost device."""
+        if not isinstance(result, JobEnd):
+            return True
+        device, fresh = result.device, worker.fresh
+        if worker.purpose != "gpu":  # it leaves nothing of MLX behind
+            return device.crash is None
+        worker.fresh = fresh and not device.computed
+        verdict = self._replacements.judge(device, fresh=fresh)
+        if verdict is Verdict.LEND_AGAIN:
+            return True
+        owner = loan.owner if loan is not None else ""
+        fields = {"worker": worker.name, "model": owner, "replaced": self._replacements.replaced}
+        log.warning("worker replaced", actor="system", **fields)
+        if verdict is Verdict.LOST and not self.device_lost.is_set():
+            log.error("device lost", actor="system", reason=self.loss)
+            self.device_lost.set()
+        return False

@@ -10,18 +10,24 @@ import attrs
 import structlog
 
 from greenroom.actors.core.pulse import Pulse
-from greenroom.actors.core.worker import release_memory
+from greenroom.actors.core.replacements import DeviceReport
+from greenroom.actors.core.worker import JobEnd, release_memory
 from greenroom.actors.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
-from greenroom.schemas.events import Failed, InferenceEvent
+from greenroom.engine.device.device_crashes import Crash, crash_of
+from greenroom.schemas.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import LoadProgress
 from greenroom.schemas.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError, load_crashed, model_crashed
 from greenroom.schemas.requests import InferenceRequest
+from greenroom.schemas.result_events import AudioChunk, Score, Segment, Vector
 
 log = structlog.get_logger()
+
+_RESULTS = (TextDelta, ReasoningDelta, ToolCallDelta, Vector, Score, AudioChunk, Segment)
+"""Events that hold what the device has computed; others tell only of what was launched."""
 
 
 @attrs.frozen
@@ -92,7 +98,7 @@ LoopReport = LoadProgress | Loaded | Stepped
 
 
 @attrs.frozen
-class LoopEnded:
+class LoopEnded(JobEnd):
     """The loop has ended and its memory is free again.
 
     Args:
@@ -128,6 +134,7 @@ class ModelLoop:
         self._leaving = False
         self._has_answered = False
         self._suspended: Mapping[str, SuspendedRequest] | None = None
+        self._device = DeviceReport()
         self._pulse = Pulse()
 
     def put(self, command: Command) -> None:
@@ -150,8 +157,7 @@ class ModelLoop:
         """Do the job, giving its signs of life; what goes wrong is in the answer."""
         self._pulse = pulse
         end = self._load_and_step()
-        release_memory()
-        return end
+        return attrs.evolve(end, device=self._device.with_crash(release_memory()))
 
     def _load_and_step(self) -> LoopEnded:
         try:
@@ -163,13 +169,17 @@ class ModelLoop:
             self._report(Loaded(isinstance(engine, SuspendableEngine)))
             self._step_until_closed(engine)
             return LoopEnded(suspended=self._suspended)
-        except BaseException:
+        except BaseException as error:
             log.exception("crashed", actor="model", model=str(self._key))
+            self._device = self._device.with_crash(crash_of(error))
             return LoopEnded(model_crashed(self._key.model), suspended=self._unbegun(engine))
         finally:
             self._close(engine)
 
     def _load_failed(self, error: BaseException) -> LoopEnded:
+        crash = crash_of(error)
+        if crash is not Crash.CODE:  # that is the fault of the model's files or code
+            self._device = self._device.with_crash(crash)
         if self._abandoned:
             return LoopEnded(loaded=False)
         if isinstance(error, ProblemError):
@@ -183,9 +193,14 @@ class ModelLoop:
                 events = engine.step()
                 self._pulse.beat()
                 self._has_answered = self._has_answered or bool(events)
+                self._record_results(events)
                 self._coalescer.add(events)
         finally:
             self._coalescer.flush()
+
+    def _record_results(self, events: list[tuple[str, InferenceEvent]]) -> None:
+        if not self._device.computed and any(isinstance(event, _RESULTS) for _, event in events):
+            self._device = attrs.evolve(self._device, computed=True)
 
     def _carry_out_commands(self, engine: Engine[Any]) -> bool:
         """Carry out what was put, waiting for more when there is nothing to do; return whether to go on."""
@@ -253,5 +268,6 @@ class ModelLoop:
     def _close(self, engine: Engine[Any]) -> None:
         try:
             engine.close()
-        except BaseException:
+        except BaseException as error:
             log.exception("close failed", actor="model", model=str(self._key))
+            self._device = self._device.with_crash(crash_of(error))

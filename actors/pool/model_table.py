@@ -128,9 +128,15 @@ class ModelTable:
     def fail_all(self, problem: Problem) -> None:
         """Fail every request that waits, and have the models fail theirs."""
         for record in self._records.values():
-            self._fail_waiting(record, problem)
+            _fail_waiting(record, problem)
             if record.model is not None:
                 record.model.send(FailRequests(problem))
+
+    def fail_unloaded(self, problem: Problem) -> None:
+        """Fail every request that waits for a load."""
+        for record in self._records.values():
+            if not record.ready:
+                _fail_waiting(record, problem)
 
     def send_queue_statuses(self) -> None:
         """Tell those who wait what has changed for them."""
@@ -145,7 +151,7 @@ class ModelTable:
         record.record_report(report, now)
         refusal = report.problem if isinstance(report, LoadFailed) else record.refusal(now)
         if refusal is not None:
-            self._fail_waiting(record, refusal)
+            _fail_waiting(record, refusal)
 
     def record_crash(self, model: Model) -> None:
         """Keep that an actor has failed itself: as if its load had failed, but for what its worker holds."""
@@ -174,7 +180,7 @@ class ModelTable:
         for key in decided.wait:
             self._wait(self._records[key])
         for key in decided.refused:
-            self._fail_waiting(self._records[key], self._no_room(key))
+            _fail_waiting(self._records[key], self._no_room(key))
         for record in self._records.values():
             self._stop_unused(record)
         greet_newcomers(self._records.values(), now)
@@ -223,9 +229,10 @@ class ModelTable:
         record.model.send(Stop())
         record.record_stopped()
 
-    def _fail_waiting(self, record: ModelRecord, problem: Problem) -> None:
-        for ticket in record.tickets.clear():
-            ticket.fail(problem, record.log)
-        if record.suspended and record.model is not None:
-            record.suspended = False
-            record.model.send(FailRequests(problem))
+
+def _fail_waiting(record: ModelRecord, problem: Problem) -> None:
+    for ticket in record.tickets.clear():
+        ticket.fail(problem, record.log)
+    if record.suspended and record.model is not None:
+        record.suspended = False
+        record.model.send(FailRequests(problem))

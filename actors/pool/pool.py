@@ -98,6 +98,13 @@ class _FailAll:
     """Fail whatever is left."""
 
 
+@attrs.frozen
+class _DeviceLost:
+    """Load nothing any more."""
+
+    problem: Problem
+
+
 class Pool:
     """Root of all requests.
 
@@ -117,12 +124,18 @@ class Pool:
         self._looking_up = 0
         self._nursery: trio.Nursery
         self._ticking = False
-        self._draining = False
+        self._draining: Problem | None = None
+        """What new requests are told, once none are taken."""
+        self._lost: Problem | None = None
         self._drain_replies: list[Reply] = []
 
     def fail_all(self) -> None:
         """Fail every request that is left, because the time to shut down is over."""
         self._control.send(_FailAll())
+
+    def lose_device(self, problem: Problem) -> None:
+        """Take no new requests, and fail those that wait for a load: what is ready may still answer."""
+        self._control.send(_DeviceLost(problem))
 
     async def run(self) -> None:
         """Receive until cancelled."""
@@ -158,10 +171,14 @@ class Pool:
             case _Exited(model):
                 self._models.record_exit(model)
             case _FailAll():
-                self._models.fail_all(draining())
+                self._models.fail_all(self._lost or draining())
+            case _DeviceLost(problem):
+                self._draining = self._lost = problem
             case _Tick():
                 self._ticking = False
                 self._models.send_queue_statuses()
+        if self._lost is not None:
+            self._models.fail_unloaded(self._lost)
         self._models.advance()
         self._tick()
         self._answer_drain()
@@ -181,14 +198,14 @@ class Pool:
                 statuses = self._models.statuses(self._workers.hung())
                 reply.send(PoolStatus(statuses, self._draining))
             case Drain():
-                if not self._draining:
+                if self._draining is None:
                     self._log.info("draining")
-                self._draining = True
+                    self._draining = draining()
                 self._drain_replies.append(reply)
 
     def _acquire(self, message: Acquire | Consult, reply: Reply) -> None:
-        if self._draining:
-            reply.fail(draining())
+        if self._draining is not None:
+            reply.fail(self._draining)
         elif message.key.adapter is not None:
             reply.fail(model_not_found(str(message.key)))
         elif (known := self._lookups.known(message.key.model)) is not None:
@@ -242,7 +259,7 @@ class Pool:
         self._control.send(_Tick())
 
     def _answer_drain(self) -> None:
-        if self._draining and not (self._looking_up or self._models.busy):
+        if self._draining is not None and not (self._looking_up or self._models.busy):
             replies, self._drain_replies = self._drain_replies, []
             for reply in replies:
                 reply.send(Drained())

@@ -33,11 +33,19 @@ def is_device_error(error: BaseException | None) -> bool:
 
     MLX's are plain RuntimeErrors that begin with where they come from; no client writes the beginning of one.
     """
-    return any(
-        isinstance(each, DeviceError)
-        or (type(each) is RuntimeError and _BEGINNINGS.match(str(each)) is not None)
-        for each in _chain(error)
-    )
+    return any(True for _ in device_errors_in(error))
+
+
+def device_errors_in(error: BaseException | None) -> Iterator[RuntimeError]:
+    """Yield the device's errors among an exception and those while handling which it was raised."""
+    for each in _chain(error):
+        if isinstance(each, DeviceError) or (type(each) is RuntimeError and is_device_message(str(each))):
+            yield each
+
+
+def is_device_message(text: str) -> bool:
+    """Return whether a message begins as those of MLX do that name the device."""
+    return _BEGINNINGS.match(text) is not None
 
 
 def synchronize_streams() -> None:

@@ -151,6 +151,7 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
 
     from greenroom.http.bench.load_client import BenchError
     from greenroom.http.process.command_run import run_command
+    from greenroom.http.process.exit_status import ExitStatus
     from greenroom.http.process.log_configuration import configure_logging
 
     configure_logging("console", "error")
@@ -167,7 +168,8 @@ def command(as_json: bool, picture: Path | None, **plan: Any) -> None:
             found = found.exceptions[0]
         if found is not None:
             raise click.ClickException(str(found))
-        return 1 if any(result.errors for row in results for result in row) else 0
+        failed = any(result.errors for row in results for result in row)
+        return ExitStatus.FAILED if failed else ExitStatus.DONE
 
     run_command(bench)
 

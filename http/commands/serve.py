@@ -14,6 +14,7 @@ import click
 
 from greenroom.http.commands.first_request import first_request, kind_of_default
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
@@ -68,10 +69,14 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> 
         import greenroom.http.server  # noqa: F401 (the rest of what serving needs)
 
     gc.freeze()
-    trio.run(_serve, settings, shutdown)
+    status = trio.run(_serve, settings, shutdown)
+    if status is not ExitStatus.DONE:
+        # An interpreter that takes itself apart around a thread that hangs, or a device that is gone, aborts.
+        sys.stdout.flush()
+        os._exit(status)
 
 
-async def _serve(settings: Settings, shutdown: Shutdown) -> None:
+async def _serve(settings: Settings, shutdown: Shutdown) -> ExitStatus:
     import trio
 
     from greenroom.actors.system import open_system
@@ -79,16 +84,20 @@ async def _serve(settings: Settings, shutdown: Shutdown) -> None:
     drain = trio.Event()
     shutdown.set_on_signal(drain)
     async with open_system(settings) as system:
-        refusal = await _serve_until_drained(system, settings, drain)
-    if refusal is not None:
-        raise click.ClickException(f"cannot listen on {refusal.filename}: {refusal.strerror}")
-    if system.hung:
-        sys.stdout.flush()
-        os._exit(0)
+        end = await _serve_until_drained(system, settings, drain, shutdown)
+    if isinstance(end, OSError):
+        raise click.ClickException(f"cannot listen on {end.filename}: {end.strerror}")
+    return ExitStatus.FORCED if system.hung and end is ExitStatus.DONE else end
 
 
-async def _serve_until_drained(system: System, settings: Settings, drain: trio.Event) -> OSError | None:
-    """Serve until `drain` is set and what was accepted has ended; return why the address cannot be bound."""
+async def _serve_until_drained(
+    system: System, settings: Settings, drain: trio.Event, shutdown: Shutdown
+) -> ExitStatus | OSError:
+    """Serve until `drain` is set, or the device is lost, and what was accepted has ended.
+
+    Returns:
+        The exit status, or why the address cannot be bound.
+    """
     import structlog
     import trio
 
@@ -103,10 +112,30 @@ async def _serve_until_drained(system: System, settings: Settings, drain: trio.E
         log.info("listening", addresses=list(addresses), models=list(settings.models), pid=os.getpid())
         if settings.log_format == "console":
             click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))
-        await drain.wait()
-        log.info("draining", shutdown_timeout=settings.shutdown_timeout)
+        await _wait_for_either(drain, system.device_lost)
+        lost = not drain.is_set()
+        if lost:
+            shutdown.end_within(system.seconds_to_end, ExitStatus.DEVICE_LOST)
+        log.info("draining", shutdown_timeout=system.seconds_to_end)
         await system.drain()
-    return None
+        if lost:
+            # Until here it listened, and told probes and clients why nothing is taken.
+            drain.set()
+            nursery.cancel_scope.deadline = trio.current_time() + system.remaining() / 2
+    return ExitStatus.DEVICE_LOST if lost else ExitStatus.DONE
+
+
+async def _wait_for_either(one: trio.Event, other: trio.Event) -> None:
+    import trio
+
+    async with trio.open_nursery() as nursery:
+
+        async def wait(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel("one of them is set")
+
+        nursery.start_soon(wait, one)
+        nursery.start_soon(wait, other)
 
 
 def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
@@ -38,10 +39,13 @@ def health_routes(refs: ActorRefs) -> Blueprint:
     async def ready() -> Response:
         status = await ask_actor(refs.pool, DescribePool(), PoolStatus)
         if not status.ready:
+            if status.draining is not None:
+                raise ProblemError(attrs.evolve(status.draining, code="not_ready"))
             silent = [str(model.key) for model in status.models if not model.responds]
             stopped = f"these models have stopped responding: {', '.join(silent)}"
-            why = stopped if silent else "it is shutting down"
-            raise ProblemError(Problem(503, "not_ready", f"The server takes no requests: {why}.", None, 5))
+            raise ProblemError(
+                Problem(503, "not_ready", f"The server takes no requests: {stopped}.", None, 5)
+            )
         hung = {str(model.key): model.hung_threads for model in status.models if model.hung_threads}
         store = await ask_actor(refs.store, DescribeStore(), StoreStatus)
         if store.hung_threads:

@@ -17,6 +17,7 @@ import click
 import trio
 
 from greenroom.actors.system import System, open_system
+from greenroom.http.process.exit_status import ExitStatus, status_of_signal
 from greenroom.http.process.problem_line import print_problem
 from greenroom.schemas.settings import Settings
 
@@ -32,7 +33,7 @@ def run_command(run: Callable[[], Awaitable[int]]) -> NoReturn:
     """Run what a command does, and end the process.
 
     SIGINT, SIGTERM and SIGHUP cancel it, and a second one ends the process at once; the exit status is then
-    128 and the signal's number. A `ClickException` is told in a line, and ends it.
+    that of the signal. A `ClickException` is told in a line, and ends it.
 
     Args:
         run: Returns the exit status.
@@ -52,7 +53,9 @@ def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]])
     async def opened() -> tuple[int, bool]:
         async with open_system(attrs.evolve(settings, shutdown_timeout=closing)) as system:
             status = await signals.run(lambda: run(system))
-        return status, system.hung
+        if status == ExitStatus.FAILED and system.device_lost.is_set():
+            status = ExitStatus.DEVICE_LOST
+        return status, system.hung or system.device_lost.is_set()
 
     status, hung = trio.run(opened)
     _end(status, at_once=hung or signals.received)
@@ -82,7 +85,7 @@ class _Signals:
         self._token = trio.lowlevel.current_trio_token()
         if self.received:
             self._scope.cancel("a signal came before")
-        status = 0
+        status: int = ExitStatus.DONE
         with self._scope:
             try:
                 status = await run()
@@ -93,7 +96,7 @@ class _Signals:
 
     @property
     def _status(self) -> int:
-        return 128 + self._first
+        return status_of_signal(self._first)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.received:

@@ -13,11 +13,15 @@ from types import FrameType
 import structlog
 import trio
 
-INTERRUPTED = 128 + signal.SIGINT
+from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.process.native_timer import exit_natively_later
+
+_TRACEBACK_SECONDS = 0.1
+"""For the traceback of whatever keeps the interpreter, before the process is ended from outside of it."""
 
 
 class Shutdown:
-    """From the first SIGINT or SIGTERM to the end of the process.
+    """From the first SIGINT or SIGTERM, or another reason to end, to the end of the process.
 
     Made before anything slow is imported, so that no signal is missed. The signal handlers neither log nor
     start threads: they may interrupt code that holds the very lock which that would need.
@@ -28,9 +32,11 @@ class Shutdown:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
+        self._forced: int = ExitStatus.FORCED
+        self._interrupted: int = ExitStatus.INTERRUPTED
         self._token: trio.lowlevel.TrioToken | None = None
         self._drain: trio.Event | None = None
-        self._signal_received = threading.Event()
+        self._begun = threading.Event()
         self._expired = threading.Event()
         # Both begin now: an interpreter that waits for its threads to end starts no more of them.
         threading.Thread(target=self._end_after_timeout, name="shutdown timeout", daemon=True).start()
@@ -41,8 +47,8 @@ class Shutdown:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a signal has arrived."""
-        return self._signal_received.is_set()
+        """Whether the process is to end."""
+        return self._begun.is_set()
 
     def set_on_signal(self, drain: trio.Event) -> None:
         """Set `drain`, in this Trio run, at the first signal; at once if that has arrived."""
@@ -50,25 +56,41 @@ class Shutdown:
         if self.has_begun:
             drain.set()
 
+    def end_within(self, seconds: float, status: int) -> None:
+        """Begin without a signal, unless one has arrived.
+
+        Args:
+            seconds: In which the process ends.
+            status: With which it ends if it has to be forced, or is interrupted.
+        """
+        if not self.has_begun:
+            self._timeout, self._forced, self._interrupted = seconds, status, status
+            self._begin()
+
+    def _begin(self) -> None:
+        self._begun.set()
+        # A thread in C code that keeps the GIL stops Python's threads, but not these timers.
+        seconds = max(self._timeout, 0.1)
+        native = exit_natively_later(seconds + _TRACEBACK_SECONDS, self._forced)
+        faulthandler.dump_traceback_later(seconds, exit=not native, file=2)
+
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if not self.has_begun:
-            self._signal_received.set()
-            # A thread in C code that keeps the GIL stops Python's threads, but not this timer.
-            faulthandler.dump_traceback_later(max(self._timeout, 0.1), exit=True, file=2)
+            self._begin()
             if self._token is not None and self._drain is not None:
                 # An exception would surface wherever the main thread stands, and end its wait for threads.
                 with contextlib.suppress(trio.RunFinishedError):
                     self._token.run_sync_soon(self._drain.set)
         elif number == signal.SIGINT:
-            os._exit(INTERRUPTED)
+            os._exit(self._interrupted)
 
     def _end_after_timeout(self) -> None:
-        self._signal_received.wait()
+        self._begun.wait()
         time.sleep(forced_end(self._timeout))
         self._expired.set()
         # The log may be what hangs.
         self._log.join(min(0.2, self._timeout / 20))
-        os._exit(0)
+        os._exit(self._forced)
 
     def _log_expiry(self) -> None:
         self._expired.wait()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.settings.check_value import FIELDS, check_value, click_type, is_list
 from greenroom.schemas.settings import Settings, range_of
 
@@ -29,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class BadSettingError(click.ClickException):
     """A setting that cannot be used; the message is one line that names where it was set."""
 
-    exit_code = 2
+    exit_code = ExitStatus.BAD_SETTING
 
 
 def settings_options(*names: str) -> Callable[[F], Callable[..., Any]]:

@@ -19,6 +19,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
 from greenroom.http.answering.encoding.json_encoding import json_string
 from greenroom.http.answering.encoding.vectors import in_order, vector_json
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.standard_streams import read_lines, try_print
 from greenroom.schemas.events import Failed
 from greenroom.schemas.model_key import ModelKey
@@ -90,10 +91,10 @@ async def embed_lines(pool: Ref[PoolMessage], asked: EmbeddingInput, lines: Line
         while group := await trio.to_thread.run_sync(_take_group, lines.lines, abandon_on_cancel=True):
             vectors = await _embed_group(pool, asked, group)
             if not await trio.to_thread.run_sync(_print, vectors, group, abandon_on_cancel=True):
-                return 1
+                return ExitStatus.FAILED
             done += len(group)
             progress.update(task, completed=group[-1].end, description=f"{done:,} texts")
-    return 0
+    return ExitStatus.DONE
 
 
 async def _embed_group(

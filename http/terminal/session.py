@@ -14,6 +14,7 @@ import trio
 from rich.console import Console
 from rich.status import Status
 
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.answer_sources import AnswerSource
 from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
 from greenroom.http.terminal.standard_streams import for_terminal, try_print
@@ -42,11 +43,11 @@ async def answer_once(answer: AnswerSource, prompt: str, instructions: str | Non
             match event:
                 case TextDelta(text):
                     if not try_print(text):
-                        return 1
+                        return ExitStatus.FAILED
                 case Failed(problem):
                     raise click.ClickException(problem.detail)
         try_print("\n")
-    return 0
+    return ExitStatus.DONE
 
 
 async def run_conversation(
@@ -72,7 +73,7 @@ async def run_conversation(
             asked = (*history, _message("user", line, shown))
             if text := await _stream_answer(answer, asked, console):
                 history, shown = (*asked, _message("assistant", text)), ()
-    return 0
+    return ExitStatus.DONE
 
 
 def _read_line(console: Console) -> str | None:

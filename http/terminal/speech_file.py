@@ -14,6 +14,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
 from greenroom.http.audio.audio_encoder import AudioEncoder, complete_wav_header
 from greenroom.http.audio.audio_formats import AUDIO_FORMATS
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.output_file import whole_file
 from greenroom.schemas.events import Failed, InferenceEvent, PromptProgress
 from greenroom.schemas.model_key import ModelKey
@@ -47,7 +48,7 @@ async def speak_to_file(
         file.write(encoder.finish())
         if form == "wav" and file.seekable():
             complete_wav_header(file)
-    return 0
+    return ExitStatus.DONE
 
 
 class _SpeechProgress(Progress):

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.generation import Generation
 from greenroom.http.audio.transcript import Transcript, collected_transcript, plain_text
+from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.output_file import whole_file
 from greenroom.http.terminal.standard_streams import try_print
 from greenroom.schemas.events import Failed, Finished, InferenceEvent, PromptProgress
@@ -37,10 +38,11 @@ async def transcribe_to_file(
         ClickException: The recording is not transcribed, or the file not written.
     """
     if output is None:
-        return 0 if try_print(_formatted(await _transcribe(pool, asked, console), form)) else 1
+        printed = try_print(_formatted(await _transcribe(pool, asked, console), form))
+        return ExitStatus.DONE if printed else ExitStatus.FAILED
     with whole_file(output) as file:
         file.write(_formatted(await _transcribe(pool, asked, console), form).encode())
-    return 0
+    return ExitStatus.DONE
 
 
 async def _transcribe(pool: Ref[PoolMessage], asked: TranscriptionInput, console: Console) -> Transcript:

@@ -13,7 +13,7 @@ import pytest
 import structlog
 import trio
 
-from greenroom.actors.core.worker import Purpose
+from greenroom.actors.core.worker_thread import Purpose
 from greenroom.actors.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent, TextDelta

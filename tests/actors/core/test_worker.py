@@ -14,19 +14,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.core.pulse import SILENT_TICKS, Pulse
-from greenroom.actors.core.worker import (
-    STACK_BYTES,
-    JobCrashed,
-    Purpose,
-    Workers,
-    WorkerSilent,
-    WorkersStatistics,
-)
+from greenroom.actors.core.replacements import MAX_REPLACED, DeviceReport
+from greenroom.actors.core.worker import JobCrashed, JobEnd, Workers, WorkerSilent, WorkersStatistics
+from greenroom.actors.core.worker_thread import STACK_BYTES, Purpose, Worker
 from greenroom.actors.system import open_system
+from greenroom.engine.device.device_crashes import Crash
 from greenroom.schemas.events import Finished
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actors.actor_systems import Panic, answer
@@ -143,22 +140,85 @@ async def test_a_silent_thread_is_quarantined_whatever_it_is_for_and_a_process_t
     assert await workers.close(5.0)
 
 
-async def test_a_job_that_raises_anything_is_told_of_and_its_thread_lent_again() -> None:
+async def run_job(
+    workers: Workers, job: Callable[[Pulse], object], purpose: Purpose = "gpu"
+) -> tuple[Worker, object]:
+    """Return the thread that a job was run on, and what was reported of it."""
+    reported, done = list[object](), trio.Event()
+
+    def report(result: object) -> None:
+        reported.append(result)
+        done.set()
+
+    worker = workers.lend(purpose, job, report, "m")
+    with trio.fail_after(60):
+        await done.wait()
+    [result] = reported
+    return worker, result
+
+
+@pytest.mark.parametrize("purpose", ["gpu", "tokenizer"])
+async def test_a_job_that_raises_anything_is_told_of_and_its_thread_ends(purpose: Purpose) -> None:
     workers = Workers()
     errors: tuple[BaseException, ...] = (SystemExit(3), KeyboardInterrupt(), Panic("native"))
     names = set[str]()
     for error in errors:
-        reported, done = list[object](), trio.Event()
-
-        def report(result: object, reported: list[object] = reported, done: trio.Event = done) -> None:
-            reported.append(result)
-            done.set()
-
-        names.add(workers.lend("gpu", partial(raise_it, error), report).name)
+        worker, result = await run_job(workers, partial(raise_it, error), purpose)
+        device = DeviceReport(Crash.CODE)
+        assert result == JobCrashed(f"{type(error).__name__}: {error}", device=device)
+        names.add(worker.name)
         with trio.fail_after(60):
-            await done.wait()
-        assert reported == [JobCrashed(f"{type(error).__name__}: {error}")]
-    assert names == {"greenroom-gpu-1"}
+            await worker.ended.wait()
+    assert len(names) == len(errors)
+    # One that has not used MLX leaves nothing behind.
+    assert workers.statistics().replaced == (len(errors) if purpose == "gpu" else 0)
+    assert await workers.close(5.0)
+
+
+@pytest.mark.parametrize("crash", [Crash.CODE, Crash.MEMORY, Crash.DEVICE])
+async def test_after_a_crash_of_which_its_end_tells_the_next_loan_has_another_thread(crash: Crash) -> None:
+    workers = Workers()
+    crashed, _ = await run_job(workers, lambda _: JobEnd(device=DeviceReport(crash)))
+    following, _ = await run_job(workers, lambda _: JobEnd())
+    again, _ = await run_job(workers, lambda _: JobEnd())
+    assert following is not crashed
+    assert again is following
+    with trio.fail_after(60):
+        await crashed.ended.wait()
+    assert not workers.device_lost.is_set()
+    assert await workers.close(5.0)
+
+
+async def test_sixteen_threads_are_replaced_and_with_the_next_one_the_device_is_lost() -> None:
+    workers = Workers()
+    dying = JobEnd(device=DeviceReport(Crash.DEVICE, computed=True))
+    with structlog.testing.capture_logs() as logs:
+        for number in range(MAX_REPLACED):
+            await run_job(workers, lambda _: dying)
+            assert workers.statistics() == WorkersStatistics(0, 0, 0, replaced=number + 1)
+        assert not workers.device_lost.is_set()
+        for _ in range(2):
+            await run_job(workers, lambda _: dying)
+            assert workers.device_lost.is_set()
+    [lost] = [entry for entry in logs if entry["event"] == "device lost"]
+    assert str(MAX_REPLACED) in lost["reason"] == workers.loss
+    assert workers.statistics().replaced == MAX_REPLACED
+    assert await workers.close(5.0)
+
+
+async def test_a_thread_that_was_silent_and_comes_back_with_a_refusal_tells_of_the_lost_device() -> None:
+    workers, release, done = Workers(), threading.Event(), trio.Event()
+
+    def job(_: Pulse) -> JobEnd:
+        release.wait()
+        return JobEnd(device=DeviceReport(Crash.REFUSED))
+
+    worker = workers.lend("gpu", job, lambda _: done.set())
+    workers.quarantine(worker)
+    release.set()
+    with trio.fail_after(60):
+        await done.wait()
+    assert workers.device_lost.is_set()
     assert await workers.close(5.0)
 
 

@@ -100,7 +100,7 @@ def test_an_object_that_allof_makes_too_wide_is_refused() -> None:
 CHAIN = """
 import json, sys, threading
 from llguidance import LLMatcher
-from greenroom.actors.core.worker import STACK_BYTES
+from greenroom.actors.core.worker_thread import STACK_BYTES
 threading.stack_size(STACK_BYTES // 4)
 grammar = json.dumps({"grammars": [{"json_schema": json.load(sys.stdin)}]})
 thread = threading.Thread(target=lambda: print(LLMatcher.validate_grammar(grammar) == ""))
