@@ -12,6 +12,7 @@ from queue import SimpleQueue
 import pytest
 
 from greenroom.actors.core.pulse import Pulse
+from greenroom.actors.core.replacements import DeviceReport
 from greenroom.actors.engines import Engines, ModelFiles
 from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
 from greenroom.engine.loading.batching import decide, idle_proof, known
@@ -103,7 +104,7 @@ def test_a_request_waits_for_one_pass_at_most_and_a_pause_for_no_request(pauses:
     assert pauses.finished() == "second"
     assert [found.complete for found in known._of_this_process.values()] == [True]
     pauses.loop.abandon()
-    assert pauses.ends.get(timeout=60) == LoopEnded()
+    assert pauses.ends.get(timeout=60) == LoopEnded(device=DeviceReport(computed=True))
     assert pauses.order.empty()
     pauses.thread.join()
 

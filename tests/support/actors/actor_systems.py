@@ -130,6 +130,7 @@ class Faults:
 
     Args:
         crash: Ids of requests at whose second event the step raises.
+        error: The message of that.
         garble: Ids of requests at whose second event the step returns what no step may return.
         hang: Ids of requests at whose second event, or the first after they are named here, the step blocks
             until `release` is set; of one that is garbled too, the worker blocks behind that step.
@@ -146,6 +147,7 @@ class Faults:
     """
 
     crash: set[str] = attrs.field(factory=set)
+    error: str = "planted crash"
     garble: set[str] = attrs.field(factory=set)
     hang: set[str] = attrs.field(factory=set)
     panic: set[str] = attrs.field(factory=set)
@@ -261,7 +263,7 @@ class FaultyEngine:
                 self._faults.hangs.set()
                 self._faults.release.wait()
             if self._seen[request_id] >= 2 and request_id in self._faults.crash:
-                raise RuntimeError("planted crash")
+                raise RuntimeError(self._faults.error)
         return events
 
     @property

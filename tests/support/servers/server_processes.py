@@ -57,10 +57,51 @@ class ServerProcess:
         return self.process.returncode
 
 
+_FAILING = """
+import os, sys, threading
+from greenroom.actors import system
+from greenroom.actors.engines import Engines
+from greenroom.http.command_line import main
+
+failure, name, loss_seconds, *arguments = sys.argv[1:]
+system.LOSS_SECONDS = float(loss_seconds)
+load_engine = Engines.load_engine
+
+def fail():
+    os.write(2, b'{"event": "step fails"}\\n')
+    if failure == "hang":
+        threading.Event().wait()
+    raise RuntimeError(failure)
+
+def load(engines, opened, *arguments):
+    engine = load_engine(engines, opened, *arguments)
+    if opened.folder.name == name:
+        engine.step = fail
+    return engine
+
+Engines.load_engine = load
+sys.argv[:] = ["greenroom", *arguments]
+main()
+"""
+
+
+def failing(failure: str, model: str, loss_seconds: float = 5.0) -> tuple[str, ...]:
+    """Return the program of a server in which every step of one model fails; its log says `step fails`.
+
+    Args:
+        failure: The message of a RuntimeError; `hang`: the step never returns.
+        model: The folder's name.
+        loss_seconds: How long what still answers may go on once the device is lost.
+    """
+    return (sys.executable, "-c", _FAILING, failure, model, str(loss_seconds))
+
+
 @contextmanager
-def serving(*arguments: str, descriptors: int | None = None) -> Iterator[ServerProcess]:
+def serving(
+    *arguments: str, descriptors: int | None = None, program: tuple[str, ...] = GREENROOM
+) -> Iterator[ServerProcess]:
     """Run a server, if need be with so few descriptors at most, and half of them at first."""
-    command = [*GREENROOM, "serve", "--port", "0", "--log-format", "json", *arguments]
+    command = [*program, "serve", "--port", "0", "--log-format", "json", *arguments]
     if descriptors is not None:
         command = [
             "sh",
