@@ -88,7 +88,7 @@ before (`Store.stop`)."""
 
 
 def release_memory() -> Crash | None:
-    """Free what a dropped model held, on the thread that held it; imports nothing.
+    """Free what a dropped model held, on the thread that held it; imports nothing of MLX.
 
     Returns:
         The worst that has come to light of what was computed there last.

@@ -39,7 +39,7 @@ def crash_of(error: BaseException) -> Crash:
 def find_late_crash() -> Crash | None:
     """Wait for all that this thread has launched; return the worst of what fails, and leave no error behind.
 
-    Both streams are waited for: files are read on the CPU's, whatever computes. Imports nothing.
+    Both streams are waited for: files are read on the CPU's, whatever computes. Imports nothing of MLX.
     """
     if "mlx.core" not in sys.modules:
         return None

@@ -7,8 +7,10 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
+import mlx.core as mx
 import pytest
 import structlog
 import trio
@@ -87,6 +89,29 @@ async def test_once_the_device_is_lost_what_answers_goes_on_and_all_else_is_told
                 await system.drain()
     assert [entry["log_level"] for entry in logs if entry["event"] == "device lost"] == ["error"]
     assert not system.hung
+
+
+async def test_an_error_of_the_device_that_is_still_to_come_behind_a_crash_of_code_counts(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending: list[str] = []
+    wait = mx.synchronize
+
+    def synchronize(*arguments: Any) -> None:
+        wait(*arguments)
+        if pending:
+            raise RuntimeError(pending.pop())
+
+    monkeypatch.setattr(mx, "synchronize", synchronize)
+    faults = Faults()
+    async with faulty(settings, faults) as system:
+        with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
+            await until(bad, TextDelta)
+            pending.append(IGNORED)
+            faults.crash.add("bad")
+            with trio.fail_after(60):
+                await system.device_lost.wait()
+    assert not pending
 
 
 async def test_two_fresh_threads_that_die_of_the_device_while_they_load_end_the_process(
