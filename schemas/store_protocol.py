@@ -19,6 +19,7 @@ from greenroom.schemas.completion_store_protocol import (
     SaveCompletion,
     UpdateCompletion,
 )
+from greenroom.schemas.store_upkeep_protocol import DescribeStore, Prune
 from greenroom.schemas.stored import Order, StoredConversation, StoredItem, StoredResponse, StoredTurn
 
 
@@ -237,38 +238,6 @@ class Secret:
     """32 bytes that nobody else knows."""
 
     value: bytes
-
-
-@attrs.frozen
-class Prune:
-    """Delete what has not been used for longer than the settings say, now. Reply: Pruned."""
-
-
-@attrs.frozen
-class Pruned:
-    """How many were deleted."""
-
-    responses: int = 0
-    conversations: int = 0
-    completions: int = 0
-
-
-@attrs.frozen
-class DescribeStore:
-    """Reply: StoreStatus."""
-
-
-@attrs.frozen
-class StoreStatus:
-    """What operators see of the store.
-
-    Args:
-        problem: Why what should be stored, or is to be read, fails now.
-        hung_threads: Threads that fell silent and have not ended.
-    """
-
-    problem: str | None = None
-    hung_threads: int = 0
 
 
 StoreMessage = (

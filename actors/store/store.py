@@ -20,14 +20,8 @@ from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
 from greenroom.actors.store.store_worker import StoreOutcome, StoreWorker
 from greenroom.schemas.problems import Problem, draining
 from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import (
-    CheckStoring,
-    Committed,
-    DescribeStore,
-    Prune,
-    StoreMessage,
-    StoreStatus,
-)
+from greenroom.schemas.store_protocol import CheckStoring, Committed, StoreMessage
+from greenroom.schemas.store_upkeep_protocol import DescribeStore, Prune, StoreStatus
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

@@ -19,7 +19,8 @@ from greenroom.actors.store.database.database_file import UnusableDatabase
 from greenroom.actors.store.database.problems import find_problem, unwritable_text
 from greenroom.actors.store.open_database import DatabaseOpener, OpenStore
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
-from greenroom.schemas.store_protocol import CheckStoring, Prune, Pruned, StoreMessage
+from greenroom.schemas.store_protocol import CheckStoring, StoreMessage
+from greenroom.schemas.store_upkeep_protocol import Prune, Pruned
 
 log = structlog.get_logger()
 

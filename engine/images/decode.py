@@ -54,8 +54,14 @@ def decode_image(
     except MemoryError:
         raise _broken(kind, "it takes more memory than there is", param) from None
     except Exception as error:  # decoders raise anything over files that are made to confuse them
-        reason = str(error).strip().splitlines()
-        raise _broken(kind, reason[0][:200] if reason else type(error).__name__, param) from None
+        raise _broken(kind, _reason(error), param) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return what a decoder says of a file, unless that is about Python rather than about the file."""
+    said = str(error).strip().splitlines()
+    is_about_file = isinstance(error, OSError | SyntaxError | ValueError) and said
+    return said[0][:200] if is_about_file else "it is damaged, or cut off"
 
 
 def _decode(

@@ -58,7 +58,7 @@ async def list_response(
     Raises:
         ProblemError: 503: answers that wait for their readers leave no room for it.
     """
-    ends = {"first_id": ids[0], "last_id": ids[-1]} if ids else {"first_id": None, "last_id": None}
+    ends = {"first_id": ids[0], "last_id": ids[-1]} if ids else {"first_id": "", "last_id": ""}
     tail = json_bytes({**ends, "has_more": has_more}).removeprefix(b"{")
     return await stored_json_response(
         size, lambda: b'{"object":"list","data":[%b],%b' % (b",".join(entries()), tail)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
 
 from greenroom.http.answering.collecting.collected_results import Results
-from greenroom.schemas.ranking.rerank import RankedDocument, RerankAnswer, RerankRequest
+from greenroom.http.ranking.rank_request import documents_of
+from greenroom.schemas.ranking.rerank import Document, RankedDocument, RerankAnswer, RerankRequest
 from greenroom.schemas.ranking.score import ScoreAnswer, ScoreBody
 from greenroom.schemas.result_events import Score
 
@@ -17,13 +19,15 @@ CohereVersion = Literal["1", "2"]
 
 def format_rerank(
     wire: RerankRequest, answer_id: str, version: CohereVersion, found: Results[Score]
-) -> dict[str, Any]:
+) -> dict[str, Any] | list[dict[str, Any]]:
     """Return the most relevant documents, the best first; equal ones stand as they were sent.
 
     Args:
         version: Of Cohere's API.
     """
     ranked = sorted(found.events, key=lambda score: (-score.value, score.index))
+    if wire.texts is not None:
+        return [_tei_rank(wire.texts, score, with_text=bool(wire.return_text)) for score in ranked]
     results = tuple(_ranked(wire, score) for score in ranked[: wire.top_n])
     prompt = found.finished.usage.prompt
     meta = {"api_version": {"version": version}, "tokens": {"input_tokens": prompt, "output_tokens": 0}}
@@ -41,8 +45,13 @@ def format_scores(answer_id: str, found: Results[Score]) -> dict[str, Any]:
     return attrs.asdict(ScoreAnswer(answer_id, int(time.time()), found.model, data, _usage(found)))
 
 
+def _tei_rank(texts: Sequence[Document], score: Score, *, with_text: bool) -> dict[str, Any]:
+    text = {"text": texts[score.index].fields.get("text")} if with_text else {}
+    return {"index": score.index, **text, "score": score.value}
+
+
 def _ranked(wire: RerankRequest, score: Score) -> RankedDocument:
-    document = wire.documents[score.index].fields if wire.return_documents else None
+    document = documents_of(wire)[score.index].fields if wire.return_documents else None
     return RankedDocument(score.index, score.value, document)
 
 

@@ -6,7 +6,7 @@ import itertools
 
 from greenroom.http.answering.requests.request_parameters import NeutralValues, parse_model_key
 from greenroom.schemas.messages import JsonObject
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.ranking.rerank import Document, RerankRequest
 from greenroom.schemas.ranking.score import ScoreRequest
 from greenroom.schemas.requests import InferenceRequest, ScoreInput
@@ -37,8 +37,12 @@ def parse_rerank_request(
     Raises:
         ProblemError: 400 that names the offending field.
     """
-    if not wire.documents:
-        raise invalid("`documents` is empty: there is nothing to rank.", "documents")
+    documents = documents_of(wire)
+    if not documents:
+        field = "documents" if wire.texts is None else "texts"
+        raise invalid(f"`{field}` is empty: there is nothing to rank.", field)
+    if wire.model is None and wire.texts is None:
+        raise missing("model")
     for name in ("top_n", "max_tokens_per_doc"):
         value = getattr(wire, name)
         if value is not None and value < 1:
@@ -46,14 +50,29 @@ def parse_rerank_request(
     if "" in (wire.rank_fields or ()):
         raise invalid("`rank_fields` holds an empty name: name fields of documents.", "rank_fields")
     query = wire.query.text
-    texts = (_text(document, at, wire.rank_fields) for at, document in enumerate(wire.documents))
+    texts = (_text(document, at, wire.rank_fields) for at, document in enumerate(documents))
     asked = ScoreInput(
         tuple((query, text) for text in texts),
         _instruction(wire.instruction),
         truncate=wire.truncation is not False,
         document_tokens=wire.max_tokens_per_doc,
     )
-    return InferenceRequest(request_id, parse_model_key(wire.model), asked, client=client)
+    key = parse_model_key("default" if wire.model is None else wire.model)
+    return InferenceRequest(request_id, key, asked, client=client)
+
+
+def documents_of(wire: RerankRequest) -> tuple[Document, ...]:
+    """Return the documents that are to be ranked.
+
+    Raises:
+        ProblemError: 400: there are none, or they stand under two names.
+    """
+    if wire.documents is not None and wire.texts is not None:
+        raise invalid("`documents` and `texts` are two names for one thing.", "texts")
+    documents = wire.documents if wire.texts is None else wire.texts
+    if documents is None:
+        raise missing("documents")
+    return documents
 
 
 def parse_score_request(

@@ -29,7 +29,7 @@ from greenroom.http.responses.output.response_object import usage_object
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
 from greenroom.schemas.messages import JsonObject, Message, TextPart, ToolChoice
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.requests import ChatInput, InferenceRequest
 from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.responses.requests import CompactRequest
@@ -53,6 +53,8 @@ def compact_routes(refs: ActorRefs) -> Blueprint:
         identity = (request_id(), request_client())
 
         def parse(wire: CompactRequest, body: JsonObject) -> AskedResponse:
+            if wire.model is None:
+                raise missing("model")
             return parse_response_request(wire, body, *identity)
 
         _, asked = await read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)

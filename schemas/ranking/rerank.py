@@ -42,11 +42,16 @@ class RerankRequest:
         max_tokens_per_doc: Tokens of a document that are read.
         truncation: False refuses documents that are too long; they lose their ends otherwise.
         instruction: What makes a document relevant.
+        texts: The documents in the words of Hugging Face's Text Embeddings Inference, whose clients name no
+            model and are answered by a list.
+        return_text: `return_documents` in its words.
     """
 
-    model: str
     query: Query
-    documents: Documents
+    model: str | None = None
+    documents: Documents | None = None
+    texts: Documents | None = None
+    return_text: bool | None = None
     top_n: int | None = None
     return_documents: bool | None = None
     rank_fields: Annotated[tuple[str, ...], AtMost(MAX_FIELDS)] | None = None

@@ -45,6 +45,27 @@ async def test_unknown_paths_and_methods_are_problems_too(
     assert ("allow" in answer.headers) is (status == 405)
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/models", "/v1/models"),
+        ("/responses/", "/v1/responses"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/v1/chat/completion", "/v1/chat/completions"),
+        ("/v1/api/tags", "/api/tags"),
+        ("/docs", None),
+        ("/v1/" + "x" * 5_000, None),
+    ],
+)
+async def test_an_unknown_path_names_the_one_that_was_meant(
+    server_without_model: Served, path: str, meant: str | None
+) -> None:
+    detail = (await fetch(server_without_model.server, "GET", path)).json()["detail"]
+    hint = f" Did you mean `{meant}`?" if meant else ""
+    assert detail == f"There is no such path here.{hint}"
+
+
 async def test_a_trailing_slash_and_options_are_harmless(server_without_model: Served) -> None:
     assert (await fetch(server_without_model.server, "GET", "/v1/models/")).status == 200
     answer = await fetch(server_without_model.server, "OPTIONS", CHAT)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 
+import attrs
 import structlog
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -15,6 +17,9 @@ from greenroom.http.answering.requests.current_request import request_id
 from greenroom.schemas.problems import Problem, ProblemError, internal_error
 
 log = structlog.get_logger(actor="http")
+
+_LONGEST_PATH = 100
+"""Characters of a path that are compared with those that there are."""
 
 HTTP_CODES = {
     400: "bad_request",
@@ -49,7 +54,10 @@ def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable
         return respond(error.problem)
 
     async def on_http_error(error: HTTPException) -> Response:
-        response = respond(_problem(error))
+        problem = _problem(error)
+        if error.code == 404 and (path := nearest_path(request.path, known_paths(app))) is not None:
+            problem = attrs.evolve(problem, detail=f"{problem.detail} Did you mean `{path}`?")
+        response = respond(problem)
         for name, value in error.get_headers():
             if name.lower() not in ("content-type", "content-length"):
                 response.headers[name] = value
@@ -63,6 +71,20 @@ def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable
     app.register_error_handler(HTTPException, on_http_error)
     app.register_error_handler(Exception, on_crash)
     return respond
+
+
+def known_paths(app: QuartTrio) -> list[str]:
+    """Return the paths that an application answers, but for those that name a thing."""
+    return [rule.rule for rule in app.url_map.iter_rules() if "<" not in rule.rule]
+
+
+def nearest_path(path: str, known: Sequence[str]) -> str | None:
+    """Return the path that a client probably meant: most often it forgot `/v1`, or wrote it twice."""
+    path = path.rstrip("/")[:_LONGEST_PATH]
+    for meant in (f"/v1{path}", path.replace("/v1/v1/", "/v1/"), path.removeprefix("/v1")):
+        if meant in known:
+            return meant
+    return next(iter(difflib.get_close_matches(path, known, 1, 0.8)), None)
 
 
 def _problem(error: HTTPException) -> Problem:

@@ -46,6 +46,15 @@ def parse_tool_choice(
             raise invalid(detail, TOOL_CHOICE)
 
 
+def allows_parallel_calls(wanted: bool | None, choice: ToolChoice) -> bool:
+    """Return whether an answer may make several calls.
+
+    A function that is forced is called exactly once (OpenAI's guide to function calling): clients that run a
+    command ran it again for each call that followed.
+    """
+    return wanted is not False and choice.mode != "named"
+
+
 def parse_allowed(value: JsonObject, path: str) -> tuple[ToolChoice, list[Any]]:
     """Return whether one of some tools must be called, and the entries of these tools.
 

@@ -14,6 +14,7 @@ from greenroom.http.answering.requests.request_parameters import (
 )
 from greenroom.http.answering.tools.call_arguments import ArgumentCheck
 from greenroom.http.answering.tools.custom_tools import check_names, custom_call, parse_custom_tool
+from greenroom.http.answering.tools.tool_choice import allows_parallel_calls
 from greenroom.http.media.media_reader import MediaReader
 from greenroom.http.openai.chat.legacy_functions import with_tools
 from greenroom.http.openai.chat.message_content import content_parts
@@ -52,13 +53,14 @@ def parse_chat_request(
     media = MediaReader()
     tools = tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ()))
     check_names(tools, (f"tools[{i}].{tool.type}.name" for i, tool in enumerate(wire.tools or ())))
+    choice = parse_tool_choice(wire.tool_choice)
     chat = ChatInput(
         messages=tuple(_message(message, media, f"messages[{i}]") for i, message in enumerate(wire.messages)),
         tools=tools,
-        tool_choice=parse_tool_choice(wire.tool_choice),
+        tool_choice=choice,
         template_options=wire.chat_template_kwargs or {},
         continue_final_message=wire.continue_final_message or False,
-        parallel_tool_calls=wire.parallel_tool_calls is not False,
+        parallel_tool_calls=allows_parallel_calls(wire.parallel_tool_calls, choice),
         thinking=_thinking(wire),
         verbosity=parse_verbosity(wire.verbosity),
     )

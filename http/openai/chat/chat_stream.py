@@ -53,6 +53,7 @@ class ChatStream(ChunkStream):
             include_usage=include_usage,
         )
         self._with_progress = with_progress
+        self._has_progressed = False
         self._custom = custom
         self._inputs: dict[tuple[int, int], TextInputReader] = {}
         self._choice_heads = [self._head + b'"choices":[{"index":%d,"delta":' % i for i in range(choices)]
@@ -84,9 +85,18 @@ class ChatStream(ChunkStream):
             case ToolCallDelta():
                 return self._call_chunk(event)
             case PromptProgress() if self._with_progress:
-                return self.heartbeat().removesuffix(b"}\n\n") + _progress(event)
+                return self._progress_chunks(event)
             case _:
                 return super().event(event)
+
+    def _progress_chunks(self, event: PromptProgress) -> bytes:
+        """Return a report; the first one that a client sees says what was cached, as llama.cpp's does."""
+        chunks = b""
+        if not self._has_progressed and event.processed > event.cached:
+            began = PromptProgress(event.cached, event.total, event.cached)
+            chunks = self.heartbeat().removesuffix(b"}\n\n") + _progress(began)
+        self._has_progressed = True
+        return chunks + self.heartbeat().removesuffix(b"}\n\n") + _progress(event)
 
     def _chunk(self, delta: bytes, index: int = 0) -> bytes:
         return self._choice_heads[index] + delta + self._choice_tail

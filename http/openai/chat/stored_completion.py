@@ -114,8 +114,8 @@ def completion_messages(completion: StoredCompletion, query: ListQuery) -> JsonO
     return {
         "object": "list",
         "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
+        "first_id": page[0]["id"] if page else "",
+        "last_id": page[-1]["id"] if page else "",
         "has_more": len(messages) > len(page),
     }
 

@@ -47,13 +47,13 @@ class CompletionLogprobs:
             offsets.append(self._advance(entry.token))
             # Several tokens can have the same text: the likeliest of them counts.
             top = {token.text: finite_logprob(value) for token, value in reversed(entry.top)}
-            tops.append({entry.token.text: value, **dict(reversed(top.items()))} if top else None)
+            tops.append({entry.token.text: value, **dict(reversed(top.items()))} if top else {})
         if not tokens:
             return None
         return {
             "tokens": tokens,
             "token_logprobs": values,
-            "top_logprobs": tops if any(tops) else None,
+            "top_logprobs": tops,
             "text_offset": offsets,
         }
 

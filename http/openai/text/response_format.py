@@ -34,10 +34,23 @@ def parse_response_format(body: JsonObject) -> ResponseFormat | None:
             found[field] = parse(value, field)
     for field, format_ in _structured_outputs(body.get("structured_outputs")):
         found[field] = format_
+    if (schema := body.get("json_schema")) is not None:
+        found["json_schema"] = JsonSchemaFormat(schema, param="json_schema")
+    _refuse_gbnf(body.get("grammar"))
     if len(found) > 1:
         first, second, *_ = found
         raise invalid(f"`{first}` and `{second}` cannot be combined.", second)
     return next(iter(found.values()), None)
+
+
+def _refuse_gbnf(grammar: Any) -> None:
+    """Refuse a grammar in llama.cpp's own language: an answer that ignores it would look as if it obeyed."""
+    if grammar not in (None, ""):
+        detail = (
+            "`grammar` is in llama.cpp's GBNF, which is not read here: send `guided_grammar` (Lark), "
+            "or a schema in `response_format`."
+        )
+        raise invalid(detail, "grammar", "unsupported_parameter")
 
 
 def _response_format(value: Any) -> ResponseFormat | None:

@@ -11,6 +11,7 @@ from greenroom.http.answering.requests.request_parameters import (
     parse_truncation,
     parse_verbosity,
 )
+from greenroom.http.answering.tools.tool_choice import allows_parallel_calls
 from greenroom.http.responses.items.conversation import Conversation
 from greenroom.http.responses.requests.parameters import parse_response_parameters
 from greenroom.http.responses.requests.text_format import parse_text_format
@@ -120,11 +121,12 @@ def parse_response_request(
     """
     response_format, text_format = parse_text_format(wire)
     parameters = parse_response_parameters(wire, body)
+    choice = parse_tool_choice(wire.tool_choice)
     chat = ChatInput(
         (),
         parse_tools(wire.tools or ()),
-        parse_tool_choice(wire.tool_choice),
-        parallel_tool_calls=wire.parallel_tool_calls is not False,
+        choice,
+        parallel_tool_calls=allows_parallel_calls(wire.parallel_tool_calls, choice),
         thinking=_thinking(wire.reasoning or ReasoningParam()),
         verbosity=parse_verbosity(wire.text and wire.text.verbosity, "text.verbosity"),
     )

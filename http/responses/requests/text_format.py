@@ -56,7 +56,7 @@ def _json_schema(value: JsonObject, field: str) -> tuple[ResponseFormat, JsonObj
     echo = {
         "type": "json_schema",
         "name": name or "",
-        "description": description,
+        **({} if description is None else {"description": description}),
         "schema": schema,
         "strict": strict,
     }

@@ -36,15 +36,12 @@ from greenroom.schemas.store_protocol import (
     CreateConversation,
     Deleted,
     DeleteResponse,
-    DescribeStore,
     FindConversation,
     FindResponse,
     FindSecret,
-    Prune,
-    Pruned,
     Secret,
-    StoreStatus,
 )
+from greenroom.schemas.store_upkeep_protocol import DescribeStore, Prune, Pruned, StoreStatus
 from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredResponse
 from greenroom.tests.support.actors.stored_records import (
     ask,

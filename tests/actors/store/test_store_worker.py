@@ -18,14 +18,8 @@ from greenroom.actors.system import System, open_system
 from greenroom.schemas.events import Failed
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
-from greenroom.schemas.store_protocol import (
-    CommitResponse,
-    Committed,
-    DescribeStore,
-    FindResponse,
-    StoreMessage,
-    StoreStatus,
-)
+from greenroom.schemas.store_protocol import CommitResponse, Committed, FindResponse, StoreMessage
+from greenroom.schemas.store_upkeep_protocol import DescribeStore, StoreStatus
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.actor_systems import HANG_TIMEOUT, Faults, eventually, fall_silent
 from greenroom.tests.support.actors.stored_records import ask, refusal, response

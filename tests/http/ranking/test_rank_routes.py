@@ -57,6 +57,18 @@ async def test_documents_are_ranked_in_the_words_of_every_client(settings: Setti
         assert (await post(served, "/score", SCORE))["data"] == scored["data"]
 
 
+async def test_clients_of_text_embeddings_inference_name_no_model_and_get_a_list(settings: Settings) -> None:
+    async with serving(settings) as served:
+        ranked = (await post(served, "/rerank", RERANK))["results"]
+        asked = {"query": RERANK["query"], "texts": DOCUMENTS, "raw_scores": False}
+        plain = await post(served, "/rerank", asked)
+        assert plain == [{"index": entry["index"], "score": entry["relevance_score"]} for entry in ranked]
+        with_text = await post(served, "/rerank", {**asked, "return_text": True})
+        assert [entry["text"] for entry in with_text] == [DOCUMENTS[entry["index"]] for entry in plain]
+        both = await post(served, "/rerank", {**asked, "documents": DOCUMENTS}, 400)
+        assert both["error"]["param"] == "texts"
+
+
 async def test_what_is_returned_of_the_documents_is_the_clients_choice(settings: Settings) -> None:
     async with serving(settings) as served:
         everything = (await post(served, "/v1/rerank", RERANK))["results"]
@@ -101,6 +113,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/rerank", {"query": ["a"]}, "query"),
     ("/v1/rerank", {"documents": []}, "documents"),
     ("/v1/rerank", {"documents": "a"}, "documents"),
+    ("/v1/rerank", {"documents": None}, "documents"),
+    ("/v1/rerank", {"model": None}, "model"),
+    ("/v1/rerank", {"documents": None, "texts": []}, "texts"),
     ("/v1/rerank", {"documents": ["a", 7]}, "documents[1]"),
     ("/v1/rerank", {"documents": ["a", None]}, "documents[1]"),
     ("/v1/rerank", {"documents": ["a", {"text": 7}]}, "documents[1]"),

@@ -23,7 +23,7 @@ from greenroom.tests.http.responses.history.test_history import (
     tokens,
 )
 from greenroom.tests.support.clients.openai_clients import ask
-from greenroom.tests.support.servers.http_servers import Served, serving
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 RULES = said("developer", "Answer in French.")
 
@@ -131,3 +131,9 @@ async def test_a_compaction_that_was_changed_is_refused_by_name(settings: Settin
         ):
             with pytest.raises(refusal):
                 await ask(served, lambda client: client.responses.compact(model="qwen3", extra_body=fields))  # noqa: B023
+
+
+async def test_a_model_must_be_named(settings: Settings) -> None:
+    async with serving(settings) as served:
+        refused = await fetch(served.server, "POST", "/v1/responses/compact", {"input": "Hello"})
+        assert (refused.status, refused.json()["error"]["param"]) == (400, "model")

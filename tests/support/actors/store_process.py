@@ -16,13 +16,8 @@ from greenroom.actors.responses.handles import ConversationHeld
 from greenroom.actors.system import System
 from greenroom.schemas.events import Failed
 from greenroom.schemas.responses_protocol import CancelRun, DeleteRun, HoldConversation, Retrieve
-from greenroom.schemas.store_protocol import (
-    BeginResponse,
-    CommitResponse,
-    CreateConversation,
-    Deleted,
-    Prune,
-)
+from greenroom.schemas.store_protocol import BeginResponse, CommitResponse, CreateConversation, Deleted
+from greenroom.schemas.store_upkeep_protocol import Prune
 from greenroom.schemas.stored import EVERYBODY, StoredResponse
 from greenroom.tests.support.actors.stored_records import conversation, response, storing
 

@@ -22,8 +22,8 @@ from greenroom.schemas.store_protocol import (
     DeleteConversation,
     DeleteItem,
     FindConversation,
-    Pruned,
 )
+from greenroom.schemas.store_upkeep_protocol import Pruned
 from greenroom.tests.support.actors.stored_records import completion, conversation, item, response
 
 OLD, CUTOFF = 100.0, 200.0

@@ -90,6 +90,17 @@ def test_tools_arrive_with_their_schema() -> None:
     assert conversation(USER, tools=tools, tool_choice="none").tool_choice.mode == "none"
 
 
+def test_a_function_that_is_forced_is_called_once() -> None:
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    named = {"type": "function", "function": {"name": "now"}}
+    assert not conversation(USER, tools=tools, tool_choice=named).parallel_tool_calls
+    assert not conversation(
+        USER, tools=tools, tool_choice=named, parallel_tool_calls=True
+    ).parallel_tool_calls
+    assert conversation(USER, tools=tools, tool_choice="required").parallel_tool_calls
+    assert conversation(USER, tools=tools).parallel_tool_calls
+
+
 def test_parameters_arrive_under_their_neutral_names() -> None:
     request = parse_chat(USER, temperature=0, top_p=0.5, top_k=3, min_p=0.1, stop="x", max_tokens=5)
     assert request.overrides == {

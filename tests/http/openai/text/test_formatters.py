@@ -98,7 +98,10 @@ def chunks(sent: bytes) -> list[dict[str, Any]]:
 
 def test_progress_is_sent_to_those_who_ask_for_it() -> None:
     progress = PromptProgress(processed=5, total=7, cached=3, seconds=0.0421)
-    with_progress = chunks(streamed([progress, FINISHED], with_progress=True, include_usage=True))[1]
+    _, began, with_progress, *_ = chunks(
+        streamed([progress, FINISHED], with_progress=True, include_usage=True)
+    )
+    assert began["prompt_progress"] == {"total": 7, "cache": 3, "processed": 3, "time_ms": 0}
     assert with_progress["prompt_progress"] == {"total": 7, "cache": 3, "processed": 5, "time_ms": 42}
     assert with_progress["choices"][0]["delta"] == {"content": ""}
     assert with_progress["usage"] is None

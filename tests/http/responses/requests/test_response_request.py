@@ -98,7 +98,7 @@ def test_a_response_repeats_its_request() -> None:
     function, search = members["tools"]
     assert function == {**FUNCTION, "description": None, "strict": False}
     assert search == asked["tools"][1]  # type: ignore[index]
-    assert members["text"] == {"format": {**FLAT, "description": None}, "verbosity": "low"}
+    assert members["text"] == {"format": FLAT, "verbosity": "low"}
     assert chat(**asked).verbosity == "low"
     unchanged = asked.keys() - {"tools", "text"}
     assert {name: members[name] for name in unchanged} == {name: asked[name] for name in unchanged}
@@ -201,6 +201,11 @@ def test_other_formats() -> None:
 )
 def test_choices_of_tools(given: Any, expected: ToolChoice) -> None:
     assert chat(tools=[FUNCTION], tool_choice=given).tool_choice == expected
+
+
+def test_a_function_that_is_forced_is_called_once() -> None:
+    assert not chat(tools=[FUNCTION], tool_choice={"type": "function", "name": "look"}).parallel_tool_calls
+    assert chat(tools=[FUNCTION], tool_choice="required").parallel_tool_calls
 
 
 def test_tools_that_nothing_here_runs_are_left_out() -> None:
