@@ -153,7 +153,7 @@ def draining() -> Problem:
 def device_lost(why: str) -> Problem:
     """Return the problem of a server that ends because nothing can be computed in it any more."""
     detail = f"The server ends and has to be started again: the device is lost, {why}."
-    return Problem(503, "device_lost", detail, retry_after=30)
+    return Problem(503, "device_lost", detail, retry_after=10)
 
 
 def too_many_connections() -> Problem:

@@ -15,6 +15,7 @@ import ollama
 import openai
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from greenroom.schemas.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings import MEGABYTE, Settings
@@ -171,6 +172,14 @@ async def draining(settings: Settings) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
+async def lost(settings: Settings) -> AsyncIterator[Served]:
+    async with serving(settings) as served:
+        served.system.device_lost.set()
+        await wait_all_tasks_blocked()
+        yield served
+
+
+@asynccontextmanager
 async def full(settings: Settings) -> AsyncIterator[Served]:
     """A server whose queue is full until its test is over."""
     settings = attrs.evolve(settings, max_batch=1, max_queue=1)
@@ -227,6 +236,10 @@ CAUSES: dict[str, tuple[Serve, Expected]] = {
     "a shutdown": (
         draining,
         Expected(503, "draining", "overloaded_error", "shutting down", "5", worth_retrying=True),
+    ),
+    "a lost device": (
+        lost,
+        Expected(503, "device_lost", "overloaded_error", "started again", "10", worth_retrying=True),
     ),
     "a full queue": (
         full,

@@ -14,7 +14,7 @@ from greenroom.schemas.problems import Problem
 CONTENT_TYPE = "application/problem+json"
 
 WORTH_RETRYING = frozenset(
-    {"model_crashed", "queue_full", "draining", "too_many_connections", "too_many_bodies"}
+    {"model_crashed", "queue_full", "draining", "device_lost", "too_many_connections", "too_many_bodies"}
 )
 """Server errors that may be gone a moment later; of any other an SDK would only repeat the wait."""
 

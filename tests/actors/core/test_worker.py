@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import mlx.core as mx
 import psutil
 import pytest
 import structlog
@@ -220,6 +221,20 @@ async def test_a_thread_that_was_silent_and_comes_back_with_a_refusal_tells_of_t
         await done.wait()
     assert workers.device_lost.is_set()
     assert await workers.close(5.0)
+
+
+async def test_a_thread_whose_streams_cannot_be_cleared_ends_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def clear_streams() -> None:
+        raise RuntimeError("[METAL] Command buffer execution failed: Ignored")
+
+    workers = Workers()
+    monkeypatch.setattr(mx, "clear_streams", clear_streams)
+    with structlog.testing.capture_logs() as logs:
+        await run_job(workers, lambda _: JobEnd(device=DeviceReport(Crash.DEVICE)))
+        assert await workers.close(5.0)
+    assert "streams not cleared" in [entry["event"] for entry in logs]
 
 
 def raise_it(error: BaseException, pulse: Pulse) -> None:

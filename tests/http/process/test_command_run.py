@@ -112,3 +112,10 @@ def test_a_thread_that_hangs_leaves_the_status_as_it_is(status: int) -> None:
     assert code == status
     assert "worker hangs" in told
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(("status", "ended_with"), [(0, 0), (1, 70)])
+def test_a_command_that_fails_for_want_of_a_device_says_so(status: int, ended_with: int) -> None:
+    body = f"    _[0].device_lost.set(); return {status}"
+    with started(body, "run_with_system(Settings(), command)") as process:
+        assert ended(process) == (ended_with, "")
