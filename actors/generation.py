@@ -105,9 +105,9 @@ class Generation:
                 self.key, self._model = key, model
                 self.request = attrs.evolve(self.request, key=key)
                 return None
-            case Prepared(prompt_tokens, dropped_messages, system_prompt):
+            case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters):
                 self._prepared = True
-                return Admitted(prompt_tokens, dropped_messages, system_prompt)
+                return Admitted(prompt_tokens, dropped_messages, system_prompt, parameters)
             case Granted(lease):
                 self._lease = lease
                 # The slot is free when the model is done, however slowly the answer is read.

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.result_events import AudioChunk, Recording, Score, Segment, Vector
 
@@ -45,11 +46,13 @@ class Admitted:
         prompt_tokens: Length of the prompt in tokens.
         dropped_messages: How many of the oldest messages were left out of it.
         system_prompt: The operator's that it begins with, empty for none; None if the request has its own.
+        parameters: As resolved for the answer, where the kind has any.
     """
 
     prompt_tokens: int
     dropped_messages: int = 0
     system_prompt: str | None = attrs.field(default=None, eq=False, repr=False)
+    parameters: GenerationParameters | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.lifecycle import ModelState
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.requests import InferenceRequest
@@ -36,12 +37,13 @@ class Prepared:
     Args:
         prompt_tokens: How many tokens its prompt has.
         dropped_messages: How many of the oldest messages were left out of it.
-        system_prompt: See `greenroom.schemas.events.Admitted`.
+        system_prompt: See `greenroom.schemas.events.Admitted`, as for `parameters`.
     """
 
     prompt_tokens: int
     dropped_messages: int = 0
     system_prompt: str | None = attrs.field(default=None, repr=False)
+    parameters: GenerationParameters | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen

@@ -31,6 +31,10 @@ class PreparedInput(Protocol):
     def system_prompt(self) -> str | None:
         """The operator's that the prompt begins with, empty for none; None if it does not come to that."""
 
+    @property
+    def parameters(self) -> GenerationParameters | None:
+        """As resolved for the answer; None if the kind has none."""
+
 
 class SingleAnswerInput:
     """What a request tells that has one answer, no messages, and no tokens that are counted beforehand."""
@@ -53,6 +57,11 @@ class SingleAnswerInput:
     @property
     def system_prompt(self) -> None:
         """No conversation is begun."""
+        return
+
+    @property
+    def parameters(self) -> None:
+        """Nothing is sampled that a request could steer by them."""
         return
 
 

@@ -53,8 +53,8 @@ class RunOutcome:
 
     Args:
         model: The model's own name, where the request used another; None if it was not found.
-        events: Admitted, the answer's deltas in order, and its Finished, as far as they came; none while the
-            run goes on.
+        events: Admitted, the answer's deltas in order, and its Finished, as far as they came; while the run
+            goes on, Admitted alone.
             Deltas that follow one another may be merged in any way.
         problem: Why it failed.
         ended: Unix time in seconds; None while it goes on.

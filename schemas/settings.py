@@ -216,6 +216,11 @@ class Settings:
     images_fetch_hosts: tuple[str, ...] = _setting(
         (), "Hosts from which they are fetched though their addresses are private, on any port."
     )
+    images_greedy: bool = _setting(
+        True,
+        "Answer what shows images with temperature 0, unless the request or `temperature` says otherwise; "
+        "off: as the model answers text.",
+    )
     images_ids: Switch = _setting(
         "off",
         "Number the images of a conversation by their content, tell the model the numbers, and append a "

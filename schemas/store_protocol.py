@@ -71,9 +71,7 @@ class FindResponse:
 
 @attrs.frozen
 class DeleteResponse:
-    """Reply: Deleted, 409 while another server generates it. Its items stay in its conversation; what
-    continues it has lost its history.
-    """
+    """Reply: Deleted; 409 while another server generates it. A conversation keeps its items, a branch not."""
 
     id: str
     owner: str
@@ -108,7 +106,7 @@ class History:
     """Ask what came before a new turn: of a response to be continued, or of a conversation. Reply: Turns.
 
     A response of a conversation can be continued apart from it: its history is the conversation's up to it.
-    Fails with a 404 that names what is gone, and with a 400 if the response is no turn of the conversation.
+    Fails with a 400 if both are given and the response is no turn of the conversation.
 
     Args:
         response: Its own turn is the last one, with what was added by itself to `conversation` behind it.

@@ -111,7 +111,7 @@ class ModelRequests:
             self._submit(preparation, preparation.generate, result)
         elif result is not None:
             preparation.prepared = result
-            told = (result.prompt_tokens, result.dropped_messages, result.system_prompt)
+            told = result.prompt_tokens, result.dropped_messages, result.system_prompt, result.parameters
             preparation.reply.send(Prepared(*told))
 
     def generate(self, message: Generate, reply: Reply) -> None:

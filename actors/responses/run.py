@@ -56,6 +56,7 @@ class Run:
         self.scope = trio.CancelScope()
         self._hold: Hold | None = asked.hold.take() if asked.hold is not None else None
         self._admitted = False
+        self._prompt: Admitted | None = None
         self._finished: Finished | None = None
         self._problem: Problem | None = None
         self._last_entry = trio.current_time()
@@ -94,7 +95,7 @@ class Run:
             case Failed(problem):
                 self.fail(problem)
             case Admitted():
-                self._admitted = True
+                self._admitted, self._prompt = True, event
                 self._append(event)
             case QueueStatus():
                 pass
@@ -123,7 +124,8 @@ class Run:
     def snapshot(self) -> StoredResponse:
         """Return how it stands, without what it has written."""
         status = self.status if self.status in UNFINISHED else "in_progress"
-        return self.asked.record(RunOutcome(status, self.log.model))
+        events = () if self._prompt is None else (self._prompt,)
+        return self.asked.record(RunOutcome(status, self.log.model, events))
 
     def decide(self) -> RunOutcome:
         """Return what has become of it."""

@@ -70,6 +70,7 @@ class Adapter:
         sees: Its model is shown images.
         context_length: Tokens of prompt and answer together.
         default_overrides: Parameters that the model's makers recommend.
+        configured: Those that the operator has set.
         traits: What the chat template does; None if there is no template.
         thinking: How much its model thinks, and what changes that.
     """
@@ -96,7 +97,7 @@ class Adapter:
         self.context_length = min(record.context, settings.max_context or record.context)
         self.thinking = _find_thinking(tokenizer, choice, known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
-        self._configured = configured_parameters(settings)
+        self.configured = configured_parameters(settings)
         self._token_names = TokenNames(tokenizer.wrapped)
         self._constraints = RequestConstraints(
             tokenizer, stop_token_ids, choice.tool_parser, choice.thinking_parser
@@ -165,7 +166,7 @@ class Adapter:
         return attrs.evolve(request.input, messages=read.messages), read.appendix
 
     def _parameters(self, request: InferenceRequest) -> GenerationParameters:
-        return resolve(request.overrides, self._configured, self.default_overrides)
+        return resolve(request.overrides, self.configured, self.default_overrides)
 
     def _prepare_read(
         self, request: InferenceRequest, parameters: GenerationParameters, chat: ChatInput, appendix: str

@@ -177,7 +177,8 @@ PAGE_HEAD = """\
 # Generation parameters
 
 A request's value comes before the operator's setting, that before the model's `generation_config.json`, and
-that before the default. A value out of range is answered with a 400 that names field, value and range.
+that before the default. What shows [images](vision.md#what-a-model-sees) has `temperature` 0 where neither
+request nor setting names one. A value out of range is answered with a 400 that names field, value and range.
 
 | name | values | default | meaning |
 |---|---|---|---|

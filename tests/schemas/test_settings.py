@@ -44,6 +44,7 @@ SHOWN_BY = {
     "system_prompts": "test_a_models_own_system_prompt_goes_before_everybodys",
     "images_fetch": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
     "images_fetch_hosts": "test_what_is_named_by_its_address_is_fetched_for_every_protocol",
+    "images_greedy": "test_what_shows_an_image_is_answered_greedily_in_every_protocol",
     "images_ids": "test_images_ids_number_images_and_append_their_table",
     "images_history": "test_with_history_last_a_message_with_images_is_answered_by_itself",
     "images_max_count": "test_of_many_images_the_newest_are_shown",

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.adapters.prompts.image_writer import ImageWriter
@@ -22,7 +24,7 @@ from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_protocol import PromptContents
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.problems import ProblemError, invalid, load_failed
-from greenroom.schemas.requests import InferenceRequest, RawInput
+from greenroom.schemas.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
 
 
@@ -32,17 +34,25 @@ class VisionAdapter(Adapter):
     Args:
         reader: Makes a client's images ready.
         image_tokens: Tokens that stand for images, which raw prompts must not hold.
+        greedy: What shows images is answered with temperature 0, unless the request or the operator names
+            another one.
         arguments: Those of `Adapter`.
     """
 
     sees = True
 
     def __init__(
-        self, *arguments: Any, reader: ImageReader, image_tokens: frozenset[int], **named: Any
+        self,
+        *arguments: Any,
+        reader: ImageReader,
+        image_tokens: frozenset[int],
+        greedy: bool = True,
+        **named: Any,
     ) -> None:
         super().__init__(*arguments, **named)
         self._reader = reader
         self._image_tokens = image_tokens
+        self._greedy_images = greedy
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
         """Do what `prepare_slices` does, without a pause.
@@ -84,6 +94,18 @@ class VisionAdapter(Adapter):
         chat, _ = self._read_chat(request)
         read = yield from self._reader.read_slices(chat)
         return self._inspect_read(request, read)
+
+    def _prepare_chat(
+        self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
+    ) -> PreparedPrompt:
+        prepared = super()._prepare_chat(request, chat, parameters)
+        if not self._greedy_images or "temperature" in {**request.overrides, **self.configured}:
+            return prepared
+        if all(image.is_sound for image in prepared.images):
+            return prepared
+        # What is seen is told, not made up (document 002); the makers' temperature is for what is written.
+        greedy = attrs.evolve(prepared.parameters, temperature=0.0)
+        return attrs.evolve(prepared, parameters=greedy)
 
     def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
         prepared = super()._prepare_raw(raw, parameters)
@@ -143,5 +165,6 @@ def _make(
         images=ImageWriter(tokenizer, marks),
         reader=ImageReader(processor, markers, image_limits(record, settings), settings.images_history),
         image_tokens=frozenset(added[word] for word in reserved if word in added),
+        greedy=settings.images_greedy,
     )
     return make_adapter(record, tokenizer, settings, system_prompt, make)

@@ -19,6 +19,7 @@ from greenroom.schemas.events import (
     TokenLogprob,
     ToolCallDelta,
 )
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import TextPart, ToolCall
 from greenroom.schemas.problems import ProblemError, internal_error
 
@@ -42,6 +43,7 @@ class CollectedChoice:
         logprobs: Of the tokens of its text, if they were asked for.
         dropped_messages: How many of the oldest messages were left out of the prompt.
         prompt: Its prompt, piece by piece, if the client wants it back.
+        parameters: That its model answered with, where that is known.
     """
 
     parts: tuple[AnswerPart, ...]
@@ -49,6 +51,7 @@ class CollectedChoice:
     finished: Finished
     dropped_messages: int = 0
     prompt: tuple[PromptText, ...] = ()
+    parameters: GenerationParameters | None = None
 
     @property
     def text(self) -> str:
@@ -138,12 +141,13 @@ class ChoiceCollector:
         self._prompt: list[PromptText] = []
         self.finished: Finished | None = None
         self.dropped_messages = 0
+        self.parameters: GenerationParameters | None = None
 
     def add(self, event: InferenceEvent) -> None:
         """Add what an event of this choice brings."""
         match event:
-            case Admitted(dropped_messages=dropped):
-                self.dropped_messages = dropped
+            case Admitted():
+                self.dropped_messages, self.parameters = event.dropped_messages, event.parameters
             case PromptText():
                 self._prompt.append(event)
             case TextDelta(text, _, logprobs):
@@ -163,9 +167,8 @@ class ChoiceCollector:
         if self.finished is None:
             return None
         parts = tuple(part.whole() for part in self._parts)
-        return CollectedChoice(
-            parts, tuple(self._logprobs), self.finished, self.dropped_messages, tuple(self._prompt)
-        )
+        prompt, logprobs = tuple(self._prompt), tuple(self._logprobs)
+        return CollectedChoice(parts, logprobs, self.finished, self.dropped_messages, prompt, self.parameters)
 
     def _part(self, empty: TextPart | Thought) -> _Part:
         """Return the last part if it is of that kind, else a new one."""

@@ -38,4 +38,5 @@ class ResponseFormatter:
         """Return the complete response."""
         [choice] = choices
         head = ResponseHead(self.answer_id, model, self.created)
-        return encoded_response(self.echo, answered_members(self.echo, head, choice, int(time.time())))
+        echo = self.echo.answered_with(choice.parameters)
+        return encoded_response(echo, answered_members(echo, head, choice, int(time.time())))

@@ -11,6 +11,7 @@ from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.encoding.json_encoding import json_ascii
 from greenroom.http.responses.output.output_items import CallKinds, output_items
 from greenroom.schemas.events import Finished, Usage
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.messages import JsonObject
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.responses.requests import THOUGHTS
@@ -65,6 +66,19 @@ class ResponseEcho:
         """Make what is derived."""
         object.__setattr__(self, "encoded", json_ascii(self.members)[1:-1])
         object.__setattr__(self, "calls", CallKinds.of(self.members["tools"]))
+
+    def answered_with(self, parameters: GenerationParameters | None) -> ResponseEcho:
+        """Return the echo of an answer, with what its model used where the request names nothing.
+
+        Args:
+            parameters: As resolved for the answer; None if that is not known.
+        """
+        if parameters is None:
+            return self
+        used = {"temperature": parameters.temperature, "top_p": parameters.top_p}
+        if used == {name: self.members[name] for name in used}:
+            return self
+        return attrs.evolve(self, members={**self.members, **used})
 
     @classmethod
     def of(cls, response: JsonObject, *, obfuscates: bool | None = None) -> ResponseEcho:

@@ -19,17 +19,13 @@ from greenroom.http.responses.output.item_streams import (
     item_end,
 )
 from greenroom.http.responses.output.output_items import ItemStatus, item_id
-from greenroom.http.responses.output.response_object import (
-    ResponseEcho,
-    ResponseHead,
-    encoded_response,
-    ending,
-    response_members,
-)
+from greenroom.http.responses.output.response_life import ResponseLife
+from greenroom.http.responses.output.response_object import ResponseEcho, ResponseHead, ending
 from greenroom.schemas.events import (
     Admitted,
     Failed,
     Finished,
+    QueueStatus,
     ReasoningDelta,
     TextDelta,
     TokenLogprob,
@@ -51,7 +47,8 @@ class ResponseStream:
 
     The same events make the same bytes, whenever and however often they are formatted: ids follow from the
     response's, times from its head and from `clock`. All that is the same in every piece of an item is made
-    when the item begins.
+    when the item begins. The first events tell with which parameters the model answers, so they wait until
+    its prompt is known, or for the first heartbeat.
 
     Args:
         starting_after: Number of the last event that the client has; none up to it is sent again.
@@ -69,38 +66,48 @@ class ResponseStream:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.finished = False
-        self._echo = echo
+        self._life = ResponseLife(echo, head, clock)
         self._head = head
         self._starting_after = starting_after
-        self._clock = clock
         self._number = 0
         self._open: ItemStream | None = None
         self._delta_head = self._delta_tail = b""
-        self._dropped_messages = 0
-        self._queued = bool(echo.members["background"])
         self._items: list[dict[str, Any]] = []
         self._white_space: list[TextDelta] = []
 
     def opening(self) -> bytes:
-        """Return the events that say that there is a response."""
-        if self._queued:
-            return self._life("created", "queued") + self._life("queued", "queued")
-        return self._life("created", "in_progress") + self._life("in_progress", "in_progress")
+        """Return nothing: the first events come with what is known of the prompt."""
+        return b""
 
     def heartbeat(self) -> bytes:
         """Return an event that says that the response is still coming: clients count no comments."""
-        state = "queued" if self._queued else "in_progress"
-        return self._life(state, state)
+        return self._created() + self._state(self._life.state, self._life.state)
 
     def failure(self, problem: Problem, usage: Usage | None = None) -> bytes:
         """Return the end of a response that cannot be completed."""
+        created = self._created()
         self.finished = True
         if self._open is not None:
             self._items.append(self._open.item("incomplete"))
-        return self._life("failed", "failed", usage=usage, problem=problem) + DONE
+        return created + self._state("failed", "failed", usage=usage, problem=problem) + DONE
 
     def event(self, event: RunEvent) -> bytes:
         """Return the events of the wire for an event of the answer, or an entry of a run's log."""
+        if isinstance(event, QueueStatus):
+            return b""
+        if isinstance(event, Admitted):
+            self._life.admit(event)
+        return self._created() + self._format(event)
+
+    def _created(self) -> bytes:
+        """Return the events that say that there is a response, once."""
+        life = self._life
+        if life.begun:
+            return b""
+        life.begun = True
+        return self._state("created", life.state) + self._state(life.state, life.state)
+
+    def _format(self, event: RunEvent) -> bytes:
         match event:
             case TextDelta():
                 return self._text(event)
@@ -112,11 +119,8 @@ class ResponseStream:
                 return self._finish(event)
             case Failed(problem, usage):
                 return self.failure(problem, usage)
-            case Admitted(dropped_messages=dropped):
-                self._dropped_messages = dropped
-                return b""
             case RunStarted():
-                was_queued, self._queued = self._queued, False
+                was_queued, self._life.queued = self._life.queued, False
                 return self.heartbeat() if was_queued else b""
             case Heartbeat():
                 return self.heartbeat()
@@ -140,7 +144,7 @@ class ResponseStream:
         if isinstance(self._open, ReasoningStream):
             self._white_space = []
             return self._delta(text)
-        seals = self._echo.seals_thoughts
+        seals = self._life.echo.seals_thoughts
         begun = self._begin(lambda index: ReasoningStream(item_id("rs", self._head.id, index), index, seals))
         return begun + self._delta(text)
 
@@ -148,7 +152,7 @@ class ResponseStream:
         begun = b""
         if event.id is not None:
             call = ToolCall(event.id, event.name or "", "")
-            begun = self._begin(lambda index: CallStream(call, self._head.id, index, self._echo.calls))
+            begun = self._begin(lambda index: CallStream(call, self._head.id, index, self._life.echo.calls))
         return begun + self._piece(event.arguments)
 
     def _begin(self, make: Callable[[int], ItemStream]) -> bytes:
@@ -174,7 +178,7 @@ class ResponseStream:
         self._number = number + 1
         if number <= self._starting_after:
             return b""
-        if self._echo.obfuscates:
+        if self._life.echo.obfuscates:
             tail = b',"obfuscation":"%b"%b' % (_padding(text), tail)
         return b"%b%b%b%d}\n\n" % (self._delta_head, json_string(text), tail, number)
 
@@ -196,7 +200,7 @@ class ResponseStream:
         status, incomplete = ending(event)
         closed = self._close(status)
         kind = _last_event(status)
-        return closed + self._life(kind, status, usage=event.usage, incomplete=incomplete) + DONE
+        return closed + self._state(kind, status, usage=event.usage, incomplete=incomplete) + DONE
 
     def _end(self, stored: StoredResponse) -> bytes:
         """Return the end of a response that was stored."""
@@ -217,18 +221,10 @@ class ResponseStream:
             begun = self._begin(lambda index: MessageStream(item_id("msg", self._head.id, index), index))
         return begun + self._end_item("completed" if status == "completed" else "incomplete")
 
-    def _life(self, kind: str, status: str, **members: Any) -> bytes:
+    def _state(self, kind: str, status: str, **members: Any) -> bytes:
         """Return an event of the response's life, which holds all of the response as it stands."""
-        completed = int(self._clock()) if status == "completed" else None
-        own = response_members(
-            self._head,
-            status,
-            output=self._items if self.finished else (),
-            completed=completed,
-            dropped_messages=self._dropped_messages,
-            **members,
-        )
-        return self._sent(f"response.{kind}", b'"response":' + encoded_response(self._echo, own))
+        output = self._items if self.finished else ()
+        return self._sent(f"response.{kind}", self._life.encoded(status, output, **members))
 
     def _event(self, event: Event) -> bytes:
         kind, members = event

@@ -70,13 +70,17 @@ class RunRecord:
             self.input,
             tuple(StoredItem(str(item["id"]), json.dumps(item)) for item in output),
             raw,
-            system_prompt=_system_prompt(outcome) if self.keeps_prompt else None,
+            system_prompt=self._system_prompt(outcome),
         )
+
+    def _system_prompt(self, outcome: RunOutcome) -> str | None:
+        admitted = _admitted(outcome) if self.keeps_prompt else None
+        return None if admitted is None else admitted.system_prompt
 
     def _body(self, head: ResponseHead, outcome: RunOutcome, output: list[JsonObject]) -> str:
         finished = next((event for event in outcome.events if isinstance(event, Finished)), None)
-        admitted = (event for event in outcome.events if isinstance(event, Admitted))
-        dropped = max((event.dropped_messages for event in admitted), default=0)
+        admitted = _admitted(outcome)
+        echo = self.echo if admitted is None else self.echo.answered_with(admitted.parameters)
         incomplete = ending(finished)[1] if finished is not None and outcome.status == "incomplete" else None
         members = response_members(
             head,
@@ -86,16 +90,15 @@ class RunRecord:
             usage=finished.usage if finished is not None else None,
             problem=outcome.problem,
             incomplete=incomplete,
-            dropped_messages=dropped,
+            dropped_messages=0 if admitted is None else admitted.dropped_messages,
         )
         # What is echoed may be megabytes, and is encoded already.
-        return f"{json.dumps(members)[:-1]}, {self.echo.encoded.decode()}}}"
+        return f"{json.dumps(members)[:-1]}, {echo.encoded.decode()}}}"
 
 
-def _system_prompt(outcome: RunOutcome) -> str | None:
-    """Return the operator's system prompt that a run was told, empty for none; None if that is not known."""
-    admitted = (event for event in outcome.events if isinstance(event, Admitted))
-    return next((event.system_prompt for event in admitted), None)
+def _admitted(outcome: RunOutcome) -> Admitted | None:
+    """Return what is known of a run's prompt, if it came so far."""
+    return next((event for event in outcome.events if isinstance(event, Admitted)), None)
 
 
 def _collected(outcome: RunOutcome) -> CollectedChoice:

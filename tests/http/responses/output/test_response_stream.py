@@ -28,6 +28,7 @@ from greenroom.schemas.events import (
     Failed,
     Finished,
     InferenceEvent,
+    QueueStatus,
     ReasoningDelta,
     TextDelta,
     Token,
@@ -35,6 +36,7 @@ from greenroom.schemas.events import (
     ToolCallDelta,
     Usage,
 )
+from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, context_length_exceeded, internal_error
 from greenroom.schemas.responses.requests import THOUGHTS
 from greenroom.schemas.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
@@ -186,6 +188,20 @@ def test_a_cancelled_response_says_so() -> None:
     assert (response["status"], response["incomplete_details"]) == ("cancelled", None)
 
 
+def test_the_first_events_wait_for_the_parameters_that_are_used() -> None:
+    members = {**echo().members, "temperature": 1.0, "top_p": 1.0}
+    used = GenerationParameters(temperature=0.25, top_p=0.5)
+    waiting = QueueStatus("loading", 0, "tiny")
+    formatter = stream(echo=ResponseEcho(members))
+    assert formatter.opening() + formatter.event(waiting) == b""
+    events = read_events(sent(formatter, [Admitted(10, parameters=used), TextDelta("a"), STOP]))
+    told = [event["response"] for event in events if "response" in event]
+    assert [(one["temperature"], one["top_p"]) for one in told] == [(0.25, 0.5)] * 3
+    # Silence must not last until then.
+    early = stream(echo=ResponseEcho(members))
+    assert b'"response.created"' in early.heartbeat()
+
+
 def test_a_heartbeat_is_an_event_that_counts() -> None:
     formatter = stream()
     data = (
@@ -266,8 +282,7 @@ def test_a_stored_response_ends_its_stream_as_it_ended(status: Any, last: str) -
 def test_what_was_left_out_of_the_prompt_is_told() -> None:
     events = read_events(sent(stream(), [Admitted(10, 3), STOP]))
     responses = [event["response"] for event in events if "response" in event]
-    assert responses[-1]["dropped_messages"] == 3
-    assert "dropped_messages" not in responses[0]
+    assert [response["dropped_messages"] for response in responses] == [3, 3, 3]
 
 
 def logprob(text: str) -> TokenLogprob:
