@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck
 
 from greenroom.tests.support import surroundings
+from greenroom.tests.support.platforms import chosen_device
 from greenroom.tests.support.slow import scaled_clocks
 
 
@@ -36,9 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         home = Path(tempfile.mkdtemp(prefix="greenroom-tests-"))
         config.add_cleanup(lambda: shutil.rmtree(home))
-        if factor := os.environ.get(scaled_clocks.VARIABLE):
+        device, factor = os.environ.get(chosen_device.VARIABLE), os.environ.get(scaled_clocks.VARIABLE)
+        if factor:
             scaled_clocks.scale_clocks(float(factor))
         surroundings.neutralize(home)
+        chosen_device.choose_device(device)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _proofs_at_load() -> Iterator[None]:
+    """Loads prove what rows may be computed together, however long that takes on this machine."""
+    from greenroom.engine.loading.batching import decide
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decide, "MIN_SECONDS", math.inf)
+        yield
 
 
 @pytest.fixture(scope="session")

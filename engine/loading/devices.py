@@ -45,6 +45,8 @@ def use_device(settings: Settings) -> None:
         raise ProblemError(Problem(503, "load_failed", detail))
     device = mx.DeviceType.gpu if gpu and settings.device != "cpu" else mx.DeviceType.cpu
     with _lock:
+        if _device is not None and settings.device == "auto":
+            return
         if _device is None:
             mx.set_default_device(mx.Device(device))
             if device == mx.DeviceType.gpu:

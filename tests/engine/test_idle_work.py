@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,12 +15,13 @@ from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.batching import decide, idle_proof, known
 from greenroom.engine.loading.batching.findings import Findings
 from greenroom.engine.loading.batching.idle_proof import IdleProof
-from greenroom.engine.loading.batching.proof import ROWS, TOKENS
+from greenroom.engine.loading.batching.proof import ROWS, TOKENS, Proof
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.architectures.architectures import make_folder
+from greenroom.tests.support.engines.fixed_costs import CountedClock
 from greenroom.tests.support.engines.text_engines import Driver, expected
 
 TinyModel = Callable[..., Path]
@@ -43,8 +45,14 @@ def nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(decide, "table", table)
     monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(decide, "Proof", proof_by_a_counted_clock)
     monkeypatch.setattr(known, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def proof_by_a_counted_clock(model: Any, found: Findings, first_pass: float) -> Proof:
+    """Return a proof all of whose passes take a short time."""
+    return Proof(model, found, first_pass=0.001, clock=CountedClock())
 
 
 @pytest.fixture

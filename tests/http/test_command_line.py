@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from greenroom.tests.support.servers.server_processes import run_greenroom
+from greenroom.tests.support.servers.server_processes import FULL_DISK, run_greenroom
 
 
 def test_help_names_every_command_with_examples_and_imports_nothing_heavy() -> None:
@@ -73,8 +73,8 @@ def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], messag
 
 @pytest.mark.parametrize("arguments", [("--help",), ("models", "demo", "--json"), ("models", "demo")])
 def test_output_that_cannot_be_written_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
-    done = run_greenroom(*arguments, redirected=">/dev/full")
-    assert (done.returncode, done.stderr) == (1, "greenroom: cannot write: No space left on device\n")
+    done = run_greenroom(*arguments, redirected=FULL_DISK)
+    assert (done.returncode, done.stderr) == (1, "greenroom: cannot write: File too large\n")
 
 
 def test_a_taken_port_is_refused_in_one_line() -> None:

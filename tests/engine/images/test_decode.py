@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import resource
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from greenroom.engine.images.decode import decode_image
 from greenroom.engine.images.limits import ImageLimits, SightLimit
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents, pictures, pngs
+from greenroom.tests.support.platforms.peak_memory import peak_bytes
 
 PARAM = "messages[0].content[1].image_url"
 WHITE, RED, BLUE = (255, 255, 255), (255, 0, 0), (0, 0, 255)
@@ -50,10 +50,10 @@ def test_hostile_files_are_refused_by_name(make: Callable[[], bytes]) -> None:
 @pytest.mark.parametrize("make", pictures.ODD.values(), ids=pictures.ODD)
 def test_odd_files_are_decoded_or_refused_for_little_memory(make: Callable[[], bytes]) -> None:
     data = make()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     with suppress(ProblemError):
         assert decode_image(data, param=PARAM).mode == "RGB"
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+    assert peak_bytes() - before < 64 << 20
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_exif_of_many_large_values_costs_nothing() -> None:
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, entries) + values
     whole = encoded(Image.new("RGB", (8, 8)), "JPEG")
     segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     assert decode_image(whole[:2] + segment * 20 + whole[2:]).size == (8, 8)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024
+    assert peak_bytes() - before < 16 << 20
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 from PIL import Image
 
@@ -143,7 +143,8 @@ def test_what_passes_after_a_document_is_drawn_is_none_of_its_time(
     drawing = draw_pages(documents.document(), left=left)
     next(drawing)
     (process,) = processes
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.001)
     now = time.monotonic()
     monkeypatch.setattr("time.monotonic", lambda: now + 100)
     assert len(run_slices(drawing)) == 1

@@ -16,6 +16,7 @@ from greenroom.engine.loading import devices
 from greenroom.engine.transcription.preparing.architectures import ONE_PIECE_ARCHITECTURES
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.platforms.gpus import METAL, pretend_gpu
 
 ROOT = Path(__file__).resolve().parents[3]
 PROCESS_WIDE = re.compile(
@@ -108,12 +109,7 @@ def test_our_own_code_changes_the_default_device_once_and_nothing_else() -> None
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The devices that a process on a machine with a GPU makes its default."""
-    devices_set = list[Any]()
-    monkeypatch.setattr(devices, "_device", None)
-    monkeypatch.setattr(mx, "is_available", lambda device: True)
-    monkeypatch.setattr(mx, "device_info", dict)
-    monkeypatch.setattr(mx, "set_default_device", devices_set.append)
-    return devices_set
+    return pretend_gpu(monkeypatch, METAL)[0]
 
 
 def test_the_first_model_decides_where_all_compute(chosen: list[Any]) -> None:
@@ -127,6 +123,7 @@ def test_the_first_model_decides_where_all_compute(chosen: list[Any]) -> None:
 
 def test_a_cpu_that_was_asked_for_stays(chosen: list[Any]) -> None:
     devices.use_device(Settings(device="cpu"))
+    devices.use_device(Settings())
     with pytest.raises(ProblemError, match="computes on the cpu"):
-        devices.use_device(Settings())
+        devices.use_device(Settings(device="gpu"))
     assert chosen == [mx.Device(mx.cpu)]

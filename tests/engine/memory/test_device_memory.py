@@ -8,41 +8,21 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.device.device_information import buffer_limit, page_bytes
-from greenroom.engine.loading import devices
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.memory.device_memory import default_memory, main_memory
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.platforms.gpus import CUDA, GIGABYTE, METAL, pretend_gpu
 
-GIGABYTE = 1 << 30
-METAL: Mapping[str, str | int] = {
-    "architecture": "applegpu_g15s",
-    "max_recommended_working_set_size": 48 * GIGABYTE,
-    "memory_size": 64 * GIGABYTE,
-    "resource_limit": 499_000,
-}
-CUDA: Mapping[str, str | int] = {
-    "architecture": "sm_90",
-    "total_memory": 80 * GIGABYTE,
-    "free_memory": 76 * GIGABYTE,
-}
 Limits = dict[str, int]
 UseGpu = Callable[[Mapping[str, str | int]], Limits]
 
 
 @pytest.fixture
 def use_gpu(monkeypatch: pytest.MonkeyPatch) -> UseGpu:
-    """Give this process a GPU that tells these things of itself; return the limits that are set."""
+    """Compute on a GPU that tells these things of itself; return the limits that are set."""
 
     def use(information: Mapping[str, str | int]) -> Limits:
-        limits: Limits = {}
-        monkeypatch.setattr(devices, "_device", None)
-        monkeypatch.setattr(mx, "is_available", lambda device: True)
-        monkeypatch.setattr(mx.metal, "is_available", lambda: "resource_limit" in information)
-        monkeypatch.setattr(mx, "set_default_device", lambda device: None)
-        monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.gpu))
-        monkeypatch.setattr(mx, "device_info", lambda device=None: dict(information))
-        monkeypatch.setattr(mx, "set_wired_limit", lambda limit: limits.update(wired=limit))
-        monkeypatch.setattr(mx, "set_cache_limit", lambda limit: limits.update(cache=limit))
+        _, limits = pretend_gpu(monkeypatch, information)
         use_device(Settings(device="gpu"))
         return limits
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
-from greenroom.tests.support.servers.server_processes import run_greenroom
+from greenroom.tests.support.servers.server_processes import FULL_DISK, run_greenroom
 from greenroom.tests.support.texts.random_texts import random_texts
 
 
@@ -34,7 +34,7 @@ def test_what_cannot_be_embedded_is_one_line(tiny_encoder: TinyEncoder) -> None:
         (("hello", "\udcff"), "", "", "no UTF-8"),
         (("--instruction", "x" * 20_000, "hello"), "", "", "`instruction` has 20000 characters"),
         (("-",), "", "</dev/zero", "line 1 of stdin has more than 16,777,216 bytes"),
-        (("hello",), "", ">/dev/full", "standard output: No space left on device"),
+        (("hello",), "", FULL_DISK, "standard output: File too large"),
     ):
         refused = run_greenroom("embed", folder, *arguments, stdin=stdin, redirected=redirected)
         assert refused.returncode in (1, 2)

@@ -8,6 +8,7 @@ import stat
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from greenroom.http.guard.upload_folder import SpooledFile, UploadFolder
@@ -26,7 +27,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_files_of_a_server_that_was_killed_are_removed(temporary: Path) -> None:
     folder = UploadFolder(MAX_BYTES).path()
-    gone = next(process for process in range(4_000_000, 1, -1) if not Path(f"/proc/{process}").exists())
+    gone = next(process for process in range(4_000_000, 1, -1) if not psutil.pid_exists(process))
     for name in (f"{gone}-left", f"{os.getpid()}-ours", "notes.txt"):
         (folder / name).touch()
     assert UploadFolder(MAX_BYTES).path() == folder == temporary / NAME

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from greenroom.http.process.descriptor_limit import raise_descriptor_limit
+from greenroom.tests.support.platforms.macs import OPEN_MAX, pretend_mac
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +36,9 @@ def test_the_hard_limit_stays() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     assert raise_descriptor_limit(hard + 1) == soft_limit() == hard
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == hard
+
+
+def test_a_mac_takes_no_more_than_its_own_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = pretend_mac(monkeypatch)
+    assert raise_descriptor_limit(2 * OPEN_MAX) == OPEN_MAX
+    assert limits[resource.RLIMIT_NOFILE] == (OPEN_MAX, resource.RLIM_INFINITY)

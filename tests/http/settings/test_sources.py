@@ -22,7 +22,8 @@ def load(*arguments: str, **variables: str) -> Settings:
     """Return the settings that a command gets."""
     loaded: list[Settings] = []
     command = click.command()(settings_options(*ALL)(lambda settings: loaded.append(settings)))
-    environment = {f"GREENROOM_{name.upper()}": value for name, value in variables.items()}
+    environment: dict[str, str | None] = {"GREENROOM_DEVICE": None}  # which tests may have
+    environment |= {f"GREENROOM_{name.upper()}": value for name, value in variables.items()}
     result = CliRunner().invoke(command, arguments, env=environment, standalone_mode=False)
     if result.exception is not None:
         raise result.exception

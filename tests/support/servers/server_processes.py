@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+FULL_DISK = ">&3"
+"""Where nothing can be written: a file that may not grow. Only Linux has /dev/full."""
+_OPEN_FULL_DISK = 'full=$(mktemp) && exec 3>"$full" && rm "$full" && ulimit -f 0 && '
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 
 
@@ -19,9 +22,10 @@ def run_greenroom(
     """Run a command to its end, with further variables in its environment.
 
     Args:
-        redirected: Where its standard streams go, as a shell has it: `>/dev/full`.
+        redirected: Where its standard streams go, as a shell has it: `</dev/zero`; `FULL_DISK`.
     """
-    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh"] if redirected else []
+    opening = _OPEN_FULL_DISK if redirected == FULL_DISK else ""
+    shell = ["sh", "-c", f'{opening}exec "$@" {redirected}', "sh"] if redirected else []
     return subprocess.run(
         [*shell, *GREENROOM, *arguments],
         input=stdin,

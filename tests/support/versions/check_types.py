@@ -1,4 +1,4 @@
-"""Types under each version of Python, with the packages that the lock has for it: `make types`.
+"""Types under each version of Python, with the packages locked for it, and as on a Mac: `make types`.
 
 The version alone does not tell: the lock may name other versions of a package for it, whose stubs differ.
 """
@@ -42,27 +42,34 @@ def other_packages(python: str, root: Path = ROOT) -> dict[str, str]:
     return {name: version for name, version in found.items() if version != installed_version(name)}
 
 
-def check_types(python: str, packages: Path | None) -> subprocess.CompletedProcess[str]:
+def check_types(
+    python: str, packages: Path | None, platform: str = sys.platform
+) -> subprocess.CompletedProcess[str]:
     """Run mypy as under that Python.
 
     Args:
         packages: Folder of those that stand before the ones of this environment.
+        platform: As `sys.platform` has it: what the standard library of another one lacks is an error.
     """
     environment = dict(os.environ) | ({"PYTHONPATH": str(packages)} if packages else {})
-    command = [sys.executable, "-m", "mypy", "--python-version", python]
+    command = [sys.executable, "-m", "mypy", "--python-version", python, "--platform", platform]
+    command += ["--cache-dir", f".mypy_cache/{platform}"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def main(versions: list[str]) -> int:
-    """Check each of these versions, two at once; return the exit status."""
+    """Check each of these versions, two at once, and the first of them on a Mac; return the exit status."""
     packages = {version: other_packages(version) for version in versions}
     folders = {version: _install(others, version) for version, others in packages.items()}
+    checks = [*((version, sys.platform) for version in versions), (versions[0], "darwin")]
     status = 0
     with ThreadPoolExecutor(_PROCESSES) as threads:
-        results = [threads.submit(check_types, version, folders[version]) for version in versions]
-        for version, result in zip(versions, results, strict=True):
+        results = [
+            threads.submit(check_types, version, folders[version], system) for version, system in checks
+        ]
+        for (version, system), result in zip(checks, results, strict=True):
             done = result.result()
-            print(f"Python {version}: {done.stdout}{done.stderr}".rstrip(), flush=True)
+            print(f"Python {version}, {system}: {done.stdout}{done.stderr}".rstrip(), flush=True)
             status = status or done.returncode
     return status
 
