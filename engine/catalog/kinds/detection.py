@@ -48,9 +48,11 @@ def detect(
     kind = _model_type(folder, config, architecture, name, sees)
     if kind is None and not (trust_remote_code and config.get("model_file")):
         raise ProblemError(load_failed(name, _why_unknown(config, architecture)))
-    module = text_module(str((text_config(config) or config).get("model_type", architecture)))
+    text_architecture = str((text_config(config) or config).get("model_type", architecture))
+    module = text_module(text_architecture)
     context = declared_context_length(folder, config, module or text_module(architecture))
-    record = CapabilityRecord(kind or "text", family_of(architecture), architecture, context)
+    family = family_of(architecture, text_architecture, name=name)
+    record = CapabilityRecord(kind or "text", family, architecture, context)
     return with_kind_traits(record, folder, config)
 
 

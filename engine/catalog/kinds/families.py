@@ -6,6 +6,7 @@ A row here is all that a family needs, unless its models write calls or thoughts
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import attrs
@@ -19,6 +20,7 @@ class FamilyTraits:
 
     Args:
         prefixes: Beginnings of `model_type`; the first family with one that fits is taken.
+        names: Beginnings of words in the names of its models, for a `model_type` that is of no family.
         tool_parser: Id of the parser of calls, for models whose template shows none.
         thinking_parser: Likewise for thoughts.
         end_of_turn_tokens: Tokens that end a turn though no file of the model declares them.
@@ -28,6 +30,7 @@ class FamilyTraits:
     """
 
     prefixes: tuple[str, ...] = ()
+    names: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     tool_parser: str = "null"
     thinking_parser: str = "null"
     end_of_turn_tokens: tuple[str, ...] = ()
@@ -37,37 +40,84 @@ class FamilyTraits:
 
 
 FAMILIES: Mapping[Family, FamilyTraits] = {
-    "qwen": FamilyTraits(("qwen", "qwq"), "hermes_json", "think_tag"),
-    "glm4": FamilyTraits(("glm", "chatglm"), "glm4_native", "think_tag", ("<|user|>", "<|observation|>")),
-    "llama": FamilyTraits(("llama",), "llama_xml", end_of_turn_tokens=("<|eot|>", "<|eom|>")),
+    "qwen": FamilyTraits(("qwen", "qwq"), "hermes_json", "think_tag", names=("qwen", "qwq", "qvq")),
+    "glm4": FamilyTraits(
+        ("glm", "chatglm"),
+        "glm4_native",
+        "think_tag",
+        ("<|user|>", "<|observation|>"),
+        names=("glm", "chatglm"),
+    ),
+    "llama": FamilyTraits(
+        ("llama",),
+        "llama_xml",
+        end_of_turn_tokens=("<|eot|>", "<|eom|>"),
+        names=("llama", "codellama", "tinyllama"),
+    ),
     "gemma": FamilyTraits(
         ("gemma", "recurrent_gemma"),
         end_of_turn_tokens=("<turn|>", "<|tool_response>", "<start_function_response>"),
+        names=("gemma", "codegemma", "functiongemma", "medgemma", "paligemma", "recurrentgemma"),
     ),
-    "mistral": FamilyTraits(("mistral", "ministral", "mixtral", "pixtral")),
-    "liquid": FamilyTraits(("lfm2",), "mlx_lm.pythonic", "think_tag"),
-    "granite": FamilyTraits(("granite",), "hermes_json"),
-    "gpt_oss": FamilyTraits(("gpt_oss",), "harmony", "harmony", ("<|return|>", "<|call|>")),
-    "phi": FamilyTraits(("phi3", "phi4", "phimoe"), end_of_turn_tokens=("<|end|>",)),
+    "mistral": FamilyTraits(
+        ("mistral", "ministral", "mixtral", "pixtral"),
+        names=("mistral", "ministral", "mixtral", "pixtral", "devstral", "magistral", "codestral"),
+    ),
+    "liquid": FamilyTraits(("lfm2",), "mlx_lm.pythonic", "think_tag", names=("lfm2",)),
+    "granite": FamilyTraits(("granite",), "hermes_json", names=("granite",)),
+    "gpt_oss": FamilyTraits(
+        ("gpt_oss",), "harmony", "harmony", ("<|return|>", "<|call|>"), names=("gpt-oss",)
+    ),
+    "phi": FamilyTraits(
+        ("phi3", "phi4", "phimoe"),
+        end_of_turn_tokens=("<|end|>",),
+        names=("phi-3", "phi3", "phi-4", "phi4", "phimoe"),
+    ),
     "nemotron_nas": FamilyTraits(
         ("nemotron-nas",),
         "null",
         "think_tag",
         thinking_lines=("detailed thinking on", "detailed thinking off"),
     ),
-    "mimo": FamilyTraits(("mimo",), "hermes_json", "think_tag", thinking_words=("/think", "/no_think")),
-    "deepseek": FamilyTraits(("deepseek",), empty_thought="<think>\n\n</think>\n\n"),
-    "nemotron": FamilyTraits(("nemotron",), end_of_turn_tokens=("<SPECIAL_12>",)),
-    "apertus": FamilyTraits(("apertus",), "apertus", "apertus", ("<|assistant_end|>", "<|tools_suffix|>")),
-    "jamba": FamilyTraits(("jamba",), end_of_turn_tokens=("<|eom|>",)),
-    "hunyuan": FamilyTraits(("hunyuan", "hy_v3"), end_of_turn_tokens=("<|eos|>",)),
+    "mimo": FamilyTraits(
+        ("mimo",), "hermes_json", "think_tag", thinking_words=("/think", "/no_think"), names=("mimo",)
+    ),
+    "deepseek": FamilyTraits(("deepseek",), empty_thought="<think>\n\n</think>\n\n", names=("deepseek",)),
+    "nemotron": FamilyTraits(("nemotron",), end_of_turn_tokens=("<SPECIAL_12>",), names=("nemotron",)),
+    "apertus": FamilyTraits(
+        ("apertus",),
+        "apertus",
+        "apertus",
+        ("<|assistant_end|>", "<|tools_suffix|>"),
+        names=("apertus",),
+    ),
+    "jamba": FamilyTraits(("jamba",), end_of_turn_tokens=("<|eom|>",), names=("jamba",)),
+    "hunyuan": FamilyTraits(("hunyuan", "hy_v3"), end_of_turn_tokens=("<|eos|>",), names=("hunyuan",)),
     "default": FamilyTraits(),
 }
 
 
-def family_of(architecture: str) -> Family:
-    """Return the family of an architecture (`model_type`)."""
-    for family, traits in FAMILIES.items():
-        if architecture.startswith(traits.prefixes):
-            return family
-    return "default"
+def family_of(*architectures: str, name: str = "") -> Family:
+    """Return the family of a model (document 000, section 10.1): by its configuration, else by its name.
+
+    Args:
+        architectures: Its `model_type`, and those that its configuration nests; the first that is of a family
+            decides.
+        name: Its id. Of several families that it names the first is taken; the owner of the model is none.
+    """
+    for architecture in architectures:
+        for family, traits in FAMILIES.items():
+            if architecture.startswith(traits.prefixes):
+                return family
+    return _family_named(name)
+
+
+def _family_named(name: str) -> Family:
+    words = re.sub(r"[^a-z0-9]+", "-", name.rstrip("/").rpartition("/")[2].lower())
+    places = {
+        place: family
+        for family, traits in FAMILIES.items()
+        for beginning in traits.names
+        if (place := f"-{words}".find(f"-{beginning}")) >= 0
+    }
+    return places[min(places)] if places else "default"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.kinds.families import family_of
+from greenroom.engine.catalog.kinds.families import FAMILIES, family_of
 from greenroom.schemas.capabilities import Family
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -190,3 +190,46 @@ def test_detecting_imports_no_model_library(tmp_path: Path) -> None:
 
 def test_family_of_an_unknown_architecture() -> None:
     assert family_of("unheard_of") == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("org/Qwen3-4B-4bit", "qwen"),
+        ("mlx-community/GLM-4.7-Flash-4bit", "glm4"),
+        ("Meta-Llama-3.1-8B", "llama"),
+        ("codegemma-7b-it", "gemma"),
+        ("Devstral_Small_2507", "mistral"),
+        ("gpt-oss-20b-MXFP4", "gpt_oss"),
+        ("Phi-4-mini", "phi"),
+        ("my/models/granite", "granite"),
+        ("DeepSeek-R1-Distill-Qwen-7B", "deepseek"),
+        # The owner's name is not the model's, and a part of a word is no word.
+        ("Qwen/other", "default"),
+        ("dolphin-3.0", "default"),
+        ("graphite-4bit", "default"),
+        ("", "default"),
+    ],
+)
+def test_a_name_tells_the_family_where_the_configuration_does_not(
+    tmp_path: Path, name: str, family: Family
+) -> None:
+    folder = model(tmp_path, model_type="stablelm")
+    assert detect(folder, name=name).family == family
+    # The configuration goes before any name.
+    assert detect(model(tmp_path, model_type="jamba"), name=name).family == "jamba"
+
+
+def test_every_family_is_found_by_its_names() -> None:
+    for family, traits in FAMILIES.items():
+        assert {family_of("unheard_of", name=f"org/{name}-7b") for name in traits.names} <= {family}
+    named = {family for family, traits in FAMILIES.items() if traits.names}
+    assert named == FAMILIES.keys() - {"default", "nemotron_nas"}
+
+
+def test_a_nested_configuration_tells_the_family_before_the_name(tmp_path: Path) -> None:
+    nested = {"model_type": "mistral", "max_position_embeddings": 2048}
+    folder = model(tmp_path, model_type="llava_next", text_config=nested)
+    assert detect(folder, name="org/llava-v1.6-qwen").family == "mistral"
+    folder = model(tmp_path, model_type="llava_next", text_config={**nested, "model_type": "unheard_of"})
+    assert detect(folder, name="org/llava-v1.6-qwen").family == "qwen"
