@@ -43,7 +43,7 @@ def open_text_engine(
     folder, settings, is_abandoned = load.folder, load.settings, load.is_abandoned
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     adapter = make_adapter(load.record, tokenizer, settings)
-    log.info("thinking", model=folder.name, **adapter.thinking.describe())
+    log.info("thinking", **adapter.thinking.describe())
     prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     with load.open_share() as (share, charge):
         unproved: list[IdleProof] = []

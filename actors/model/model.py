@@ -228,7 +228,7 @@ class Model:
     def _fail(self, problem: Problem) -> None:
         self._problem = problem
         if self._lifecycle.state is not ModelState.ERROR:
-            self._move(ModelState.ERROR, problem=problem.code)
+            self._move(ModelState.ERROR, problem=problem.code, detail=problem.detail)
 
     def _move(self, state: ModelState, **fields: str) -> None:
         before = self._lifecycle.state

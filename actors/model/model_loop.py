@@ -156,7 +156,9 @@ class ModelLoop:
     def run(self, pulse: Pulse) -> LoopEnded:
         """Do the job, giving its signs of life; what goes wrong is in the answer."""
         self._pulse = pulse
-        end = self._load_and_step()
+        # Whatever the engine logs is about this model, by the name that clients know.
+        with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
+            end = self._load_and_step()
         return attrs.evolve(end, device=self._device.with_crash(release_memory()))
 
     def _load_and_step(self) -> LoopEnded:

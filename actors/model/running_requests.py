@@ -80,10 +80,14 @@ class RunningRequest:
         if self.usage is not None:
             fields |= self.usage.amounts()
         timing = self.timing or Timing(queued=self.queued)
+        if generated := fields.get("generated_tokens"):
+            fields["tokens_per_second"] = round(generated / timing.decode, 1) if timing.decode else 0
         fields |= {f"{name}_seconds": round(spent, 4) for name, spent in attrs.asdict(timing).items()}
         fields["seconds"] = round(time.monotonic() - self.started, 4)
         if self.problem is not None:
-            log.warning("request failed", problem=self.problem.code, **fields)
+            # A client's own mistake is told to the client alone.
+            detail = {"detail": self.problem.detail} if self.problem.status >= 500 else {}
+            log.warning("request failed", problem=self.problem.code, **detail, **fields)
         else:
             log.info("request finished", reason=self.reason, **fields)
 

@@ -105,6 +105,10 @@ class TokenizerLoop:
         Raises:
             BaseException: A library has panicked; its tokenizer must not be used any more.
         """
+        with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
+            return self._run(pulse)
+
+    def _run(self, pulse: Pulse) -> TokenizerLoopEnded:
         try:
             pulse.rest()
             files = self._engines.fetch(self._key.model)

@@ -33,7 +33,8 @@ class Ticket:
     def fail(self, problem: Problem, log: Any) -> None:
         """Tell the owner, and the log, that the request gets no answer."""
         self.reply.fail(problem)
-        log.warning("request failed", problem=problem.code, **self._fields())
+        detail = {"detail": problem.detail} if problem.status >= 500 else {}
+        log.warning("request failed", problem=problem.code, **detail, **self._fields())
 
     def log_cancelled(self, log: Any) -> None:
         """Write that the owner left before its turn came."""

@@ -46,7 +46,7 @@ def load_speculation(
     if mode == "off":
         return None
     if not caches.can_trim(caches.new_cache(model)):
-        log.info("no speculation", model=tokenizer.folder.name, reason="its cache cannot be trimmed")
+        log.info("no speculation", reason="its cache cannot be trimmed")
         return None
     if mode == "lookup" or draft_model is None:
         return Speculation(PromptLookup())

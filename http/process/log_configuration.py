@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, TextIO, cast
 
@@ -24,22 +25,32 @@ from greenroom.schemas.settings import LogFormat, LogLevel
 
 NOISY_LIBRARIES = ("httpcore", "httpx", "filelock", "urllib3", "asyncio")
 """Libraries whose debug and info lines are of no use to an operator of this server."""
+WARNING_LIBRARIES = ("transformers", "huggingface_hub", "mlx_lm", "mlx_vlm", "mlx_audio")
+"""Libraries whose warnings are for whoever calls them, which is this program; at `debug` they are shown."""
 
 
 _OF_SEVERAL_LINES = ("event", "exception", "stack")
 
 
-def configure_logging(log_format: LogFormat, log_level: LogLevel) -> None:
+def configure_logging(log_format: LogFormat, log_level: LogLevel, told_otherwise: Sequence[str] = ()) -> None:
     """Send all that is logged, warned or raised to stderr in one format. Call it before models are imported.
 
     Args:
         log_format: `json` also replaces stdout and stderr, so that what libraries print becomes events.
+        told_otherwise: Events that are left out, unless all there is is shown.
     """
     sink = _LineSink(sys.stderr)
     level = logging.getLevelNamesMapping()[log_level.upper()]
     rendering = _renderers(log_format, colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+    left_out = () if level <= logging.DEBUG else tuple(told_otherwise)
+
+    def leave_out(_logger: object, _method: str, event: EventDict) -> EventDict:
+        if event.get("event") in left_out:
+            raise structlog.DropEvent
+        return event
+
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *_COMMON_PROCESSORS, *rendering],
+        processors=[leave_out, structlog.contextvars.merge_contextvars, *_COMMON_PROCESSORS, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=True,
@@ -52,8 +63,13 @@ def configure_logging(log_format: LogFormat, log_level: LogLevel) -> None:
 
 
 def configure_command_logging(log_level: LogLevel) -> None:
-    """Do so for a command whose terminal shows something else: it tells errors alone, or all there is."""
-    configure_logging("console", "debug" if log_level == "debug" else "error")
+    """Do so for a command whose terminal shows something else: it tells errors alone, or all there is.
+
+    The command itself says why a model does not load, in a sentence.
+    """
+    configure_logging(
+        "console", "debug" if log_level == "debug" else "error", told_otherwise=("state changed",)
+    )
 
 
 _COMMON_PROCESSORS: list[Processor] = [
@@ -66,8 +82,17 @@ _COMMON_PROCESSORS: list[Processor] = [
 def _renderers(log_format: LogFormat, colors: bool) -> list[Processor]:
     if log_format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
-    console = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
-    return [structlog.processors.format_exc_info, _escape, console]
+    console = structlog.dev.ConsoleRenderer(
+        colors=colors, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
+    )
+    return [structlog.processors.format_exc_info, _escape, _leave_zeros_out, console]
+
+
+def _leave_zeros_out(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Show a person the amounts of a request that there are; machines get every field each time."""
+    if str(event.get("event", "")).startswith("request "):
+        return {key: value for key, value in event.items() if isinstance(value, str) or value != 0}
+    return event
 
 
 def _escape(_logger: object, _method: str, event: EventDict) -> EventDict:
@@ -116,6 +141,8 @@ def _configure_standard_logging(sink: _LineSink, level: int, rendering: list[Pro
     logging.basicConfig(handlers=[handler], level=level, force=True)
     for name in NOISY_LIBRARIES:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in WARNING_LIBRARIES:
+        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.ERROR))
     logging.captureWarnings(True)
 
 

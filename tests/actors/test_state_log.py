@@ -50,6 +50,8 @@ async def test_every_change_of_state_is_logged_once_and_follows_from_the_one_bef
             states = seen[line["model"]]
             assert line["before"] == states[-1]
             assert line["state"] in TRANSITIONS[states[-1]]
+            # An operator is told why as well as the client is.
+            assert ("detail" in line) is (line["state"] == ERROR)
             states.append(ModelState(line["state"]))
     assert seen == {
         "qwen3": [IDLE, LOADING, READY, UNLOADING, IDLE],

@@ -172,3 +172,21 @@ except ValueError:
     assert "hü\\x00" in shown
     assert "ValueError: bad\\x00" in shown
     assert {each for each in shown if not each.isprintable()} == {"\n", "\t"}
+
+
+def test_warnings_of_model_libraries_are_for_developers() -> None:
+    code = "logging.getLogger('transformers.rope').warning('Missing validation function')"
+    assert events(code) == []
+    assert len(events(code, "debug")) == 1
+    assert len(events(code.replace("warning", "error"))) == 1
+
+
+def test_people_see_no_amounts_that_are_zero_and_machines_see_all() -> None:
+    code = "log.info('request finished', generated_tokens=3, drafted_tokens=0, queued_seconds=0.0, reason='0')"
+    shown = run(code, "console").stderr
+    assert "generated_tokens=3" in shown
+    assert "reason=0" in shown
+    assert "drafted_tokens" not in shown
+    assert "queued_seconds" not in shown
+    assert shown.index("generated_tokens") < shown.index("reason")
+    assert events(code)[0]["drafted_tokens"] == 0
