@@ -182,11 +182,12 @@ def test_warnings_of_model_libraries_are_for_developers() -> None:
 
 
 def test_people_see_no_amounts_that_are_zero_and_machines_see_all() -> None:
-    code = "log.info('request finished', generated_tokens=3, drafted_tokens=0, queued_seconds=0.0, reason='0')"
+    amounts = "generated_tokens=3, drafted_tokens=0, decode_seconds=0.0, reason='0'"
+    code = f"log.info('request finished', {amounts})"
     shown = run(code, "console").stderr
     assert "generated_tokens=3" in shown
     assert "reason=0" in shown
     assert "drafted_tokens" not in shown
-    assert "queued_seconds" not in shown
+    assert "decode_seconds" not in shown
     assert shown.index("generated_tokens") < shown.index("reason")
     assert events(code)[0]["drafted_tokens"] == 0
