@@ -13,7 +13,7 @@ from greenroom.engine.audio.samples import AudioFacts, Samples
 from greenroom.engine.slices import WAITS, Slices, SliceSemaphore
 
 AT_ONCE = 4
-"""Recordings that are decoded so for all models; whoever else has one waits, and others go on."""
+"""Recordings that are held so for all models; whoever else has one waits, and others go on."""
 _DECODING = SliceSemaphore(AT_ONCE)
 _SLICE_SECONDS = 0.02
 
@@ -27,7 +27,7 @@ class DecodedRecording:
 
 
 def decode_recording(
-    source: Path | bytes, rate: int, most: int, param: str = "file"
+    source: Path | bytes, rate: int, most: int, param: str = "file", client: str = ""
 ) -> Slices[DecodedRecording]:
     """Return a recording, or at least `most` samples of its beginning, yielding while it is decoded.
 
@@ -37,13 +37,14 @@ def decode_recording(
         source: Where it lies, or what its file holds.
         rate: Samples a second that are wanted.
         param: What the client calls the file, for errors.
+        client: Who sent it.
 
     Raises:
         ProblemError: 400: it cannot be decoded; 503: too many decoders hang.
     """
     yield from _DECODING.acquire()
     try:
-        reader = RecordingReader(source, rate, param)
+        reader = RecordingReader(source, rate, param, client=client)
         try:
             samples = yield from _read(reader, most)
         finally:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from greenroom.engine.audio.containers import BoundedFile, import_av, open_container, undecodable
+from greenroom.engine.audio.resampling import Resampler
 from greenroom.schemas.problems import ProblemError, invalid
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ Samples = NDArray[np.float32]
 
 MAX_SECONDS = 6 * 3600
 """Longest recording that is taken. A few megabytes of compressed silence may last for months."""
-MAX_CHANNELS = 64
-RATES = (1_000, 768_000)
-"""Samples a second that a recording may have: at one a second, a small file would last for months too."""
+MAX_CHANNELS = 8
+RATES = (1_000, 192_000)
+"""Samples a second that a recording may have: at one a second, a small file would last for months too. No
+microphone needs more than 192,000, and each takes time to decode, silent or not."""
 _MAX_FRAME = 1 << 20
 _MAX_BROKEN = 1000
 """Packets that cannot be decoded before a recording is given up."""
@@ -53,17 +55,25 @@ class OpenedRecording:
         rate: Samples a second that are wanted.
         param: What the client calls the file, for errors.
 
+    Attributes:
+        decoded: Samples of the file so far, those of all channels.
+
     Raises:
-        ProblemError: 400: it is no audio, or longer than any that is taken.
+        ProblemError: 400: it is no audio, longer than any that is taken, or has a rate or channels that no
+            microphone has.
     """
 
     def __init__(self, source: Path | bytes, rate: int, param: str = "file") -> None:
         self._rate = rate
         self._param = param
+        self.decoded = 0
         self._file = BoundedFile(source)
         try:
             self._container: InputContainer = open_container(self._file, param)
             self._stream = self._find_stream()
+            context = self._stream.codec_context
+            context.thread_count = 1
+            self._check(context.sample_rate, context.channels)
             self.facts = self._find_facts()
         except BaseException:
             self._file.close()
@@ -111,23 +121,22 @@ class OpenedRecording:
 
     def _frames(self) -> Iterator[AudioFrame | None]:
         """Yield resampled frames, and None for every packet that gave none."""
-        av = import_av()
-        resampler: Any = None
-        source = None
+        resampler: Resampler | None = None
         for frame in self._decoded_frames():
             if frame is None:
                 yield None
                 continue
-            layout = (frame.format.name, frame.layout.name, frame.layout.nb_channels, frame.sample_rate)
-            if layout != source:
+            self.decoded += frame.samples * frame.layout.nb_channels
+            if resampler is None or not resampler.takes(frame):
                 if resampler is not None:
-                    yield from resampler.resample(None)
-                self._check(frame)
-                resampler, source = av.AudioResampler("flt", "mono", self._rate), layout
-            frame.pts = None  # broken time stamps must not make it insert silence
+                    yield from resampler.finish()
+                self._check(frame.sample_rate, frame.layout.nb_channels)
+                if frame.samples > _MAX_FRAME:
+                    raise undecodable(self._param)
+                resampler = Resampler(frame, self._rate)
             yield from resampler.resample(frame) or (None,)
         if resampler is not None:
-            yield from resampler.resample(None)
+            yield from resampler.finish()
 
     def _decoded_frames(self) -> Iterator[AudioFrame | None]:
         av = import_av()
@@ -150,17 +159,15 @@ class OpenedRecording:
             yield None
             yield from frames
 
-    def _check(self, frame: AudioFrame) -> None:
-        """Refuse what would take far more memory decoded than it has bytes."""
+    def _check(self, rate: int, channels: int) -> None:
+        """Refuse what would take far more time and memory decoded than it has bytes."""
         slowest, fastest = RATES
-        if not slowest <= frame.sample_rate <= fastest:
-            detail = f"The audio has {frame.sample_rate} samples a second; {slowest} to {fastest} are taken."
+        if rate and not slowest <= rate <= fastest:
+            detail = f"The audio has {rate:,} samples a second; {slowest:,} to {fastest:,} are taken."
             raise invalid(detail, self._param)
-        if frame.layout.nb_channels > MAX_CHANNELS:
-            detail = f"The audio has {frame.layout.nb_channels} channels; {MAX_CHANNELS} are taken."
+        if channels > MAX_CHANNELS:
+            detail = f"The audio has {channels:,} channels; 1 to {MAX_CHANNELS} are taken."
             raise invalid(detail, self._param)
-        if frame.samples > _MAX_FRAME:
-            raise undecodable(self._param)
 
 
 def _to_samples(frame: Any) -> Samples:

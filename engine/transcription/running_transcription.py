@@ -90,7 +90,9 @@ class RunningTranscription:
         if self._began is None:
             self._began = time.perf_counter()
         if self._reader is None:
-            self._reader = RecordingReader(Path(self._asked.file), self._rate, ahead=self._ahead)
+            self._reader = RecordingReader(
+                Path(self._asked.file), self._rate, ahead=self._ahead, client=self.client
+            )
         if self._slices is None:
             self._listener = recognizer.listen(self._asked, self._memory)
             self._slices = self._run(self._listener, self._reader, clock)

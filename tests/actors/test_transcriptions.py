@@ -14,6 +14,7 @@ import trio
 from greenroom.actors.generation import Generation
 from greenroom.actors.pool import model_record
 from greenroom.actors.system import System, open_system
+from greenroom.engine.audio.decoder_threads import DECODERS
 from greenroom.schemas.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.requests import InferenceRequest, TranscriptionInput
@@ -93,9 +94,9 @@ async def test_another_model_has_the_room_between_two_windows_and_who_waits_may_
                 await until(generation, Segment)
                 nursery.start_soon(answer, system.pool, "qwen3", "second")
                 await trio.to_thread.run_sync(faults.hangs.wait)
-                assert decoders(), "its file stays open"
+                assert len(DECODERS) == 1, "its file stays open"
             with trio.fail_after(30):
-                while decoders():  # noqa: ASYNC110
+                while len(DECODERS):  # noqa: ASYNC110
                     await trio.sleep(0.01)
             faults.release.set()
     assert faults.loads == [tiny_whisper.name, "qwen3"] * 2

@@ -14,11 +14,15 @@ from greenroom.tests.attack.requests.media import (
     with_url,
 )
 from greenroom.tests.attack.requests.other_kinds import FORM_PATHS, broken_form, form_call
-from greenroom.tests.attack.requests.steps import Attack, Call, FormCall
-from greenroom.tests.support.hostile import addresses, pictures, uploads
+from greenroom.tests.attack.requests.steps import Abandoned, Attack, Call, Ending, FormCall
+from greenroom.tests.support.hostile import addresses, pictures, sounds, uploads
 
 _TOGETHER = 24
 """Requests of one attack, sent one after the other; a fault tells which it comes of."""
+_MANY = 16
+"""Clients that send the same at once."""
+_LONG_SECONDS = 10.0
+"""After which they leave what would take minutes."""
 
 
 def sweep(text_model: str, kinds: tuple[str, ...]) -> Iterator[Attack]:
@@ -45,3 +49,6 @@ def sweep(text_model: str, kinds: tuple[str, ...]) -> Iterator[Attack]:
         calls += [broken_form(path, broken) for path in FORM_PATHS for broken in uploads.BROKEN_FORMS]
     for begin in range(0, len(calls), _TOGETHER):
         yield Attack(tuple(calls[begin : begin + _TOGETHER]))
+    if "hears" in kinds:
+        silence = form_call(FORM_PATHS[0], "hears", f"sound: {sounds.LONG_SILENCE}")
+        yield Attack((Abandoned(silence, _LONG_SECONDS, Ending.RESET, _MANY),))

@@ -16,14 +16,14 @@ LONGEST_SECONDS = 60
 SHORTEST_SECONDS = 0.5
 
 
-def read_reference(path: str) -> Slices[Samples]:
+def read_reference(path: str, client: str = "") -> Slices[Samples]:
     """Return the samples of a spooled file, at `REFERENCE_RATE`, yielding while they are decoded.
 
     Raises:
         ProblemError: 400: it is no audio, or too long or too short; 503: too many decoders hang.
     """
     most = LONGEST_SECONDS * REFERENCE_RATE
-    samples = (yield from decode_recording(Path(path), REFERENCE_RATE, most + 1, PARAM)).samples
+    samples = (yield from decode_recording(Path(path), REFERENCE_RATE, most + 1, PARAM, client)).samples
     if len(samples) > most:
         raise invalid(f"`{PARAM}` is longer than {LONGEST_SECONDS} seconds.", PARAM)
     if len(samples) < SHORTEST_SECONDS * REFERENCE_RATE:

@@ -75,7 +75,7 @@ class SpeechAdapter:
             instructions=self._instructions(speech.instructions),
             language=self._language(speech.language, voice),
         )
-        return attrs.evolve(prepared, reference=(yield from self._reference(speech)))
+        return attrs.evolve(prepared, reference=(yield from self._reference(speech, request.client)))
 
     def _pieces(self, text: str) -> tuple[str, ...]:
         if len(text) > MAX_CHARACTERS:
@@ -134,7 +134,7 @@ class SpeechAdapter:
             raise invalid(detail, "language", "unsupported_parameter")
         return _checked_name(language, "language")
 
-    def _reference(self, speech: SpeechInput) -> Slices[Reference | None]:
+    def _reference(self, speech: SpeechInput, client: str) -> Slices[Reference | None]:
         if speech.reference is None:
             if speech.reference_text:
                 raise invalid("`ref_text` says what is said in `ref_audio`, which is missing.", "ref_text")
@@ -147,7 +147,7 @@ class SpeechAdapter:
         text = speech.reference_text or ""
         if len(text) > MAX_INSTRUCTIONS:
             raise invalid(f"`ref_text` has more than {MAX_INSTRUCTIONS} characters.", "ref_text")
-        return Reference((yield from read_reference(speech.reference)), text)
+        return Reference((yield from read_reference(speech.reference, client)), text)
 
 
 def _checked_name(name: str, param: str) -> str:

@@ -68,7 +68,7 @@ class TranscriptionAdapter:
         if asked.prompt and self._record.architecture != "whisper":
             raise invalid(f"'{self._model}' takes no prompt.", "prompt")
         # Its beginning is decoded too, so that what is no audio is refused before an answer begins.
-        beginning = yield from decode_recording(Path(asked.file), _PROBE_RATE, most=1)
+        beginning = yield from decode_recording(Path(asked.file), _PROBE_RATE, most=1, client=request.client)
         return PreparedTranscription(attrs.evolve(asked, language=language), beginning.facts)
 
     def _known_language(self, name: str) -> str:

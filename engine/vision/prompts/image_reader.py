@@ -58,10 +58,13 @@ class ImageReader:
         self._history = history
         self._kept = ProcessedImages()
 
-    def read_slices(self, chat: ChatInput) -> Slices[ChatInput]:
+    def read_slices(self, chat: ChatInput, client: str = "") -> Slices[ChatInput]:
         """Return a conversation whose images and sounds are processed, and whose documents are images.
 
         Others may go on between two of them, while sounds are decoded, and while pages are drawn.
+
+        Args:
+            client: Who sent it.
 
         Raises:
             ProblemError: 400 that names an image, or the first of too many.
@@ -75,11 +78,11 @@ class ImageReader:
         numbers = itertools.count()
         read: list[Message] = []
         for message in messages:
-            read.append((yield from self._read_message(message, documents, numbers)))
+            read.append((yield from self._read_message(message, documents, numbers, client)))
         return attrs.evolve(chat, messages=tuple(read))
 
     def _read_message(
-        self, message: Message, documents: Mapping[int, _Pages], numbers: Iterator[int]
+        self, message: Message, documents: Mapping[int, _Pages], numbers: Iterator[int], client: str
     ) -> Slices[Message]:
         parts: list[ContentPart] = []
         for part in message.content:
@@ -88,7 +91,7 @@ class ImageReader:
                     parts.append(_shown(self._read_image(part), part.param, numbers))
                     yield None
                 case AudioPart():
-                    heard = yield from self._read_sound(part)
+                    heard = yield from self._read_sound(part, client)
                     parts.append(_shown(heard, part.param, numbers, "audio"))
                     yield None
                 case DocumentPart() if id(part) in documents:
@@ -112,13 +115,13 @@ class ImageReader:
 
         return self._kept.get(digest, process)
 
-    def _read_sound(self, part: AudioPart) -> Slices[ProcessedImage]:
+    def _read_sound(self, part: AudioPart, client: str) -> Slices[ProcessedImage]:
         hearing = self._processor.hearing
         assert hearing is not None, "there is no marker otherwise"
         digest = self._digest(hashlib.sha256(part.data).digest(), "sound")
         if kept := self._kept.find([digest]):
             return kept[0]
-        samples = yield from decode_sound(part, hearing)
+        samples = yield from decode_sound(part, hearing, client)
         words = f"{len(samples) / hearing.rate:.2f} seconds"
         process = partial(self._process, samples, "audio", digest, part.param, words)
         return self._kept.get(digest, process)

@@ -10,7 +10,7 @@ from greenroom.schemas.messages import AudioPart
 from greenroom.schemas.problems import invalid
 
 
-def decode_sound(part: AudioPart, hearing: Hearing) -> Slices[Samples]:
+def decode_sound(part: AudioPart, hearing: Hearing, client: str = "") -> Slices[Samples]:
     """Return the samples of a sound, as its model hears them, yielding while it is decoded.
 
     Raises:
@@ -18,7 +18,7 @@ def decode_sound(part: AudioPart, hearing: Hearing) -> Slices[Samples]:
     """
     param = part.param or "messages"
     most = int(hearing.seconds * hearing.rate)
-    samples = (yield from decode_recording(part.data, hearing.rate, most + 1, param)).samples
+    samples = (yield from decode_recording(part.data, hearing.rate, most + 1, param, client)).samples
     if len(samples) > most:
         detail = f"`{param}` is longer than the {hearing.seconds:g} seconds that this model hears."
         raise invalid(detail, param)

@@ -72,7 +72,7 @@ class VisionAdapter(Adapter):
             return super().prepare_input(request)
         parameters = self._parameters(request)
         chat, appendix = self._read_chat(request)
-        read = yield from self._reader.read_slices(chat)
+        read = yield from self._reader.read_slices(chat, request.client)
         return self._prepare_read(request, parameters, read, appendix)
 
     def inspect_prompt(self, request: InferenceRequest) -> PromptContents:
@@ -92,7 +92,7 @@ class VisionAdapter(Adapter):
         if isinstance(request.input, RawInput):
             return super().inspect_prompt(request)
         chat, _ = self._read_chat(request)
-        read = yield from self._reader.read_slices(chat)
+        read = yield from self._reader.read_slices(chat, request.client)
         return self._inspect_read(request, read)
 
     def _prepare_chat(

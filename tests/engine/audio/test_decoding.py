@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from greenroom.engine.audio import decoding
+from greenroom.engine.audio import decoder_threads, decoding
+from greenroom.engine.audio.decoder_threads import AT_ONCE, DECODERS
 from greenroom.engine.audio.decoding import decode_recording
 from greenroom.engine.slices import WAITS, run_slices
 from greenroom.schemas.problems import ProblemError
@@ -33,15 +35,18 @@ def test_a_file_that_is_no_recording_is_refused() -> None:
     assert refused.value.problem.param == "sound"
 
 
-def test_decoders_of_requests_are_few_and_end_with_them() -> None:
+def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes when all are taken waits without one, and gets that of the next who leaves."""
+    monkeypatch.setattr(decoder_threads, "PATIENCE", math.inf)
     with hanging_decoders():
         begun = [decode_recording(b"sound", RATE, 1) for _ in range(decoding.AT_ONCE + 1)]
         assert all(next(slices) == WAITS for slices in begun)
-        assert len(decoding_threads()) == decoding.AT_ONCE
+        assert len(decoding_threads()) == AT_ONCE
+        assert len(DECODERS) == decoding.AT_ONCE
         begun[0].close()
         assert next(begun[-1]) == WAITS
-        assert len(decoding_threads()) == decoding.AT_ONCE + 1
+        assert len(DECODERS) == decoding.AT_ONCE
         for slices in begun:
             slices.close()
+        assert not len(DECODERS)
     assert not decoding_threads()

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.audio import reader, samples
+from greenroom.engine.audio import decoder_threads, samples
 from greenroom.engine.audio.reader import RecordingReader
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies, sounds
@@ -173,6 +173,28 @@ def test_few_bytes_never_last_for_months(tmp_path: Path) -> None:
     assert "samples a second" in refusal(path)
 
 
+@pytest.mark.parametrize(
+    ("shape", "right"),
+    [
+        ({"rate": 192_001}, "192,001 samples a second; 1,000 to 192,000 are taken"),
+        ({"rate": 999}, "999 samples a second; 1,000 to 192,000 are taken"),
+        ({"channels": 9}, "9 channels; 1 to 8 are taken"),
+    ],
+)
+def test_rates_and_channels_of_no_microphone_are_refused(
+    shape: dict[str, int], right: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "odd.wav"
+    path.write_bytes(sounds.wav(bytes(90_000), **shape))
+    assert right in refusal(path)
+
+
+def test_the_best_microphones_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "best.wav"
+    path.write_bytes(sounds.wav(bytes(2 * 8 * 192_000), rate=192_000, channels=8))
+    assert abs(len(decode(path)) - RATE) < 100
+
+
 def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "long", silence(600), "flac")
     recording = RecordingReader(path, RATE)
@@ -225,16 +247,20 @@ def test_promised_samples_take_no_memory(make: Callable[[int], bytes], samples: 
 
 def test_decoding_keeps_no_further_ahead_than_is_wanted(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "long", silence(120), "flac")
-    recording = RecordingReader(path, RATE)
+    recording = RecordingReader(path, RATE, ahead=4.0)
     assert recording.read(5.0) is not None
     first = recording.read(5.0)
     assert recording.facts is not None
     assert first is not None
     assert len(first) == RATE // 2
-    (thread,) = decoding_threads()
+    for thread in decoding_threads():
+        thread.join(5)
+        assert not thread.is_alive()
     recording.close()
-    thread.join(5)
-    assert not thread.is_alive()
+    ahead = 0
+    while (block := recording.read(0.0)) is not None and len(block):
+        ahead += len(block)
+    assert ahead in (round(3.5 * RATE), 4 * RATE)
 
 
 def _read_on(recording: RecordingReader) -> None:
@@ -246,9 +272,9 @@ def test_a_decoder_that_hangs_costs_its_recording_and_is_not_started_for_ever(
     sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_recording(tmp_path / "recording", sound)
-    monkeypatch.setattr(reader, "STALL_SECONDS", 0.0)
+    monkeypatch.setattr(decoder_threads, "STALL_SECONDS", 0.0)
     with hanging_decoders():
-        for number in range(reader.MAX_STALLED):
+        for number in range(decoder_threads.MAX_STALLED):
             hanging = RecordingReader(path, RATE)
             if number % 2:  # its client leaves before it is given up
                 hanging.close()

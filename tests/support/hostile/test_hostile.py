@@ -58,6 +58,11 @@ def decoded(data: bytes) -> list[Any]:
 def test_silence_decodes_to_its_length() -> None:
     frames = decoded(sounds.silent_flac(hours=0.1))
     assert sum(frame.samples for frame in frames) / 8_000 == pytest.approx(360, abs=9)
+
+
+def test_silence_has_as_many_channels_as_it_says() -> None:
+    frames = decoded(sounds.silent_flac(hours=0.001, rate=192_000, channels=8))
+    assert {(frame.sample_rate, frame.layout.nb_channels) for frame in frames} == {(192_000, 8)}
     assert not any(frame.to_ndarray().any() for frame in frames)
 
 

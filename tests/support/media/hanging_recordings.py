@@ -21,6 +21,7 @@ def hanging_decoders() -> Iterator[None]:
 
     class Hanging:
         facts = samples.AudioFacts(1.0, "wav", "pcm_s16le")
+        decoded = 0
 
         def __init__(self, source: Path | bytes, rate: int, param: str) -> None:
             """Open nothing."""
