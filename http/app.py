@@ -89,7 +89,8 @@ def _guard(app: QuartTrio, host_guard: HostGuard, respond: Callable[[Problem], R
             raise ProblemError(refusal)
         if request.method == "OPTIONS":
             if "Origin" in request.headers:
-                return Response(status=204, headers=host_guard.preflight_headers(request.headers))
+                methods = {method for rule in app.url_map.iter_rules() for method in rule.methods or ()}
+                return Response(status=204, headers=host_guard.preflight_headers(request.headers, methods))
         elif request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
             refusal = host_guard.find_body_problem(_body_type(), request.headers)
             if refusal is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterable
 
 from werkzeug.datastructures import Headers
 from werkzeug.sansio.utils import host_is_trusted
@@ -13,7 +14,6 @@ from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings import Settings
 
 BODY_TYPES = ("application/json", "multipart/form-data")
-ALLOWED_METHODS = "GET, POST, HEAD, OPTIONS"
 _PREFLIGHT_AGE = "600"
 
 
@@ -70,11 +70,15 @@ class HostGuard:
             "vary": "Origin",
         }
 
-    def preflight_headers(self, headers: Headers) -> dict[str, str]:
-        """Return the headers of the answer to a preflight request."""
+    def preflight_headers(self, headers: Headers, methods: Iterable[str]) -> dict[str, str]:
+        """Return the headers of the answer to a preflight request.
+
+        Args:
+            methods: That routes of the server have. For a path without such a route the page shall read why.
+        """
         requested = headers.get("Access-Control-Request-Headers", "")
         allowed = {
-            "access-control-allow-methods": ALLOWED_METHODS,
+            "access-control-allow-methods": ", ".join(sorted(methods)),
             "access-control-allow-headers": requested if requested.isprintable() else "",
             "access-control-max-age": _PREFLIGHT_AGE,
         }

@@ -130,7 +130,6 @@ async def test_an_allowed_page_may_ask_first_and_then_read(server_without_model:
     preflight = await fetch(server_without_model.server, "OPTIONS", CHAT, **asking)
     assert preflight.status == 204
     assert preflight.headers["access-control-allow-origin"] == PAGE
-    assert "POST" in preflight.headers["access-control-allow-methods"]
     assert preflight.headers["access-control-allow-headers"] == asking["access_control_request_headers"]
     assert preflight.headers["access-control-allow-private-network"] == "true"
     assert preflight.headers["vary"] == "Origin"
@@ -144,6 +143,17 @@ async def test_an_allowed_page_may_ask_first_and_then_read(server_without_model:
         "access-control-allow-origin"
         not in (await fetch(server_without_model.server, "GET", "/v1/models")).headers
     )
+
+
+async def test_a_preflight_allows_every_method_that_a_route_has(server_without_model: Served) -> None:
+    asking = {"origin": PAGE, "access_control_request_method": "DELETE"}
+    for path in (CHAT, "/v1/responses/resp_1", "/v1/conversations/conv_1/items/msg_1", "/nowhere"):
+        preflight = await fetch(server_without_model.server, "OPTIONS", path, **asking)
+        allowed = preflight.headers["access-control-allow-methods"].split(", ")
+        assert (preflight.status, allowed) == (204, ["DELETE", "GET", "HEAD", "OPTIONS", "POST"])
+    deleted = await fetch(server_without_model.server, "DELETE", "/v1/responses/resp_1", origin=PAGE)
+    assert deleted.status == 404
+    assert deleted.headers["access-control-allow-origin"] == PAGE
 
 
 CROSS_SITE = {"Host": "localhost", "Sec-Fetch-Site": "cross-site"}
