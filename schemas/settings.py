@@ -154,6 +154,9 @@ class Settings:
     prefix_cache_disk_bytes: int = _setting(
         10 * 1024 * MEGABYTE, "Disk space for computed prompts of all models together.", low=1_000_000
     )
+    prefix_cache_disk_free_bytes: int = _setting(
+        1024 * MEGABYTE, "Disk space that computed prompts leave free; with less, the oldest go.", low=0
+    )
     speculation: Speculation | None = _setting(
         None,
         "How tokens are drafted for a request that is alone, where that is measured to be faster; answers "
@@ -162,8 +165,7 @@ class Settings:
         one_of=get_args(Speculation),
     )
     draft_model: str | None = _setting(
-        None,
-        "Hub id or local folder of a smaller model with the same vocabulary that drafts tokens.",
+        None, "Hub id or local folder of a smaller model with the same vocabulary that drafts tokens."
     )
     memory_bytes: int | None = _setting(
         None,
@@ -217,9 +219,7 @@ class Settings:
         (), "Hosts from which they are fetched though their addresses are private, on any port."
     )
     images_greedy: bool = _setting(
-        True,
-        "Answer what shows images with temperature 0, unless the request or `temperature` says otherwise; "
-        "off: as the model answers text.",
+        True, "Answer what shows images with temperature 0, unless the request or `temperature` differs."
     )
     images_ids: Switch = _setting(
         "off",

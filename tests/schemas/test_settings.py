@@ -30,6 +30,7 @@ SHOWN_BY = {
     "max_context": "test_max_context_bounds_prompt_and_answer_together",
     "prefix_cache_bytes": "test_the_prefix_cache_keeps_within_its_bytes_what_was_used_last",
     "prefix_cache_dir": "test_a_killed_server_remembers",
+    "prefix_cache_disk_free_bytes": "test_computed_prompts_leave_prefix_cache_disk_free_bytes_of_the_disk",
     "prefix_cache_disk_bytes": "test_computed_prompts_take_no_more_disk_than_prefix_cache_disk_bytes",
     "speculation": "test_lookup_drafts_what_is_repeated_and_off_does_not",
     "draft_model": "test_usage_over_http_says_what_was_drafted",

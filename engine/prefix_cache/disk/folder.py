@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import structlog
@@ -36,6 +37,23 @@ _SLACK = 16
 """Files are listed when 1 / this of the limit was written, and evicted until as much can be written again."""
 
 
+class DiskIsLowError(Exception):
+    """The disk would have less free than is left to others; nothing was written.
+
+    Args:
+        evicted: Names of this model's files that were removed in vain.
+    """
+
+    def __init__(self, evicted: list[str]) -> None:
+        super().__init__("the disk has too little room left")
+        self.evicted = evicted
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that a user's files may still take on the disk of a folder."""
+    return shutil.disk_usage(folder).free
+
+
 class DiskFolder:
     """The files of one model; used by one thread but for `read`.
 
@@ -43,15 +61,26 @@ class DiskFolder:
         root: The operator's folder.
         fingerprint: Of the model, 32 hexadecimal digits.
         limit: Bytes that the files of all models may take.
+        floor: Bytes of the disk that are left to others; 0 looks at no disk.
+        free: Tells the bytes of the disk that are free.
     """
 
-    def __init__(self, root: Path, fingerprint: str, limit: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        fingerprint: str,
+        limit: int,
+        floor: int = 0,
+        free: Callable[[Path], int] = free_bytes,
+    ) -> None:
         self.nbytes = self.evictions = self.removed = 0
         self.max_file = limit - limit // _SLACK
         self._fingerprint = fingerprint
         self._all = root / FOLDER_NAME
         self._home = self._all / fingerprint
         self._limit = limit
+        self._floor = floor
+        self._free = free
         self._unlisted = limit
 
     def scan(self) -> Iterator[CacheBlock]:
@@ -89,13 +118,17 @@ class DiskFolder:
         It is not forced to the disk itself: what a loss of power tears is found by its checksum.
 
         Raises:
+            DiskIsLowError: It was not written.
             OSError: It cannot be written.
         """
         size = sum(tensor.words.nbytes for tensor in tensors if tensor is not None)
-        evicted = self._make_room(size + 2 * len(block.tokens) + 4096 + 256 * len(tensors))
+        size += 2 * len(block.tokens) + 4096 + 256 * len(tensors)
         path = self._home / block.name
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        evicted = self._make_room(size)
+        if self._lacking(size):
+            raise DiskIsLowError(evicted)
         try:
             temporary.touch(mode=0o600)
             write_block(temporary, block, self._fingerprint, tensors)
@@ -134,14 +167,16 @@ class DiskFolder:
     def _make_room(self, size: int) -> list[str]:
         """Evict the least recently used files of all models; return the names of this model's."""
         self._unlisted += size
-        if self._unlisted <= self._limit // _SLACK:
+        lacking = self._lacking(size)
+        if self._unlisted <= self._limit // _SLACK and not lacking:
             return []
         files = sorted(self._files())
         self.nbytes, self._unlisted = sum(nbytes for _, nbytes, _ in files), 0
         evicted: list[str] = []
         for _, nbytes, path in files:
-            if self.nbytes + size <= self.max_file:
+            if self.nbytes + size <= self.max_file and lacking <= 0:
                 break
+            lacking -= nbytes
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
                 self.evictions += 1
@@ -152,6 +187,10 @@ class DiskFolder:
                 with contextlib.suppress(OSError):  # it is not empty yet
                     path.parent.rmdir()
         return evicted
+
+    def _lacking(self, size: int) -> int:
+        """Return how many bytes the disk has too few for a file of that size; 0 if it has enough."""
+        return max(0, size + self._floor - self._free(self._home)) if self._floor else 0
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
         """Yield when the files of all models were used, their bytes and paths."""

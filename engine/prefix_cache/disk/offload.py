@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -14,7 +14,7 @@ import structlog
 from greenroom.engine.device.device_errors import check_device
 from greenroom.engine.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, token_hash
 from greenroom.engine.prefix_cache.disk.disk_thread import DiskThread
-from greenroom.engine.prefix_cache.disk.folder import DiskFolder
+from greenroom.engine.prefix_cache.disk.folder import DiskFolder, DiskIsLowError
 from greenroom.engine.prefix_cache.disk.index import DiskIndex
 from greenroom.engine.prefix_cache.memory.kv_tensors import LayerTensors, nbytes_of
 from greenroom.engine.prefix_cache.memory.tree import Node, PrefixTree
@@ -60,6 +60,7 @@ class Offload:
     def __init__(self, folder: DiskFolder, index: DiskIndex, thread: DiskThread) -> None:
         self.skipped = self.written = 0
         self._failures = 0
+        self._is_low = False
         self._folder = folder
         self._index = index
         self._thread = thread
@@ -188,19 +189,34 @@ class Offload:
             return
         try:
             tensors = tuple(map(_concatenate, zip(*pieces, strict=True)))
-            for name in self._folder.write(block, tensors):
-                self._index.remove(name)
+            evicted = self._folder.write(block, tensors)
+        except DiskIsLowError as low:
+            self._skip(low)
+            return
         except OSError as error:
             self._failures += 1
             log.warning("prefix not written", actor="model", reason=str(error))
             if self._failures == _MAX_FAILURES:
                 log.error("no more prefixes are written", actor="model", reason=str(error))
             return
+        self._forget(evicted)
         self._folder.touch(path)
         self._index.insert(block)
         self.written += 1
-        self._failures = 0
+        self._failures, self._is_low = 0, False
         log.debug("prefix written", actor="model", file=block.name, bytes=_nbytes([tensors]))
+
+    def _skip(self, low: DiskIsLowError) -> None:
+        """Write no file while the disk is nearly full: others need what is left of it more."""
+        self._forget(low.evicted)
+        self.skipped += 1
+        if not self._is_low:
+            log.warning("prefixes are not written", actor="model", reason=str(low))
+        self._is_low = True
+
+    def _forget(self, evicted: Iterable[str]) -> None:
+        for name in evicted:
+            self._index.remove(name)
 
 
 def _kv_pieces(path: Sequence[Node], start: int, stop: int) -> list[HostTensors]:

@@ -59,11 +59,12 @@ class DiskTier:
         root: The operator's folder; ours is made within.
         fingerprint: Of everything that a computed prefix depends on.
         limit: Bytes that the files of all models may take.
+        floor: Bytes of the disk that are left to others.
     """
 
-    def __init__(self, root: Path, fingerprint: str, limit: int) -> None:
+    def __init__(self, root: Path, fingerprint: str, limit: int, floor: int = 0) -> None:
         self.hits = self.misses = 0
-        self._folder = DiskFolder(root, fingerprint, limit)
+        self._folder = DiskFolder(root, fingerprint, limit, floor)
         self._index = DiskIndex()
         self._reader, self._writer = DiskThread("prefix-reader"), DiskThread("prefix-writer")
         self._offload = Offload(self._folder, self._index, self._writer)
@@ -179,4 +180,5 @@ def open_disk_tier(folder: Path, settings: Settings, model: Any) -> DiskTier | N
         log.error("prefixes are not kept on disk", actor="model", reason=str(error))
         return None
     root = Path(settings.prefix_cache_dir).expanduser()
-    return DiskTier(root, computed_by, settings.prefix_cache_disk_bytes)
+    limit, floor = settings.prefix_cache_disk_bytes, settings.prefix_cache_disk_free_bytes
+    return DiskTier(root, computed_by, limit, floor)

@@ -67,6 +67,20 @@ def test_the_prefix_cache_keeps_within_its_bytes_what_was_used_last(tiny_model: 
     assert cached == {bound: [99, 0], 1 << 30: [99, 99]}
 
 
+def test_computed_prompts_leave_prefix_cache_disk_free_bytes_of_the_disk(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    # No disk has so much free.
+    for free, kept in ((0, True), (1 << 60, False)):
+        engine = open_engine(
+            tiny_model("qwen3"), prefix_cache_dir=str(tmp_path), prefix_cache_disk_free_bytes=free
+        )
+        for prompt in PROMPTS[:4]:
+            cached_tokens(engine, prompt)
+        engine.close()
+        assert any(path.is_file() for path in tmp_path.rglob("*")) == kept
+
+
 @pytest.mark.parametrize("nbytes", [1_000_000, 2_000_000])
 def test_computed_prompts_take_no_more_disk_than_prefix_cache_disk_bytes(
     tiny_model: TinyModel, tmp_path: Path, nbytes: int

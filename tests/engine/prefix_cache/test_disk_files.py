@@ -9,17 +9,22 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from greenroom.engine.prefix_cache.disk.block import (
     BadFileError,
     CacheBlock,
     HostTensor,
+    HostTensors,
     read_block,
     read_tensors,
     token_hash,
 )
+from greenroom.engine.prefix_cache.disk.disk_thread import DiskThread
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
 from greenroom.engine.prefix_cache.disk.folder import FOLDER_NAME, DiskFolder
+from greenroom.engine.prefix_cache.disk.index import DiskIndex
+from greenroom.engine.prefix_cache.disk.offload import Offload
 from greenroom.engine.prefix_cache.memory.tree import pack
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.engines.text_engines import loaded
@@ -52,6 +57,71 @@ def stored(root: Path, limit: int = GENEROUS) -> tuple[DiskFolder, Path, CacheBl
     words = np.random.default_rng(2).integers(0, 1 << 32, (1, 1, 40, 50), dtype=np.uint32)
     folder.write(block, (HostTensor("mlx.core.float32", words), None))
     return folder, root / FOLDER_NAME / FINGERPRINT / block.name, block
+
+
+def block_of(number: int) -> tuple[CacheBlock, HostTensors]:
+    """Return one of several files of 40 tokens and some 8 KB."""
+    words = np.full((1, 1, 40, 50), number, dtype=np.uint32)
+    tokens = pack(range(number, number + 40))
+    return CacheBlock("kv", token_hash(b""), 0, tokens), (HostTensor("mlx.core.float32", words),)
+
+
+class SmallDisk:
+    """A disk of which others have taken all but so many bytes: a real one cannot be filled here."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def free(self, folder: Path) -> int:
+        return self.size - sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_oldest_files_go_where_the_disk_would_have_too_little_left(tmp_path: Path) -> None:
+    disk = SmallDisk(100_000)
+    folder = DiskFolder(tmp_path, FINGERPRINT, GENEROUS, 40_000, disk.free)
+    blocks = [block_of(number) for number in range(20)]
+    evicted = []
+    for number, (block, tensors) in enumerate(blocks):
+        evicted += folder.write(block, tensors)
+        folder.touch([block.name])
+        assert disk.free(tmp_path) >= 40_000, number
+    assert 3 <= len(blocks) - len(evicted) <= 8
+    assert evicted == [block.name for block, _ in blocks[: len(evicted)]]
+    kept = {path.name for path in (tmp_path / FOLDER_NAME / FINGERPRINT).iterdir()}
+    assert kept == {block.name for block, _ in blocks[len(evicted) :]}
+
+
+def test_nothing_is_written_where_that_does_not_help_until_there_is_room_again(tmp_path: Path) -> None:
+    disk = SmallDisk(100_000)
+    folder, index, thread = (
+        DiskFolder(tmp_path, FINGERPRINT, GENEROUS, 40_000, disk.free),
+        DiskIndex(),
+        DiskThread("test"),
+    )
+    offload = Offload(folder, index, thread)
+
+    def write(number: int) -> None:
+        block, tensors = block_of(number)
+        offload._write(block, [tensors], [block.name])
+
+    write(1)
+    assert len(index) == 1
+    disk.size = 30_000
+    with capture_logs() as logs:
+        for number in (2, 3, 4, 5, 6):
+            write(number)
+        # What was there has been given up, and is not promised any more.
+        assert (len(index), folder.nbytes, offload.written, offload.skipped) == (0, 0, 1, 5)
+        assert not any(path.is_file() for path in tmp_path.rglob("*"))
+        disk.size = 100_000
+        write(7)
+        assert (len(index), offload.written) == (1, 2)
+        disk.size = 0
+        write(8)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "prefixes are not written"
+    ] * 2
+    assert thread.close(10)
 
 
 BREAKS: dict[str, Callable[[bytes], bytes]] = {
