@@ -9,6 +9,7 @@ from mlx import nn
 
 from greenroom.engine.catalog.files.sentence_files import Layer
 from greenroom.engine.loading.read_weights import load_arrays
+from greenroom.engine.loading.recorded_files import recorded_files
 
 _ACTIVATIONS: dict[str, Callable[[mx.array], mx.array]] = {
     "Identity": lambda values: values,
@@ -33,8 +34,9 @@ def load_layer(layer: Layer) -> Callable[[mx.array], mx.array]:
     file = layer.folder / "model.safetensors"
     if not file.is_file():
         raise ValueError(f"its layer {layer.folder.name} has no model.safetensors")
-    weights = {name: value.astype(mx.float32) for name, value in load_arrays(file).items()}
-    mx.eval(weights)
+    with recorded_files():
+        weights = {name: value.astype(mx.float32) for name, value in load_arrays(file).items()}
+        mx.eval(weights)
     if layer.kind == "LayerNorm":
         return _layer_norm(weights, layer)
     weight, bias = _weight(weights, "linear.weight", layer), weights.get("linear.bias")

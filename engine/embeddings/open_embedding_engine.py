@@ -15,6 +15,7 @@ from greenroom.engine.encoders.rows import Row
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
+from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.memory.model_load import ModelLoad
 
 
@@ -33,10 +34,11 @@ def open_embedding_engine(load: ModelLoad) -> EncoderEngine:
 def _load_model(load: ModelLoad, charge: Callable[[int], None]) -> EmbeddingModel:
     folder = load.folder
     files, config = read_sentence_files(folder), read_optional(folder / "config.json")
-    encoder = load_encoder_lazily(folder, load.settings)
+    with recorded_files(load.is_abandoned) as recorded:
+        encoder = load_encoder_lazily(folder, load.settings)
     behind = sum(file.stat().st_size for file in folder.glob("*/model.safetensors"))
     charge(weight_bytes(encoder) + behind)
-    read_weights(encoder, load.progress, load.is_abandoned)
+    read_weights(encoder, recorded, load.progress, load.is_abandoned)
     model = EmbeddingModel(
         hidden_states(encoder, config), padding_token(folder, encoder), files, pass_cost(config, encoder)
     )

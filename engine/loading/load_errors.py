@@ -6,7 +6,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from greenroom.engine.catalog.files.load_failures import named_failures
-from greenroom.engine.loading.read_weights import LoadAbandonedError
+
+
+class LoadAbandonedError(Exception):
+    """The load was given up between two chunks of weights, or two pieces of a file."""
 
 
 def named_load_errors(folder: Path) -> AbstractContextManager[None]:

@@ -17,6 +17,7 @@ from greenroom.engine.loading.batching_patches.patch_for_batching import patch_f
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
+from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.settings import Settings
 
@@ -62,9 +63,10 @@ def load_model(
     use_device(settings)
     began = time.perf_counter()
     with named_load_errors(folder):
-        model = load_lazily(folder, settings)
+        with recorded_files(is_abandoned) as files:
+            model = load_lazily(folder, settings)
         reserve_memory(weight_bytes(model))
-        read_weights(model, report_progress, is_abandoned)
+        read_weights(model, files, report_progress, is_abandoned)
         read = time.perf_counter()
         _warm_up(model)
         warm = time.perf_counter()

@@ -10,13 +10,12 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from greenroom.engine.loading.file_arrays import FileArrays
+from greenroom.engine.loading.load_errors import LoadAbandonedError
+
 _LAYER = re.compile(r"^(.*?\.?layers\.\d+)\.")
 _CHUNK_BYTES = 256 * 1024 * 1024
 """Bytes that are read before progress is reported and the load can be abandoned."""
-
-
-class LoadAbandonedError(Exception):
-    """The load was given up between two chunks of weights."""
 
 
 def load_arrays(file: Path) -> dict[str, mx.array]:
@@ -44,26 +43,43 @@ def weight_bytes(model: Any) -> int:
     return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
 
 
-def read_weights(model: Any, progress: Callable[[float], None], is_abandoned: Callable[[], bool]) -> None:
+def read_weights(
+    model: Any,
+    files: FileArrays | None,
+    progress: Callable[[float], None],
+    is_abandoned: Callable[[], bool],
+) -> None:
     """Read the weights of a model that was loaded lazily, layer by layer.
 
     Args:
+        files: What was recorded while it was loaded (`recorded_files`): each chunk's bytes are read before
+            the chunk is computed from them. None on a CPU, where nothing minds waiting for a disk.
         progress: Called with the fraction that is in memory, 0 to 1.
-        is_abandoned: Called between chunks; returns whether to stop.
+        is_abandoned: Called between chunks, and between pieces of files; returns whether to stop.
 
     Raises:
         LoadAbandonedError: `is_abandoned` returned True.
+        ValueError: A file cannot be read any more.
     """
     from mlx.utils import tree_flatten
 
     weights = tree_flatten(model.parameters())
     total = sum(value.nbytes for _, value in weights) or 1
-    done = 0
+    done = size = 0
+
+    def go_on(fraction: float) -> None:
+        if is_abandoned():
+            raise LoadAbandonedError
+        progress((done + fraction * size) / total)
+
     for chunk in _chunks(weights):
         if is_abandoned():
             raise LoadAbandonedError
+        size = sum(value.nbytes for value in chunk)
+        if files is not None:
+            files.read(chunk, go_on)
         mx.eval(chunk)
-        done += sum(value.nbytes for value in chunk)
+        done += size
         progress(done / total)
 
 

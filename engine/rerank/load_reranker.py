@@ -16,6 +16,7 @@ from greenroom.engine.encoders.rows import Row, RowModel
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
+from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.rerank.cross_encoder import CrossEncoder
 from greenroom.engine.rerank.reranker_kinds import CLASSIFIERS, reranker_form
@@ -49,12 +50,13 @@ def load_reranker(
         check_weight_files(folder)
         config = read_json_object(folder / "config.json")
         cross = reranker_form(config) == "cross_encoder"
-        network = _classifier(folder, config) if cross else _decoder(folder, settings)
+        with recorded_files(is_abandoned) as files:
+            network = _classifier(folder, config) if cross else _decoder(folder, settings)
         mx.eval(mx.random.state)  # the weights' random beginnings, which are never read, hang on it
         if settings.dtype != "auto":
             cast_weights(network, getattr(mx, settings.dtype))
         reserve_memory(weight_bytes(network))
-        read_weights(network, progress, is_abandoned)
+        read_weights(network, files, progress, is_abandoned)
         network.eval()
         model = _wrap(network, folder, config, cross)
         model.compute([Row(np.zeros(1, np.int32), second=1 if cross else None)])

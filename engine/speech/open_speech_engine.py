@@ -14,6 +14,7 @@ from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
+from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.speech.preparing.abilities import SpeechAbilities, find_abilities
 from greenroom.engine.speech.preparing.speech_adapter import SpeechAdapter
@@ -61,8 +62,9 @@ def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[i
     """Return the library's model. It is told the architecture: by itself it would guess from the path."""
     check_speech_weights(load.folder)
     load_lazily = import_model_code("mlx_audio.tts.utils").load_model
-    model = load_lazily(load.folder, lazy=True, model_type=abilities.architecture, model_name_parts=[])
+    with recorded_files(load.is_abandoned) as files:
+        model = load_lazily(load.folder, lazy=True, model_type=abilities.architecture, model_name_parts=[])
     mx.eval(mx.random.state)  # random weights would stay alive through the thread's random key
     charge(weight_bytes(model))
-    read_weights(model, load.progress, load.is_abandoned)
+    read_weights(model, files, load.progress, load.is_abandoned)
     return model

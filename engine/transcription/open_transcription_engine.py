@@ -12,6 +12,7 @@ from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
+from greenroom.engine.loading.recorded_files import recorded_files
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.transcription.recognizers.one_piece_recognizer import OnePieceRecognizer
@@ -31,9 +32,10 @@ def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
         use_device(load.settings)
         architecture = load.record.architecture
         with named_load_errors(load.folder):
-            model = _load_lazily(load.folder, architecture)
+            with recorded_files(load.is_abandoned) as files:
+                model = _load_lazily(load.folder, architecture)
             charge(weight_bytes(model))
-            read_weights(model, load.progress, load.is_abandoned)
+            read_weights(model, files, load.progress, load.is_abandoned)
             return TranscriptionEngine(_recognizer(model, architecture), share, load.clock)
 
 

@@ -13,8 +13,8 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
+from greenroom.engine.loading.load_errors import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.loading.read_weights import LoadAbandonedError
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings import Settings
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.loading.read_weights import LoadAbandonedError
+from greenroom.engine.loading.load_errors import LoadAbandonedError
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.speech.open_speech_engine import open_speech_adapter, open_speech_engine

@@ -12,8 +12,9 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.loading.load_errors import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.loading.read_weights import LoadAbandonedError, weight_bytes
+from greenroom.engine.loading.read_weights import weight_bytes
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
