@@ -27,12 +27,14 @@ def copy(tiny_model: TinyModel, tmp_path: Path) -> Path:
     return shutil.copytree(tiny_model("qwen3"), tmp_path / "broken-model")
 
 
-def refusal(folder: Path, settings: Settings | None = None) -> str:
-    """Return what is said when the folder is loaded."""
+def refusal(
+    folder: Path, settings: Settings | None = None, expected: tuple[int, str] = (503, "load_failed")
+) -> str:
+    """Return what is said when the folder is loaded, with that status and code."""
     with pytest.raises(ProblemError) as caught:
         load_model(folder, settings or Settings())
     problem = caught.value.problem
-    assert (problem.status, problem.code) == (503, "load_failed")
+    assert (problem.status, problem.code) == expected
     assert str(folder.parent) not in problem.detail
     assert "\n" not in problem.detail
     assert "broken-model" in problem.detail
@@ -127,12 +129,12 @@ def test_a_config_that_names_code_is_refused_without_running_it(copy: Path) -> N
     assert not (copy / "ran").exists()
 
 
-def run_code(folder: Path, code: str) -> str:
+def run_code(folder: Path, code: str, expected: tuple[int, str] = (503, "load_failed")) -> str:
     """Return what is said of a model that brings that code and may run it."""
     (folder / "architecture.py").write_text(code)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_file": "architecture.py"}))
-    return refusal(folder, Settings(trust_remote_code=True))
+    return refusal(folder, Settings(trust_remote_code=True), expected)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +142,6 @@ def run_code(folder: Path, code: str) -> str:
     [
         ("exit()", "its code ended the program."),
         ("import sys; sys.exit('no weights today')", "its code ended the program: exit('no weights today')."),
-        ("try:\n    import absent_module\nexcept ImportError:\n    exit(1)", "package absent_module"),
-        ("import absent_module.inner", "package absent_module"),
         ("raise ValueError('no such thing')", "no such thing"),
         ("class Panic(BaseException): pass\nraise Panic('of native code')", "of native code"),
         ("syntax error", "invalid syntax"),
@@ -151,13 +151,20 @@ def test_code_that_ends_or_fails_is_a_load_failure(copy: Path, code: str, said: 
     assert said in run_code(copy, code)
 
 
+@pytest.mark.parametrize(
+    "code", ["try:\n    import absent_module\nexcept ImportError:\n    exit(1)", "import absent_module.inner"]
+)
+def test_code_that_needs_a_package_says_which(copy: Path, code: str) -> None:
+    assert "package absent_module" in run_code(copy, code, (501, "library_missing"))
+
+
 def test_an_architecture_names_the_package_that_it_needs(copy: Path) -> None:
     """mlx-lm's file for OLMo calls `exit` where that is missing."""
     if importlib.util.find_spec("hf_olmo") is not None:
         pytest.skip("it is installed")
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "model_type": "olmo"}))
-    assert "pip install ai2-olmo" in refusal(copy)
+    assert "pip install ai2-olmo" in refusal(copy, expected=(501, "library_missing"))
 
 
 def test_an_unknown_architecture_is_called_so(copy: Path) -> None:
