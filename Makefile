@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 EXTRAS := --extra embeddings
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: run test test-all test-slow soak compat attack attack-vocabulary batching-table licences lint types clean
+.PHONY: run test test-all test-slow soak compat on-device attack attack-vocabulary batching-table licences lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -58,6 +58,10 @@ compat: $(VENV)/developing-$(ACCELERATOR)
 # A real server of tiny models under attack for half an hour: make attack SECONDS=60 ARGS="--seed 7".
 attack: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.attack --seconds $(SECONDS) $(ARGS)
+
+# Faithfulness, attack and bench on the machine at hand, a Mac or one with CUDA, as one report: ARGS="--short".
+on-device: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.on_device $(ARGS)
 
 # What a stream waits beside hostile grammars, loads and first grammars at 152,000 tokens: ARGS="--only mixed".
 attack-vocabulary: $(VENV)/developing-$(ACCELERATOR)

@@ -37,9 +37,15 @@ UNDISTURBED = 0.25
     type=click.Choice([*KINDS, "none"]),
     help="Beside text: what the other models do (default: everything).",
 )
+@click.option("--sweep/--no-sweep", "sweeps", default=True, help="Send every hostile file and address first.")
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder that keeps the logs.")
 def main(
-    seconds: float, seed: int | None, folders: tuple[Path, ...], kinds: tuple[str, ...], logs: Path | None
+    seconds: float,
+    seed: int | None,
+    folders: tuple[Path, ...],
+    kinds: tuple[str, ...],
+    sweeps: bool,
+    logs: Path | None,
 ) -> None:
     """Attack a server of models of every kind for SECONDS; exit with 1 if anything was found."""
     from greenroom.tests.attack.campaign import Campaign
@@ -70,7 +76,7 @@ def main(
             click.echo(
                 f"seed {seed}; beside {PLAIN_ROWS} plain requests the calm client waits {plain * 1000:.0f} ms"
             )
-            swept = _sweep(target, names[0], kinds, limits)
+            swept = _sweep(target, names[0], kinds, limits) if sweeps else []
             campaign = Campaign(
                 attacks(names, kinds), lambda attack: observe(target, attack, limits), seconds, click.echo
             )

@@ -1,0 +1,49 @@
+"""Parts of a run on a device, as command lines, and how long each may be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import attrs
+
+from greenroom.tests.support.servers.server_processes import GREENROOM
+
+_DEMO = str(Path(__file__).resolve().parents[2] / "engine" / "demo" / "model")
+
+
+@attrs.frozen
+class Plan:
+    """What a run does.
+
+    Args:
+        kinds: Tiny models whose answers are compared with mlx-lm's; none: all that the tests know.
+        attack_seconds: Of the attack, behind what it measures first.
+        attack_options: Of `make attack`.
+        model: That is benchmarked: a folder or a hub id.
+        bench_options: Of `greenroom bench`.
+    """
+
+    kinds: tuple[str, ...] = ()
+    attack_seconds: int = 1800
+    attack_options: tuple[str, ...] = ()
+    model: str = _DEMO
+    bench_options: tuple[str, ...] = ("--scenario", "all")
+
+    def parts(self) -> dict[str, list[str]]:
+        """Return the command of each part by its name, in the order in which they run."""
+        module = [sys.executable, "-m", "greenroom.tests"]
+        faithfulness = [*module[:2], f"{module[2]}.on_device.faithfulness", *self.kinds]
+        seconds = ("--seconds", str(self.attack_seconds), "--seed", "1")
+        attack = [*module[:2], f"{module[2]}.attack", *seconds, *self.attack_options]
+        bench = [*GREENROOM, "bench", self.model, *self.bench_options]
+        return {"Faithfulness": faithfulness, "Attack": attack, "Bench": bench}
+
+
+LONG = Plan()
+SHORT = Plan(
+    kinds=("qwen3", "gemma3", "lfm2"),
+    attack_seconds=30,
+    attack_options=("--kind", "none", "--no-sweep"),
+    bench_options=("--concurrency", "1,8", "--repeats", "3", "--tokens", "32"),
+)

@@ -1,0 +1,102 @@
+"""Reports of runs on a device, in Markdown."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+
+import attrs
+
+from greenroom.http.bench.environment import describe_environment
+from greenroom.tests.on_device.plans import Plan
+
+_SOURCE = Path(__file__).resolve().parents[2] / ".src"
+_LAST_LINES = 40
+"""Of what a part that failed wrote to its standard error."""
+
+
+@attrs.frozen
+class Ending:
+    """How a part of a run ended.
+
+    Args:
+        output: What it printed, which is Markdown or text.
+        told: What it wrote to its standard error.
+    """
+
+    name: str
+    command: Sequence[str]
+    status: int
+    seconds: float
+    output: str
+    told: str
+
+    def section(self) -> str:
+        """Return it as a section of the report."""
+        result = "passed" if self.status == 0 else f"**failed**, exit status {self.status}"
+        command = shlex.join(self.command[1:])
+        lines = [f"## {self.name}: {result}", "", f"`{command}`, {self.seconds:.0f} s", ""]
+        table = self.output.strip()
+        lines += [table] if "|---" in table else ["```", table, "```"]
+        if self.status and (told := self.told.strip().splitlines()):
+            lines += ["", "```", *told[-_LAST_LINES:], "```"]
+        return "\n".join(lines) + "\n"
+
+
+def write_report(plan: Plan, file: Path, say: Callable[[str], object]) -> list[str]:
+    """Run all parts and write the report, part by part; return the names of those that failed.
+
+    Args:
+        say: Is told which part begins.
+    """
+    failed = []
+    file.write_text(_heading())
+    for name, command in plan.parts().items():
+        say(f"{name} ...")
+        ending = _run(name, command)
+        if ending.status:
+            failed.append(name)
+        with file.open("a") as report:
+            report.write("\n" + ending.section())
+    summary = f"Failed: {', '.join(failed)}." if failed else "Nothing failed."
+    with file.open("a") as report:
+        report.write(f"\n## In short\n\n{summary}\n")
+    return failed
+
+
+def _run(name: str, command: Sequence[str]) -> Ending:
+    environment = {**os.environ, "PYTHONPATH": str(_SOURCE), "COLUMNS": "160"}
+    began = time.monotonic()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    return Ending(name, command, done.returncode, time.monotonic() - began, done.stdout, done.stderr)
+
+
+def _heading() -> str:
+    """Return the beginning of a report: machine, device and versions."""
+    import mlx.core as mx
+
+    facts = describe_environment()
+    device = mx.default_device()
+    rows = {
+        "date": facts["date"],
+        "machine": facts["machine"],
+        "system": " ".join(filter(None, (platform.system(), platform.mac_ver()[0] or platform.release()))),
+        "Python": facts["python"],
+        "device": device.type.name,
+        **{f"device: {name}": value for name, value in sorted(mx.device_info(device).items())},
+        **_versions(),
+    }
+    lines = ["# Greenroom on a device", "", "| | |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows.items())]) + "\n"
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what computes."""
+    names = {each.metadata["Name"].lower(): each.version for each in distributions()}
+    return {name: names[name] for name in sorted(names) if name.startswith(("mlx", "greenroom"))}

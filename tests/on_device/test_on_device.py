@@ -1,0 +1,60 @@
+"""Reports of a device tell what it is, what was measured on it, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.tests.on_device.faithfulness import LARGEST_SHORTFALL, compare
+from greenroom.tests.on_device.plans import SHORT, Plan
+from greenroom.tests.on_device.report import write_report
+from greenroom.tests.support.engines import schedules
+
+VERY_SHORT = Plan(
+    kinds=("qwen3",),
+    attack_seconds=1,
+    attack_options=SHORT.attack_options,
+    bench_options=("--concurrency", "1", "--repeats", "1", "--tokens", "4"),
+)
+
+
+def test_a_report_has_the_device_the_versions_and_the_figures_of_each_part(tmp_path: Path) -> None:
+    said: list[str] = []
+    failed = write_report(VERY_SHORT, tmp_path / "report.md", said.append)
+    report = (tmp_path / "report.md").read_text()
+    assert not set(failed) - {"Attack"}, report  # which finds a machine slow that has other things to do
+    assert said == ["Faithfulness ...", "Attack ...", "Bench ..."]
+    assert f"| mlx | {version('mlx')} |" in report
+    assert "| device | cpu |" in report
+    assert "| qwen3 | 20 | 0 | 0 |  |" in report
+    assert " attacks in 1 s, " in report
+    assert "tokens/s" in report
+
+
+def test_a_part_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
+    plan = Plan(("unheard-of",), 1, ("--unheard-of",), str(tmp_path / "unheard-of"))
+    assert write_report(plan, tmp_path / "report.md", lambda text: None) == list(plan.parts())
+    report = (tmp_path / "report.md").read_text()
+    assert report.count("**failed**") == 3
+    assert "| unheard-of | 0 | 0 | 0 | KeyError" in report
+    assert "No such option '--unheard-of'" in report
+    assert report.endswith("Failed: Faithfulness, Attack, Bench.\n")
+
+
+def test_an_answer_that_is_not_the_likeliest_is_a_failure(
+    tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_schedule = schedules.run_schedule
+
+    def run_and_spoil(driver: Any, schedule: Any) -> None:
+        run_schedule(driver, schedule)
+        driver.tokens[0][3] = 7
+
+    monkeypatch.setattr(schedules, "run_schedule", run_and_spoil)
+    found = compare("qwen3", tiny_model("qwen3"))
+    assert (found.equal, found.others) == (16, 4)
+    assert found.failures(LARGEST_SHORTFALL["gpu"])
