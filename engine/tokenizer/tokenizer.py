@@ -40,12 +40,17 @@ class Detokenizer(Protocol):
 class ChatTokenizer:
     """A tokenizer and its chat template, wrapped so that user text cannot write control tokens.
 
+    Imports transformers: make it under the import lock.
+
     Args:
         wrapped: mlx-lm's `TokenizerWrapper`.
         folder: The model's folder.
     """
 
     def __init__(self, wrapped: Any, folder: Path) -> None:
+        from greenroom.engine.tokenizer.rendering.bounded_environment import bound_templates
+
+        bound_templates()
         self.folder = folder
         self.wrapped = wrapped
         self.eos_token_ids: frozenset[int] = frozenset(wrapped.eos_token_ids)
@@ -125,7 +130,12 @@ class ChatTokenizer:
         continue_final_message: bool = False,
         options: dict[str, Any] | None = None,
     ) -> str:
-        """Return the conversation as the model reads it; raises whatever the template raises."""
+        """Return the conversation as the model reads it.
+
+        Raises:
+            TemplateLimitError: The template makes too much of it.
+            Exception: Whatever else the template raises.
+        """
         options = {**self._variables(tools), **(options or {})}
         text = self.wrapped.apply_chat_template(
             messages,

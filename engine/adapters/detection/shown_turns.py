@@ -10,9 +10,11 @@ import attrs
 
 from greenroom.engine.adapters.conversation.message_converter import MessageConverter
 from greenroom.engine.adapters.conversation.tool_prompt import as_openai_tool
+from greenroom.engine.adapters.templates.chat_template import template_unusable
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.parsers.null import NullToolParser
 from greenroom.engine.tokenizer.control_tokens import ControlTokenMarker
+from greenroom.engine.tokenizer.rendering.budget import TemplateLimitError
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages import Message, TextPart, Tool, ToolCall
 
@@ -92,6 +94,8 @@ class ShownTurns:
                 add_generation_prompt=prompts,
                 options=options,
             )
+        except TemplateLimitError as error:
+            raise template_unusable(self._tokenizer.folder, error) from error
         except Exception:  # refusing is an answer
             return None
 

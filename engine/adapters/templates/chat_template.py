@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from greenroom.engine.tokenizer.rendering.budget import TemplateLimitError
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.problems import ProblemError, invalid, load_failed
 
 TemplateMessage = dict[str, Any]
 """A message in the shape that Hugging Face's chat templates read."""
@@ -65,7 +67,7 @@ def render_conversation(
     """Return the conversation as the model reads it.
 
     Raises:
-        ProblemError: 400 with the template's own message.
+        ProblemError: 400 with the template's own message, or with the bound that it passes.
     """
     try:
         return tokenizer.render(
@@ -76,10 +78,18 @@ def render_conversation(
         )
     except ProblemError:
         raise
+    except TemplateLimitError as error:
+        detail = f"The model's chat template is stopped at this conversation: {error}."
+        raise invalid(detail, "messages", TEMPLATE_ERROR) from error
     except Exception as error:  # a template may do anything that Jinja's sandbox lets it do
         reason = str(error).strip() or type(error).__name__
         detail = f"The model's chat template refuses this conversation: {reason[:500]}"
         raise invalid(detail, "messages", TEMPLATE_ERROR) from error
+
+
+def template_unusable(folder: Path, error: TemplateLimitError) -> ProblemError:
+    """Return the problem of a template that makes too much of the smallest conversations."""
+    return ProblemError(load_failed(folder.name, f"its chat template is stopped: {error}."))
 
 
 def shows_in_order(rendered: str | None, *words: str) -> bool:

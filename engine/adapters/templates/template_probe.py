@@ -9,7 +9,13 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters.templates.chat_template import TemplateMessage, as_parts, shows_in_order
+from greenroom.engine.adapters.templates.chat_template import (
+    TemplateMessage,
+    as_parts,
+    shows_in_order,
+    template_unusable,
+)
+from greenroom.engine.tokenizer.rendering.budget import TemplateLimitError
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 
@@ -132,6 +138,8 @@ class _Probe:
             tools = []
         try:
             return self._tokenizer.render(messages, tools=tools, options=options)
+        except TemplateLimitError as error:
+            raise template_unusable(self._tokenizer.folder, error) from error
         except Exception:  # refusing is an answer
             return None
 
