@@ -40,6 +40,7 @@ def bare_loop(model: Any, prompts: Prompts, tokens: Sequence[int]) -> list[list[
     cache = caches.new_cache(model)
     if len(prompts) > 1:
         cache = caches.merge([cache, *(caches.new_cache(model) for _ in prompts[1:])])
+        caches.finalize(cache)
     if width:
         padding = [width - length for length in lengths]
         rows = [[*prompt[:-1], *[0] * pad] for prompt, pad in zip(prompts, padding, strict=True)]

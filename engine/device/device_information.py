@@ -18,6 +18,15 @@ def gpu_memory(information: Mapping[str, str | int]) -> int | None:
     return next((value for name in names if isinstance(value := information.get(name), int)), None)
 
 
+def gpu_architecture() -> str | None:
+    """Return the architecture of the GPU that models compute on, which says what kernels; None on a CPU."""
+    import mlx.core as mx
+
+    if mx.default_device().type != mx.DeviceType.gpu:
+        return None
+    return str(mx.device_info().get("architecture", ""))
+
+
 def buffer_limit() -> int | None:
     """Return how many arrays a process may have in memory at once; None if the system does not count them.
 

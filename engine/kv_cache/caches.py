@@ -10,12 +10,26 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache.growth import allocated_tokens
 
 Cache = list[Any]
 """One cache object per layer, mlx-lm's classes."""
+
+
+@attrs.frozen(eq=False)
+class KnownLengths:
+    """Tokens of each row that a recurrent layer has yet to compute, as the host knows them.
+
+    Args:
+        lengths: The same on the device; a layer that has others has been prepared or changed since.
+        tokens: By row; less than 0 where a row has ended.
+    """
+
+    lengths: mx.array
+    tokens: list[int]
 
 
 def new_cache(model: Any) -> Cache:
@@ -90,9 +104,21 @@ def extend(cache: Cache, other: Cache, *, layerwise: bool = False) -> None:
     """Append the rows of `other` to the batched `cache`."""
     for index, layer in enumerate(cache):
         layer.extend(other[index])
+        _drop_empty_padding(layer)
         if layerwise:
             _evaluate(layer)
             other[index] = None
+
+
+def _drop_empty_padding(layer: Any) -> None:
+    """Drop the left padding of recurrent states, which is zeros and stays from a merge of empty ones.
+
+    A layer that has one makes a mask for ever, and Metal's faster kernels take none. Only an empty layer
+    needs it, since nothing else says how many rows that has.
+    """
+    for part in flat_layers([layer]):
+        if hasattr(part, "lengths") and not part.empty():
+            part.left_padding = None
 
 
 def filter_rows(cache: Cache, rows: Sequence[int], *, layerwise: bool = False) -> None:
@@ -212,10 +238,17 @@ def prepare(cache: Cache, lengths: Sequence[int], padding: Sequence[int]) -> Non
     """Announce input `[rows, length + padding]` whose padding is on the right."""
     for layer in cache:
         layer.prepare(lengths=list(lengths), right_padding=list(padding))
+    for layer in flat_layers(cache):
+        if getattr(layer, "lengths", None) is not None:
+            layer.known_lengths = KnownLengths(layer.lengths, list(lengths))
 
 
 def finalize(cache: Cache) -> None:
-    """Move the padding of the input since `prepare` to the left, where it costs nothing later."""
+    """Move the padding of the input since `prepare` to the left, where it costs nothing later.
+
+    Before the first pass over a merged cache too: empty recurrent states have a left padding of zeros, and
+    make a mask of it for ever.
+    """
     for layer in cache:
         layer.finalize()
 

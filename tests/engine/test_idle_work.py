@@ -95,6 +95,10 @@ def answers(folder: Path, kv_bits: int | None = None) -> list[list[int]]:
     return [expected(folder, prompt, TOKENS_EACH, kv_bits) for prompt in PROMPTS]
 
 
+PASSES = 14
+"""Of a whole proof."""
+
+
 def pause(driver: Driver, passes: int = 1_000_000) -> int:
     """Let the engine idle for so many passes; return how many there were to do."""
     for done in range(passes):
@@ -151,7 +155,7 @@ def test_no_pass_is_computed_while_there_is_work(model_of: ModelOf) -> None:
             driver.engine.work_idly()
             driver.step()
     assert logs == []
-    assert pause(driver) == 9
+    assert pause(driver) == PASSES
     driver.engine.close()
 
 
@@ -199,7 +203,7 @@ def test_passes_take_memory_that_nobody_needs(model_of: ModelOf) -> None:
     assert enough.statistics().running == lent
     driver.engine.release_memory()
     assert enough.statistics().running == 0
-    assert pause(driver) == 9
+    assert pause(driver) == PASSES
     assert enough.statistics().running == 0
     assert rows_of(driver) == 3
     driver.engine.close()
@@ -220,7 +224,7 @@ def test_a_prompt_that_needs_the_memory_of_the_passes_gets_it(model_of: ModelOf)
     assert driver.tokens[-1] == expected(folder, prompt, 4)
     assert account.statistics().running == 0
     account.kv_limit = None
-    assert pause(driver) == 9
+    assert pause(driver) == PASSES
     driver.engine.close()
 
 

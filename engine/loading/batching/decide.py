@@ -8,9 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
+from greenroom.engine.device.device_information import gpu_architecture
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import restrict
-from greenroom.engine.loading.batching.digest import code_digest, patches_digest
+from greenroom.engine.loading.batching.digest import branches_by_device, code_digest, patches_digest
 from greenroom.engine.loading.batching.findings import Findings
 from greenroom.engine.loading.batching.idle_proof import IdleProof, log_proof, log_restriction
 from greenroom.engine.loading.batching.known import recall, remember, table
@@ -41,7 +44,7 @@ def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: f
     digest = code_digest(model)
     if not caches.can_batch(caches.new_cache(model)):
         found, known_by = Findings(False, False, "its caches cannot be merged"), "cache"
-    elif digest is not None and digest in table():
+    elif digest is not None and digest in table() and _table_holds(model):
         found, known_by = table()[digest], "table"
     else:
         key = _key(model, folder)
@@ -62,11 +65,20 @@ def decide_batching(model: Any, folder: Path, load_seconds: float, first_pass: f
     return rest
 
 
+def _table_holds(model: Any) -> bool:
+    """Return whether this device runs the code that the table was made with, on a CPU.
+
+    A Mac's GPU takes kernels of its own where an architecture's code has them; CUDA takes what the CPU does.
+    """
+    on_metal = gpu_architecture() is not None and mx.metal.is_available()
+    return not (on_metal and branches_by_device(model))
+
+
 def _key(model: Any, folder: Path) -> str:
-    """Return a hash of what a proof depends on: the code, the sizes in config.json, and the libraries."""
+    """Return a hash of what a proof depends on: code, sizes in config.json, libraries, and the device."""
     config = (folder / _CONFIG).read_bytes()
     digest = hashlib.blake2b(config, digest_size=16)
-    digest.update(json.dumps([version(name) for name in _COMPUTED_BY]).encode())
+    digest.update(json.dumps([*map(version, _COMPUTED_BY), gpu_architecture()]).encode())
     code = code_digest(model)
     if code is None:
         model_file = json.loads(config).get("model_file")

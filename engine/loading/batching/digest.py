@@ -16,6 +16,9 @@ _ALWAYS = ("base", "cache")
 """What every model is computed with, whether it imports it or not."""
 
 _IMPORT = re.compile(rf"^\s*from (?:{re.escape(_MODELS)})?\.?(\w*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+_FOR_A_DEVICE = re.compile(r"metal_kernel|cuda_kernel|default_device|is_available|\.kernels\b")
+"""Code that some devices run and others do not; `mlx_lm.kernels` are Metal's."""
+
 _PATCHES = "batching_patches*"
 _LOADING = Path(__file__).parents[1]
 
@@ -36,6 +39,21 @@ def code_digest(model: Any) -> str | None:
 def digest_of(name: str) -> str:
     """Return the digest of the architecture in that file of mlx-lm's models."""
     return digest_of_files([*sources_of(name), *_patches()])
+
+
+def branches_by_device(model: Any) -> bool:
+    """Return whether some of the code that `code_digest` covers runs on a certain kind of device alone.
+
+    Args:
+        model: Of an architecture in mlx-lm's models.
+    """
+    return _any_branches(type(model).__module__.rpartition(".")[2])
+
+
+@cache
+def _any_branches(name: str) -> bool:
+    sources = [*sources_of(name), *_patches()]
+    return any(_FOR_A_DEVICE.search(path.read_text(encoding="utf-8")) for path in sources)
 
 
 def patches_digest() -> str:

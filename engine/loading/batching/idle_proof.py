@@ -15,7 +15,7 @@ PIECE = 0.3
 """Seconds of a pass that can be cut, and so of what a request may have to wait for."""
 
 MAX_PASS_SECONDS = 10.0
-"""Seconds of one that cannot be cut: prompts together, three rows of 29 tokens. Whoever computes these so
+"""Seconds of one that cannot be cut: prompts together, four rows of 27 tokens. Whoever computes these so
 slowly gains nothing from computing prompts together."""
 
 _REST = 5

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def recall(key: str) -> Findings:
     with _lock:
         found = _of_this_process.get(key, Findings())
         if not found.complete:
-            written = _findings_of(_read(_file()).get(key, {}))
+            written = _still_valid(_read(_file()).get(key, {}))
             if written.decode is not None:
                 found = _of_this_process[key] = written
         return found
@@ -64,7 +65,8 @@ def remember(key: str, findings: Findings) -> None:
             return
         entries = _read(file)
         entries.pop(key, None)
-        kept = [*entries.items(), (key, entry_of(findings))][-_MAX_REMEMBERED:]
+        release = {"release": version("greenroom")} if _finds_fault(findings) else {}
+        kept = [*entries.items(), (key, entry_of(findings) | release)][-_MAX_REMEMBERED:]
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +88,18 @@ def _findings_of(entry: Mapping[str, Any]) -> Findings:
         value if isinstance(value := entry.get(name), bool) else None for name in ("prefill", "decode")
     )
     return Findings(prefill, decode, str(entry.get("reason", ""))[:_MAX_REASON])
+
+
+def _still_valid(entry: Mapping[str, Any]) -> Findings:
+    """Return what was found, but leave out what an earlier release found wrong: this one may know better."""
+    found = _findings_of(entry)
+    if not _finds_fault(found) or entry.get("release") == version("greenroom"):
+        return found
+    return Findings(None, True) if found.decode else Findings()
+
+
+def _finds_fault(findings: Findings) -> bool:
+    return False in (findings.prefill, findings.decode)
 
 
 def _file() -> Path | None:

@@ -8,6 +8,8 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from greenroom.engine.kv_cache.caches import KnownLengths
+
 
 class RaggedRows(nn.Module):  # type: ignore[misc]
     """A block whose state would run on over the padding on a row's right.
@@ -30,10 +32,21 @@ class RaggedRows(nn.Module):  # type: ignore[misc]
         cache = next((value for value in (*args, *keywords.values()) if hasattr(value, "lengths")), None)
         if cache is None or cache.lengths is None:
             return self.block(x, *args, **keywords)
-        lengths = [min(max(length, 0), x.shape[1]) for length in cache.lengths.tolist()]
+        left = _tokens_left(cache)
+        lengths = [min(max(tokens, 0), x.shape[1]) for tokens in left]
         computed = _compute_pieces(self.block, x, args, keywords, cache, lengths)
         cache.advance(x.shape[1])
+        cache.known_lengths = KnownLengths(cache.lengths, [tokens - x.shape[1] for tokens in left])
         return computed
+
+
+def _tokens_left(cache: Any) -> list[int]:
+    """Return the tokens of each row, as the host knows them: every layer would wait for the device."""
+    known: KnownLengths | None = getattr(cache, "known_lengths", None)
+    if known is not None and known.lengths is cache.lengths:
+        return known.tokens
+    tokens: list[int] = cache.lengths.tolist()
+    return tokens
 
 
 def _compute_pieces(

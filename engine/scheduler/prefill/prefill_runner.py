@@ -145,11 +145,11 @@ class PrefillRunner:
         width = max(lengths)
         padding = [width - length for length in lengths]
         rows = [_pad(request, pad) for request, pad in zip(requests, padding, strict=True)]
+        caches.finalize(cache)
         if any(padding):
             caches.prepare(cache, lengths, padding)
         self._model(mx.array(rows), cache=cache)
-        if any(padding):
-            caches.finalize(cache)
+        caches.finalize(cache)
         self._launch(cache)
         for index, request in enumerate(requests):
             request.computed += request.remaining

@@ -87,6 +87,7 @@ def together(model: Any, rows: Sequence[Row]) -> mx.array:
     left = [row.prompt[row.cached : -1] for row in first]
     longest = max(len(tokens) for tokens in left)
     padding = [longest - len(tokens) for tokens in left]
+    caches.finalize(cache)
     caches.prepare(cache, [len(tokens) for tokens in left], padding)
     model(mx.array([[*tokens, *[9] * pad] for tokens, pad in zip(left, padding, strict=True)]), cache=cache)
     caches.finalize(cache)

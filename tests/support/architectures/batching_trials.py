@@ -145,6 +145,7 @@ def try_prefilling(model: Any, rows: Sequence[Row], cached: Sequence[int] = (0, 
     rests = [row.prompt[done:-1] for row, done in zip(chosen, cached, strict=True)]
     width = max(map(len, rests))
     padding = [width - len(rest) for rest in rests]
+    caches.finalize(cache)
     caches.prepare(cache, [len(rest) for rest in rests], padding)
     model(mx.array([rest + [rest[-1]] * pad for rest, pad in zip(rests, padding, strict=True)]), cache=cache)
     caches.finalize(cache)

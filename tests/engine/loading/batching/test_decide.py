@@ -9,15 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 import structlog
 
 from greenroom.engine.kv_cache.batching import prefills_alone
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
 from greenroom.engine.loading.batching import decide, known
+from greenroom.engine.loading.batching.findings import Findings
 from greenroom.engine.loading.batching.idle_proof import IdleProof
 from greenroom.engine.loading.load_model import load_model
 from greenroom.schemas.settings import Settings
+from greenroom.tests.support.architectures.architectures import config_of, make
 
 TinyModel = Callable[..., Path]
 
@@ -71,6 +74,69 @@ def test_what_the_table_forbids_is_computed_alone(tiny_model: TinyModel) -> None
     assert not can_batch(new_cache(model))
     (line,) = logs
     assert (line["prefill"], line["decode"], line["known_by"]) == ("alone", "alone", "table")
+
+
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch, architecture: str, *, is_metal: bool = True) -> None:
+    """Have a GPU of that architecture seem to be what models compute on."""
+    monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.DeviceType.gpu))
+    monkeypatch.setattr(mx, "device_info", lambda: {"architecture": architecture})
+    monkeypatch.setattr(mx.metal, "is_available", lambda: is_metal)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "device", "proves"),
+    [
+        ("llama", "metal", False),
+        ("qwen3_next", "metal", True),
+        ("qwen3_next", "cuda", False),
+        ("qwen3_next", "cpu", False),
+    ],
+)
+def test_the_table_holds_on_metal_only_for_code_without_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str, device: str, proves: bool
+) -> None:
+    model = make(architecture)
+    (tmp_path / "config.json").write_text(json.dumps(config_of(architecture)))
+    if device != "cpu":
+        pretend_gpu(monkeypatch, "any", is_metal=device == "metal")
+    with structlog.testing.capture_logs() as logs:
+        decide.decide_batching(model, tmp_path, 1.0, 0.0)
+    assert [line["event"] for line in logs] == ([PROVED] if proves else [])
+    assert not prefills_alone(model)
+
+
+def test_a_proof_holds_for_the_device_that_it_was_made_on(
+    tiny_model: TinyModel, tmp_path: Path, file: Path
+) -> None:
+    folder = with_own_code(tiny_model("llama"), tmp_path / "own", "llama")
+    devices = (None, "applegpu_g16s", "applegpu_g17s")
+    for expected in ([PROVED], []):
+        for device in devices:
+            with pytest.MonkeyPatch.context() as patch:
+                if device is not None:
+                    pretend_gpu(patch, device)
+                assert [line["event"] for line in loaded(folder)[1]] == expected
+    assert len(json.loads(file.read_text())) == len(devices)
+
+
+def test_what_an_earlier_release_found_wrong_is_tried_again(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    right = with_own_code(tiny_model("llama"), tmp_path / "right", "llama")
+    wrong = with_own_code(tiny_model("mamba"), tmp_path / "wrong", "mamba")
+    for folder in (right, wrong):
+        loaded(folder)
+    (key,) = [key for key, entry in json.loads(file.read_text()).items() if not entry["prefill"]]
+    monkeypatch.setattr(known, "_of_this_process", {})
+    assert known.recall(key).prefill is False
+    monkeypatch.setattr(known, "_of_this_process", {})
+    monkeypatch.setattr(known, "version", lambda package: "99")
+    assert known.recall(key) == Findings(None, True)
+    assert [line["event"] for line in loaded(wrong)[1]] == [PROVED, ALONE]
+    assert loaded(right)[1] == []
+    monkeypatch.setattr(known, "_of_this_process", {})
+    assert [line["event"] for line in loaded(wrong)[1]] == [ALONE]
+    assert len(json.loads(file.read_text())) == 2
 
 
 def test_code_that_a_folder_brings_is_proved(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.loading.batching import digest
-from greenroom.engine.loading.batching.digest import digest_of, sources_of
-from greenroom.tests.support.architectures.architectures import names
+from greenroom.engine.loading.batching.digest import branches_by_device, digest_of, sources_of
+from greenroom.tests.support.architectures.architectures import make, names
 
 
 @cache
@@ -57,3 +57,30 @@ def test_the_digest_changes_with_each_of_the_files_and_with_our_patches(
             changed.write_text(changed.read_text() + "\n# changed\n")
         digests.add(digest_of.__wrapped__("mamba"))
     assert len(digests) == 2 + len(sources_of("mamba"))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "branches"),
+    [
+        ("llama", False),
+        ("mamba", False),
+        ("deepseek_v3", False),
+        ("mamba2", True),
+        ("nemotron_h", True),
+        ("qwen3_5", True),
+        ("rwkv7", True),
+        ("kimi_k3", True),
+        ("deepseek_v41", True),
+    ],
+)
+def test_code_for_one_kind_of_device_is_found_in_all_files_of_an_architecture(
+    architecture: str, branches: bool
+) -> None:
+    assert branches_by_device(make(architecture)) == branches
+
+
+def test_every_file_of_the_library_that_tells_devices_apart_is_known() -> None:
+    folder = Path(importlib.import_module("mlx_lm.models").__path__[0])
+    found = {path.stem for path in folder.glob("*.py") if digest._any_branches(path.stem)}
+    assert {"bitnet", "muse_spark", "bitlinear_layers", "ssm", "gated_delta"} <= found
+    assert not {"llama", "qwen3", "gemma3", "gpt_oss", "base", "cache", "switch_layers"} & found

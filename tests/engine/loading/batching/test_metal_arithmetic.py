@@ -1,0 +1,107 @@
+"""Under the arithmetic of a Mac's GPU a proof refuses nothing that is right, and all that is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache.batching import Batching
+from greenroom.engine.loading.batching.findings import Findings
+from greenroom.engine.loading.batching.known import TABLE
+from greenroom.engine.loading.batching.proof import Proof, distance
+from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
+from greenroom.tests.support.architectures.architectures import make
+from greenroom.tests.support.architectures.metal_arithmetic import in_4_bits, metal_arithmetic
+from greenroom.tests.support.engines.schedules import soak_only
+
+ROW_LIMITS = (8, 32, 64)
+MORE_ROW_LIMITS = tuple(limit for limit in range(8, 65) if limit not in ROW_LIMITS)
+
+PLENTY = 1e9
+
+SOUND = ("qwen3_moe", "gemma3_text", "falcon_h1", "deepseek_v3", "nemotron_h", "baichuan_m1")
+DEEP = 16
+"""Layers in which a difference grows."""
+
+UNSOUND = (
+    "nemotron_h",
+    "mamba",
+    "jamba",
+    "rwkv7",
+    "recurrent_gemma",
+    "olmo_hybrid",
+    "bailing_moe_linear",
+    "baichuan_m1",
+    "longcat_flash_ngram",
+    "afm7",
+    "minimax_m3_vl",
+)
+"""Without the patches that mend all but the last when they are loaded."""
+
+TABLED = [name for name, entry in json.loads(TABLE.read_text())["architectures"].items() if entry["prefill"]]
+"""What the table says is right, with our patches."""
+
+
+def proved(model: Any, row_limit: int) -> Findings:
+    """Return what a proof finds on a device with that limit."""
+    proof = Proof(model)
+    with metal_arithmetic(row_limit):
+        proof.run(PLENTY)
+    assert not proof.failed, proof.findings.reason
+    return proof.findings
+
+
+def patched(name: str) -> Any:
+    model = make(name)
+    patch_for_batching(model)
+    return model
+
+
+def logits_behind(model: Any, prompts: list[list[int]]) -> mx.array:
+    """Return the logits of the first row's next token, prompts in one pass."""
+    cache = caches.new_cache(model)
+    if len(prompts) > 1:
+        cache = caches.merge([cache, *(caches.new_cache(model) for _ in prompts[1:])])
+    model(mx.array(prompts), cache=cache)
+    logits: mx.array = model(mx.array([prompt[-1:] for prompt in prompts]), cache=cache)[0, -1]
+    return logits
+
+
+def test_a_row_alone_is_apart_from_the_same_row_three_times() -> None:
+    model = in_4_bits(make("llama", num_hidden_layers=DEEP))
+    prompt = list(range(100, 112))
+    with metal_arithmetic(32):
+        apart = distance(logits_behind(model, [prompt] * 3), logits_behind(model, [prompt]))
+    assert apart > 0.03
+
+
+@pytest.mark.parametrize("row_limit", [*ROW_LIMITS, *soak_only(*MORE_ROW_LIMITS)])
+def test_a_deep_model_is_not_refused(row_limit: int) -> None:
+    model = in_4_bits(make("llama", num_hidden_layers=DEEP))
+    assert proved(model, row_limit).batching == Batching()
+
+
+@pytest.mark.parametrize("name", [*SOUND, *soak_only(*(name for name in TABLED if name not in SOUND))])
+def test_what_is_right_is_not_refused(name: str) -> None:
+    model = in_4_bits(patched(name))
+    for row_limit in ROW_LIMITS:
+        assert proved(model, row_limit).batching == Batching(), row_limit
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "nemotron_h"])
+def test_what_is_right_in_16_bits_is_not_refused(name: str) -> None:
+    model = patched(name)
+    model.set_dtype(mx.bfloat16)
+    assert proved(model, 32).batching == Batching()
+
+
+@pytest.mark.parametrize("row_limit", [32, *soak_only(8, 64)])
+@pytest.mark.parametrize("name", UNSOUND)
+def test_what_is_wrong_without_its_patches_is_refused(name: str, row_limit: int) -> None:
+    found = proved(in_4_bits(make(name)), row_limit)
+    assert found.complete
+    assert not found.batching.prefill
