@@ -22,17 +22,21 @@ class AdmissionStatistics:
 
 @attrs.frozen
 class MemoryStatistics:
-    """Bytes that one model holds of the memory account.
+    """Bytes that one model holds of the memory account, and buffers in which its prefix cache is.
 
     Args:
         weights: Of the model, and of one that drafts for it.
         running: Of KV caches of prompts and answers under way, with what is reserved for them.
         cached: Of the prefix cache.
+        cached_buffers: Arrays of the prefix cache: macOS lets a process have 499,000 in all.
+        cached_buffer_limit: Arrays that the prefix caches of all models may have now; None is no limit.
     """
 
     weights: int
     running: int
     cached: int
+    cached_buffers: int
+    cached_buffer_limit: int | None
 
 
 @attrs.frozen
@@ -40,6 +44,7 @@ class PrefixCacheStatistics:
     """Figures of a prefix cache's tier in memory; `hits`, `misses` and `evictions` of its whole life."""
 
     nbytes: int
+    buffers: int
     nodes: int
     hits: int
     misses: int

@@ -18,6 +18,8 @@ from greenroom.engine.kv_cache.growth import GROWTH_STEP, allocated_tokens
 
 UNBOUNDED = 1 << 60
 
+_STATE_ARRAYS = 2
+
 
 @attrs.frozen
 class KVTensorSpec:
@@ -77,6 +79,11 @@ class CacheSizeModel:
     def nbytes(self, rows: int, tokens: int, chunk_tokens: int = 0) -> int:
         """Return the bytes of a cache of so many rows of that length, padding included."""
         return rows * sum(count * layer.nbytes(tokens, chunk_tokens) for layer, count in self._layer_counts)
+
+    @cached_property
+    def buffers(self) -> int:
+        """Return how many arrays one cache has; of a recurrent state two are assumed."""
+        return sum(len(layer.kv_tensors) or _STATE_ARRAYS for layer in self.layers)
 
     @cached_property
     def _layer_counts(self) -> list[tuple[LayerSpec, int]]:

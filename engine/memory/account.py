@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import attrs
 
+from greenroom.engine.memory.buffer_budget import BufferBudget
+
 
 @attrs.frozen
 class AccountStatistics:
@@ -21,12 +23,14 @@ class AccountStatistics:
         running: Caches of prompts and answers under way, with copies that are being made of them.
         cached: Prefix caches.
         peak: The largest sum of `running` and `cached` there ever was.
+        cached_buffers: Buffers of the prefix caches, now.
     """
 
     weights: int
     running: int
     cached: int
     peak: int
+    cached_buffers: int
 
 
 class MemoryAccount:
@@ -35,21 +39,30 @@ class MemoryAccount:
     Args:
         limit: Bytes for weights, running caches and prefix caches together; None is no limit.
         kv_limit: Bytes for running caches and prefix caches alone; None is no limit of their own.
+        buffer_limit: Buffers that the device lets the process have; None is no limit.
     """
 
-    def __init__(self, limit: int | None = None, kv_limit: int | None = None) -> None:
+    def __init__(
+        self, limit: int | None = None, kv_limit: int | None = None, buffer_limit: int | None = None
+    ) -> None:
         self.limit = limit
         self.kv_limit = kv_limit
+        self.buffers = BufferBudget(buffer_limit)
+        self._has_defaults = False
         self._shares: list[Share] = []
         self._changed = threading.Condition()
         self._peak = 0
         self._reservation_orders = itertools.count()
 
-    def set_default_limit(self, limit: int) -> None:
-        """Set the limit, unless there is one."""
+    def set_default_limits(self, limit: int, buffers: int | None) -> bool:
+        """Set the limits of bytes and of buffers, each unless there is one; return whether nobody did yet."""
         with self._changed:
+            is_first, self._has_defaults = not self._has_defaults, True
             if self.limit is None:
                 self.limit = limit
+            if self.buffers.limit is None:
+                self.buffers.limit = buffers
+            return is_first
 
     def open_share(self) -> Share:
         """Return a share for one more model, to which nothing is charged yet."""
@@ -65,7 +78,7 @@ class MemoryAccount:
                 sum(getattr(share, name) for share in self._shares)
                 for name in ("weights", "running", "cached")
             )
-            return AccountStatistics(weights, running, cached, self._peak)
+            return AccountStatistics(weights, running, cached, self._peak, self.buffers.cached)
 
     # What follows is for shares, which hold the lock.
 
@@ -144,12 +157,14 @@ class Share:
         reservation_order: Of reservations of all models; earlier ones come first.
         eviction_request: Bytes that another model requests of the prefix cache.
         on_eviction_request: Called, on any thread, when that happens; must not block.
+        buffers: Buffers that this model has, beside the bytes.
     """
 
     def __init__(self, account: MemoryAccount, changed: threading.Condition) -> None:
         self.weights = self.running = self.cached = 0
         self.reservation = self.reservation_order = self.eviction_request = 0
         self.on_eviction_request: Callable[[], None] | None = None
+        self.buffers = account.buffers.open_part(self._on_buffers_requested)
         self._account = account
         self._changed = changed
 
@@ -249,3 +264,8 @@ class Share:
             self.weights = self.running = self.cached = self.reservation = 0
             self._account.close(self)
             self._changed.notify_all()
+        self.buffers.close()
+
+    def _on_buffers_requested(self) -> None:
+        if self.on_eviction_request is not None:
+            self.on_eviction_request()

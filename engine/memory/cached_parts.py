@@ -1,20 +1,66 @@
-"""What a model keeps for requests to come, of several sorts: charged to its share together."""
+"""What a model keeps for requests to come, of several sorts: charged to its share together, and evicted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from greenroom.engine.device.device_information import page_bytes
 from greenroom.engine.memory.account import Share
+from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.sequences.prompt_features import FeatureSource
 
 
 class CachedParts:
-    """Charges the sum of what several caches of a model hold."""
+    """A model's prefix cache, and what is kept of images and their like, which goes before the prefixes.
 
-    def __init__(self, share: Share) -> None:
+    Args:
+        share: Is charged with the sum of what they hold.
+    """
+
+    def __init__(
+        self, share: Share, prefix_cache: PrefixCache | None, features: FeatureSource | None
+    ) -> None:
         self._share = share
         self._held: list[int] = []
+        self._prefixes = None if prefix_cache is None else prefix_cache.memory
+        self._features = features
+        if self._prefixes is not None:
+            self._prefixes.reserve = self._new_part()
+            self._prefixes.reserve_buffers = share.buffers.charge_cached
+            self._prefixes.page = page_bytes()
+        if features is not None:
+            features.charge_with(self._new_part())
 
-    def new_part(self) -> Callable[[int], int]:
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of the prefix cache."""
+        return 0 if self._prefixes is None else self._prefixes.nbytes
+
+    def evict_features(self, nbytes: int) -> int:
+        """Evict what is kept of images; return how many bytes are free by that."""
+        if self._features is None:
+            return 0
+        before = self._features.nbytes
+        self._features.evict_to(max(0, before - nbytes))
+        return before - self._features.nbytes
+
+    def evict_prefixes_to(self, nbytes: int) -> None:
+        """Evict prefixes until they have no more than so many bytes."""
+        if self._prefixes is not None:
+            self._prefixes.evict_to(max(0, nbytes))
+
+    def evict_for_others(self) -> None:
+        """Evict for another model that has requested bytes or buffers."""
+        requested, self._share.eviction_request = self._share.eviction_request, 0
+        requested -= self.evict_features(requested)
+        if requested > 0:
+            self.evict_prefixes_to(self.prefix_bytes - requested)
+        buffers = self._share.buffers
+        if self._prefixes is not None and buffers.requested:
+            left = max(0, self._prefixes.buffers - buffers.pop_requested())
+            self._prefixes.evict_to(self._prefixes.nbytes, left)
+
+    def _new_part(self) -> Callable[[int], int]:
         """Return what charges one more cache: of the bytes that it wants, it returns how many there are."""
         self._held.append(0)
         index = len(self._held) - 1

@@ -49,32 +49,32 @@ class KvMemory:
             else []
             for layer in size_model.layers
         ]
-        self._prefix_cache = prefix_cache
         self._reservations: dict[int, int] = {}
         self._reserved_bytes = 0
         self._batch_bytes = 0
         self._temporary_bytes = 0
         self._idle_bytes = 0
         self._on_reclaimed: Callable[[], None] = lambda: None
-        self._features = features
-        cached = CachedParts(self.share)
-        if prefix_cache is not None:
-            prefix_cache.memory.reserve = cached.new_part()
-        if features is not None:
-            features.charge_with(cached.new_part())
+        self._cached = CachedParts(self.share, prefix_cache, features)
 
     def statistics(self) -> MemoryStatistics:
         """Return what this model holds of the account."""
         share = self.share
-        return MemoryStatistics(share.weights, share.running, share.cached)
+        buffers = share.buffers
+        return MemoryStatistics(
+            share.weights, share.running, share.cached, buffers.cached, buffers.cached_limit
+        )
 
-    def record_usage(self, batches: int, headroom: int) -> None:
+    def record_usage(self, batches: int, headroom: int, caches: int) -> None:
         """Charge what the running batches take, and release what was reserved for copies.
 
         Args:
             batches: Bytes of their caches.
             headroom: Bytes of the largest layer.
+            caches: How many they are.
         """
+        under_way = caches + len(self._reservations)
+        self.share.buffers.charge_running(under_way * self.size_model.buffers)
         self._batch_bytes, self.headroom, self._temporary_bytes = batches, headroom, 0
         if self.share.running != self._running_bytes + self._idle_bytes:
             self._charge(self._running_bytes)
@@ -169,20 +169,8 @@ class KvMemory:
             self.share.charge_running(self._running_bytes)
 
     def evict_for_others(self) -> None:
-        """Evict prefixes for another model that has requested their memory."""
-        requested, self.share.eviction_request = self.share.eviction_request, 0
-        requested -= self._evict_features(requested)
-        if requested > 0 and self._prefix_cache is not None:
-            memory = self._prefix_cache.memory
-            memory.evict_to(max(0, memory.nbytes - requested))
-
-    def _evict_features(self, nbytes: int) -> int:
-        """Evict what is kept of images; return how many bytes are free by that."""
-        if self._features is None:
-            return 0
-        before = self._features.nbytes
-        self._features.evict_to(max(0, before - nbytes))
-        return before - self._features.nbytes
+        """Evict what is cached for another model that has requested its memory."""
+        self._cached.evict_for_others()
 
     def close(self) -> None:
         """Release everything."""
@@ -203,11 +191,12 @@ class KvMemory:
 
     def _evicting(self, nbytes: int, charge: Callable[[], bool]) -> bool:
         """Return whether `charge` succeeds, at last after evicting prefixes of so many bytes."""
-        if charge() or (self._evict_features(nbytes) and charge()):
+        cached = self._cached
+        if charge() or (cached.evict_features(nbytes) and charge()):
             return True
-        if self._prefix_cache is not None and self._prefix_cache.memory.nbytes:
-            memory, available = self._prefix_cache.memory, self.share.available() or 0
-            memory.evict_to(max(0, min(memory.nbytes, available - self._running_bytes - nbytes)))
+        if cached.prefix_bytes:
+            available = self.share.available() or 0
+            cached.evict_prefixes_to(min(cached.prefix_bytes, available - self._running_bytes - nbytes))
             if charge():
                 return True
         waited = 0.0

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import structlog
+
+from greenroom.engine.device.device_information import buffer_limit
 from greenroom.engine.memory.account import MemoryAccount, Share
 from greenroom.engine.memory.device_memory import default_memory
 from greenroom.schemas.problems import ProblemError, insufficient_memory
+
+log = structlog.get_logger(__name__)
 
 
 def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
@@ -13,7 +18,14 @@ def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int
     Raises:
         ProblemError: 507.
     """
-    account.set_default_limit(default_memory())
+    if account.set_default_limits(default_memory(), buffer_limit()):
+        log.info(
+            "memory limits",
+            actor="pool",
+            bytes=account.limit,
+            kv_bytes=account.kv_limit,
+            prefix_buffers=account.buffers.cached_limit,
+        )
     before = share.weights
     room = share.charge_weights(before + nbytes)
     if room is not None:

@@ -54,7 +54,9 @@ class PrefixCache:
     def statistics(self) -> PrefixCacheStatistics:
         """Return figures of its whole life."""
         memory = self.memory
-        return PrefixCacheStatistics(memory.nbytes, memory.nodes, self._hits, self._misses, memory.evictions)
+        return PrefixCacheStatistics(
+            memory.nbytes, memory.buffers, memory.nodes, self._hits, self._misses, memory.evictions
+        )
 
     def match(self, key: ModelKey, tokens: Sequence[int], stateful: bool) -> CachedPrefix:
         """Return how much of a prompt need not be computed; its last token always is.

@@ -19,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-VERSION = "3"
+VERSION = "4"
 """Of the files, of the layout of what they hold, and of how our patches have models compute it."""
 
 NAME = re.compile(r"^(kv|state)-[0-9a-f]{32}\.safetensors$")

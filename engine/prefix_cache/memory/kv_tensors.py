@@ -14,9 +14,16 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache.caches import Cache, flat_layers
 from greenroom.engine.kv_cache.quantized_layer import TENSORS_PER_LAYER
+from greenroom.engine.prefix_cache.memory.packing import pack, unpack
 
 LayerTensors = tuple[mx.array | None, ...]
-"""Tensors of all per-token layers, or of all others, flat; None where a layer holds nothing."""
+"""Tensors of all per-token layers, or of all others, flat; None where a layer holds nothing.
+
+Behind those of the per-token layers come scales and biases of the quantised ones, packed.
+"""
+
+_OWN = 2
+"""Arrays of a per-token layer that are not packed: keys and values, or the numbers of quantised ones."""
 
 _QUANTIZED = ("QuantizedCache", "BatchedQuantizedCache")
 _PER_TOKEN = ("KVCache", "BatchKVCache", *_QUANTIZED)
@@ -41,22 +48,27 @@ def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -
         row: Row of a batched cache; None for a plain one.
         length: Tokens that the cache holds of this sequence.
     """
-    found: list[mx.array | None] = []
-    for layer in flat_layers(cache):
-        if _class_name(layer) in _PER_TOKEN:
-            pad = 0 if row is None else layer.size() - length
-            rows = slice(None) if row is None else slice(row, row + 1)
-            for whole in _kv_tensors(layer):
-                found.append(None if whole is None else _copy(whole[rows, :, pad + start : pad + stop]))
-    return tuple(found)
+    own: list[mx.array | None] = []
+    quantized: list[list[mx.array | None]] = []
+    rows = slice(None) if row is None else slice(row, row + 1)
+    for layer in _per_token_layers(cache):
+        pad = 0 if row is None else layer.size() - length
+        tensors = [
+            None if whole is None else whole[rows, :, pad + start : pad + stop]
+            for whole in _kv_tensors(layer)
+        ]
+        if _class_name(layer) in _QUANTIZED:
+            quantized.append(tensors)
+            tensors = tensors[:: TENSORS_PER_LAYER // _OWN]
+        own += [None if tensor is None else _copy(tensor) for tensor in tensors]
+    return (*own, *pack(quantized))
 
 
 def bytes_per_token(cache: Cache) -> int:
     """Return the bytes of the KV tensors of one token of a row of a cache that holds some."""
-    layers = [layer for layer in flat_layers(cache) if _class_name(layer) in _PER_TOKEN]
     return sum(
         whole.nbytes // (whole.shape[0] * whole.shape[2])
-        for layer in layers
+        for layer in _per_token_layers(cache)
         for whole in _kv_tensors(layer)
         if whole is not None
     )
@@ -101,13 +113,13 @@ def restore(
     Yields:
         The bytes of each copy, before it is made.
     """
-    kv = iter(zip(*segments, strict=True))
+    by_layer = [_tensors_by_layer(cache, kv) for kv in segments]
     state = iter(states)
     for layer in flat_layers(cache):
         if _class_name(layer) in _PER_TOKEN:
             tensors: list[mx.array | None] = []
-            for _ in _kv_tensors(layer):
-                parts = [part for part in next(kv) if part is not None]
+            for parallel in zip(*map(next, by_layer), strict=True):
+                parts = [part for part in parallel if part is not None]
                 if parts:
                     yield parts[0][0, :, :1].nbytes * room
                 tensors.append(_concatenate(parts, room - length) if parts else None)
@@ -122,14 +134,35 @@ def restore(
             layer.cache = [_alias(next(state)) for _ in layer.cache]
 
 
-def nbytes_of(arrays: LayerTensors) -> int:
-    """Return the bytes of what the arrays hold."""
-    return sum(array.nbytes for array in arrays if array is not None)
+def nbytes_of(arrays: LayerTensors, page: int = 1) -> int:
+    """Return the bytes of what the arrays hold, each in a whole number of pages of so many bytes."""
+    return sum(-(-array.nbytes // page) * page for array in arrays if array is not None)
 
 
-def buffer_bytes(arrays: LayerTensors) -> int:
-    """Return the bytes that evaluated arrays occupy, whoever else uses their buffers."""
-    return sum(mx.get_array_buffer_size(array) for array in arrays if array is not None)
+def buffer_bytes(arrays: LayerTensors, page: int = 1) -> int:
+    """Return the bytes that evaluated arrays occupy, likewise, whoever else uses their buffers."""
+    sizes = (mx.get_array_buffer_size(array) for array in arrays if array is not None)
+    return sum(-(-size // page) * page for size in sizes)
+
+
+def buffers_of(arrays: LayerTensors) -> int:
+    """Return how many buffers the arrays are in."""
+    return sum(array is not None for array in arrays)
+
+
+def _per_token_layers(cache: Cache) -> list[Any]:
+    return [layer for layer in flat_layers(cache) if _class_name(layer) in _PER_TOKEN]
+
+
+def _tensors_by_layer(cache: Cache, kv: LayerTensors) -> Iterator[Sequence[mx.array | None]]:
+    """Yield what each per-token layer holds of what `copy_kv` returned, in the layer's own form."""
+    quantized = [_class_name(layer) in _QUANTIZED for layer in _per_token_layers(cache)]
+    end = _OWN * len(quantized)
+    own = [kv[at : at + _OWN] for at in range(0, end, _OWN)]
+    chosen = [tensors for tensors, is_quantized in zip(own, quantized, strict=True) if is_quantized]
+    unpacked = unpack(chosen, [array for array in kv[end:] if array is not None])
+    for tensors, is_quantized in zip(own, quantized, strict=True):
+        yield next(unpacked) if is_quantized else tensors
 
 
 def _kv_tensors(layer: Any) -> Sequence[mx.array | None]:

@@ -24,14 +24,19 @@ class MemoryTier:
     Attributes:
         reserve: Given the bytes that it wants to hold, returns how many it may: the account of memory that
             it shares with all that runs.
+        reserve_buffers: Likewise for buffers, of which a device may have only so many.
+        page: Bytes of which each buffer takes a whole number.
         nbytes: Bytes that it holds.
+        buffers: Buffers in which they are.
         version: A number that changes whenever a match may come out otherwise.
     """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.reserve: Callable[[int], int] = lambda nbytes: nbytes
-        self.nbytes = self.version = self.evictions = 0
+        self.reserve_buffers: Callable[[int], int] = lambda count: count
+        self.page = 1
+        self.nbytes = self.buffers = self.version = self.evictions = 0
         self._trees: dict[ModelKey, PrefixTree] = {}
         self._clock = itertools.count(1)
         self._unmeasured: list[Node] = []
@@ -49,7 +54,7 @@ class MemoryTier:
 
     def tree(self, key: ModelKey) -> PrefixTree:
         """Return the tree of a model's prefixes."""
-        return self._trees.setdefault(key, PrefixTree())
+        return self._trees.setdefault(key, PrefixTree(self.page))
 
     def insert(
         self,
@@ -68,7 +73,8 @@ class MemoryTier:
         self.touch(match.path)
         node = match.path[-1] if match.path else tree.root
         if match.length < node.end:
-            if not self._try_reserve(self.nbytes + node.kv_bytes):  # both, until the copies are made
+            # Both are there until the copies are made.
+            if not self._try_reserve(node.kv_bytes, 2 * kv_tensors.buffers_of(node.kv)):
                 return False
             node = self._split(tree, node, match.length)
         added, length = [node], len(packed) // 4
@@ -76,15 +82,17 @@ class MemoryTier:
             stop = _end_of_node(node.end, length, copy_kv)
             node = tree.insert(node, packed[node.end * 4 : stop * 4], copy_kv(node.end, stop))
             self.nbytes += node.kv_bytes
+            self.buffers += kv_tensors.buffers_of(node.kv)
             self.touch([node])
             added.append(node)
         if copy_states is not None and node.states is None:
             node.states = copy_states()
-            node.states_bytes = kv_tensors.nbytes_of(node.states)
+            node.states_bytes = kv_tensors.nbytes_of(node.states, self.page)
             node.states_used_at = next(self._clock)
             self.nbytes += node.states_bytes
+            self.buffers += kv_tensors.buffers_of(node.states)
         # Before anything is copied: arrays know their size without that.
-        self.evict_to(min(self.budget, self.reserve(self.nbytes)))
+        self.evict_to(min(self.budget, self.reserve(self.nbytes)), self.reserve_buffers(self.buffers))
         self.version += 1
         self._evaluate([each for each in added if _is_in_tree(each)])
         return _is_in_tree(node)
@@ -114,15 +122,15 @@ class MemoryTier:
                 continue
             arrays = (*node.kv, *(node.states or ()))
             mx.eval([array for array in arrays if array is not None])
-            kv_bytes = kv_tensors.buffer_bytes(node.kv)
-            states_bytes = kv_tensors.buffer_bytes(node.states or ())
+            kv_bytes = kv_tensors.buffer_bytes(node.kv, self.page)
+            states_bytes = kv_tensors.buffer_bytes(node.states or (), self.page)
             self.nbytes += kv_bytes + states_bytes - node.kv_bytes - node.states_bytes
             node.kv_bytes, node.states_bytes = kv_bytes, states_bytes
         self._unmeasured.clear()
 
-    def evict_to(self, budget: int) -> None:
-        """Evict until no more than `budget` bytes are held."""
-        while self.nbytes > budget:
+    def evict_to(self, budget: int, buffers: int | None = None) -> None:
+        """Evict until no more than `budget` bytes are held, in no more than so many buffers."""
+        while self.nbytes > budget or (buffers is not None and self.buffers > buffers):
             pinned = set[Node]().union(*self._pinned)
             candidates = [
                 (node.used_at if not node.children else node.states_used_at, id(node), node, tree)
@@ -135,13 +143,15 @@ class MemoryTier:
                 break
             _, _, node, tree = min(candidates)
             self.nbytes -= node.states_bytes
+            self.buffers -= kv_tensors.buffers_of(node.states or ())
             node.states, node.states_bytes = None, 0
             if not node.children:
                 self.nbytes -= node.kv_bytes
+                self.buffers -= kv_tensors.buffers_of(node.kv)
                 tree.remove(node)
             self.evictions += 1
             self.version += 1
-        self.reserve(self.nbytes)
+        self._charge()
 
     def clear(self) -> None:
         """Release everything, now: nodes refer to each other, so arrays would wait for the collector."""
@@ -149,24 +159,32 @@ class MemoryTier:
             node.kv, node.states = (), None
         self._trees.clear()
         self._unmeasured.clear()
-        self.nbytes = 0
-        self.reserve(0)
+        self.nbytes = self.buffers = 0
+        self._charge()
         self.version += 1
 
     def _split(self, tree: PrefixTree, node: Node, length: int) -> Node:
         self.nbytes -= node.kv_bytes
         front = tree.split(node, length)
         self.nbytes += front.kv_bytes + node.kv_bytes
+        self.buffers += kv_tensors.buffers_of(front.kv)
         for pinned in self._pinned:
             pinned.update({front} if node in pinned else ())
         self._evaluate([front, node])
         return front
 
-    def _try_reserve(self, nbytes: int) -> bool:
-        if self.reserve(nbytes) >= nbytes:
+    def _try_reserve(self, nbytes: int, buffers: int) -> bool:
+        """Reserve so much more than is held; return whether it is there."""
+        nbytes, buffers = self.nbytes + nbytes, self.buffers + buffers
+        if self.reserve(nbytes) >= nbytes and self.reserve_buffers(buffers) >= buffers:
             return True
-        self.reserve(self.nbytes)
+        self._charge()
         return False
+
+    def _charge(self) -> None:
+        """Charge what is held."""
+        self.reserve(self.nbytes)
+        self.reserve_buffers(self.buffers)
 
     def _evaluate(self, nodes: Sequence[Node]) -> None:
         """Start making copies: what is pending keeps all of its sequence's cache alive."""

@@ -74,10 +74,15 @@ class Match:
 
 
 class PrefixTree:
-    """The nodes of one model."""
+    """The nodes of one model.
 
-    def __init__(self) -> None:
+    Args:
+        page: Bytes of which each array takes a whole number.
+    """
+
+    def __init__(self, page: int = 1) -> None:
         self.root = Node(None, 0, b"", ())
+        self._page = page
 
     def match(self, tokens: bytes) -> Match:
         """Return the longest cached prefix of a packed prompt."""
@@ -93,7 +98,7 @@ class PrefixTree:
 
     def insert(self, parent: Node, tokens: bytes, kv: LayerTensors) -> Node:
         """Add a run of tokens behind `parent`."""
-        node = Node(parent, parent.end, tokens, kv, kv_bytes=nbytes_of(kv))
+        node = Node(parent, parent.end, tokens, kv, kv_bytes=nbytes_of(kv, self._page))
         parent.children[tokens[:_WIDTH]] = node
         return node
 
@@ -104,7 +109,7 @@ class PrefixTree:
         front = self.insert(node.parent, node.tokens[: cut * _WIDTH], slice_kv(node.kv, 0, cut))
         front.used_at = node.used_at
         node.kv = slice_kv(node.kv, cut, node.end - node.start)
-        node.kv_bytes = nbytes_of(node.kv)
+        node.kv_bytes = nbytes_of(node.kv, self._page)
         node.parent, node.start, node.tokens = front, length, node.tokens[cut * _WIDTH :]
         front.children[node.tokens[:_WIDTH]] = node
         return front

@@ -139,7 +139,7 @@ class RunningBatches:
             usage = batch.growth.usage(self._memory.size_model)
             nbytes += usage.nbytes
             largest_layer = max(largest_layer, usage.largest_layer)
-        self._memory.record_usage(nbytes, largest_layer)
+        self._memory.record_usage(nbytes, largest_layer, len(self._batches))
 
     def growing(self) -> list[Batch]:
         """Return the batches whose caches the next step makes larger."""

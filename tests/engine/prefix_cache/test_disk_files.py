@@ -131,7 +131,7 @@ BREAKS: dict[str, Callable[[bytes], bytes]] = {
     "cut in the data": lambda data: data[:-1],
     "longer": lambda data: data + b"\0",
     "no JSON": lambda data: data[:8] + b"x" * (len(data) - 8),
-    "another version": lambda data: data.replace(b'"version":"3"', b'"version":"0"'),
+    "another version": lambda data: data.replace(b'"version":"4"', b'"version":"0"'),
     "another model": lambda data: data.replace(FINGERPRINT.encode(), FINGERPRINT[::-1].encode()),
     "other tokens": lambda data: data.replace(b"000000000100000002000000", b"000000000100000003000000"),
     "larger shape": lambda data: data.replace(b"[1,1,40,50]", b"[1,1,40,51]"),

@@ -1,0 +1,45 @@
+"""Arrays that wait to be computed keep those that they are computed from, each a buffer of the device."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from greenroom.engine.kv_cache import caches
+from greenroom.tests.support.engines.text_engines import Driver
+from greenroom.tests.support.texts.prompts import words
+
+STEPS = 1000
+
+
+def pending(driver: Driver) -> int:
+    """Return how much is not computed yet of what the caches hold, masks and lengths included."""
+    arrays: list[mx.array] = []
+    for batch in driver.engine._batches:
+        for layer in caches.flat_layers(batch._cache.layers):
+            held: list[Any] = list(vars(layer).values())
+            for value in held:
+                values = value if isinstance(value, list | tuple) else [value]
+                arrays += [each for each in values if isinstance(each, mx.array)]
+    graph = io.StringIO()
+    mx.export_to_dot(graph, *arrays)
+    return graph.getvalue().count("->")
+
+
+def test_arrays_behind_a_hybrid_models_cache_grow_no_more_in_a_long_answer(
+    tiny_model: Callable[..., Path],
+) -> None:
+    driver = Driver(tiny_model("lfm2"))
+    for seed in range(2):
+        driver.submit(words(20, seed), STEPS)
+    counts: list[int] = []
+    while driver.engine.has_work:
+        driver.step()
+        if len(driver.tokens[0]) % 50 == 25:
+            counts.append(pending(driver))
+    assert len(counts) > STEPS // 60
+    assert max(counts[-5:]) <= max(counts[:5])
