@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from werkzeug.datastructures import Headers
 from werkzeug.sansio.utils import host_is_trusted
 
+from greenroom.http.guard.content_encoding import UNSUPPORTED_ENCODING, content_encoding, new_decoder
 from greenroom.schemas.listen_address import listen_addresses
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import Settings
 
-BODY_TYPES = ("application/json", "multipart/form-data")
+FORM_TYPE = "multipart/form-data"
+BODY_TYPES = ("application/json", FORM_TYPE)
 _PREFLIGHT_AGE = "600"
 
 
@@ -52,10 +54,14 @@ class HostGuard:
             given = mimetype or "a body of no type"
             detail = f"Send {BODY_TYPES[0]}, or {BODY_TYPES[1]} where a file is uploaded, not {given}."
             return Problem(415, "unsupported_media_type", detail[:300])
-        encoding = headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding not in ("", "identity"):
-            detail = "Compressed bodies are not taken: send it without Content-Encoding."
-            return Problem(415, "unsupported_content_encoding", detail)
+        encoding = content_encoding(headers)
+        if mimetype == FORM_TYPE and encoding.strip().lower() not in ("", "identity"):
+            detail = "Forms are not taken compressed: send it without Content-Encoding."
+            return Problem(415, UNSUPPORTED_ENCODING, detail)
+        try:
+            new_decoder(encoding)
+        except ProblemError as refused:
+            return refused.problem
         return None
 
     def allows_origin(self, origin: str) -> bool:

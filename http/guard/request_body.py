@@ -14,6 +14,7 @@ from quart import Request
 from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
 
 from greenroom.http.guard.byte_account import ByteAccount
+from greenroom.http.guard.content_encoding import content_encoding, new_decoder
 from greenroom.http.guard.decoded_objects import DecodedObjects
 from greenroom.http.guard.full_collections import FullCollections
 from greenroom.http.guard.json_counter import JsonCounter
@@ -81,8 +82,8 @@ class RequestBodies:
             files: There may be images and other files in it.
 
         Raises:
-            ProblemError: 400 if it is no JSON, 413 if it holds too much, 415 for another type, 503 if those
-                of other requests leave no room, and whatever `parse` raises.
+            ProblemError: 400 if it is no JSON or cannot be decompressed, 413 if it holds too much, 415 for
+                another type, 503 if those of other requests leave no room, and whatever `parse` raises.
         """
         # Which other types are taken for JSON, and from whom, has been decided before.
         if request.mimetype.startswith("multipart/"):
@@ -123,14 +124,32 @@ class RequestBodies:
         resources.callback(self._account.release, body)
         # Of bodies that arrive side by side the first go through, instead of none.
         self._account.hold(body, declared)
+        decoder = new_decoder(content_encoding(request.headers))
         with trio.move_on_after(timeout) as waiting:
             async for part in request.body:
-                if body.counter.size + len(part) > limit:
-                    raise RequestEntityTooLarge
-                body.counter.feed(part)
-                self._account.hold(body, body.counter.size)
-                # One array that grows leaves holes in the heap: forty of 3 MB side by side took 275 MB.
-                body.parts.append(part)
+                if decoder is None:
+                    self._add(body, part, limit)
+                    continue
+                for piece in decoder.feed(part):
+                    self._add(body, piece, limit, beside=decoder.window)
+                    # A little that comes may become much.
+                    await trio.lowlevel.checkpoint()
         if waiting.cancelled_caught:
             raise RequestTimeout
+        if decoder is not None:
+            decoder.finish()
         return body
+
+    def _add(self, body: _Body, part: bytes, limit: int, beside: int = 0) -> None:
+        """Add a part to a body, if there is room for it.
+
+        Args:
+            beside: Bytes that are held beside the body while it comes, but never more than it has itself.
+        """
+        size = body.counter.size + len(part)
+        if size > limit:
+            raise RequestEntityTooLarge
+        body.counter.feed(part)
+        self._account.hold(body, size + min(size, beside))
+        # One array that grows leaves holes in the heap: forty of 3 MB side by side took 275 MB.
+        body.parts.append(part)

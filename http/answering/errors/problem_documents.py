@@ -9,6 +9,7 @@ from typing import Any
 
 from werkzeug.datastructures import Headers
 
+from greenroom.http.guard.content_encoding import UNSUPPORTED_ENCODING, taken_encodings
 from greenroom.schemas.problems import Problem
 
 CONTENT_TYPE = "application/problem+json"
@@ -58,6 +59,8 @@ def problem_headers(problem: Problem) -> dict[str, str]:
         headers["retry-after"] = str(problem.retry_after)
     if problem.status >= 500 and problem.code not in WORTH_RETRYING:
         headers["x-should-retry"] = "false"
+    if problem.code == UNSUPPORTED_ENCODING:
+        headers["accept-encoding"] = ", ".join(taken_encodings())  # RFC 9110, section 15.5.16
     return headers
 
 

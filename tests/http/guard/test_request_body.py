@@ -33,7 +33,7 @@ CHAT = "/v1/chat/completions"
         ({"content_type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
         ({"content_type": ""}, 415, "unsupported_media_type"),
         ({"content_type": "multipart/form-data; boundary=x"}, 415, "unsupported_media_type"),
-        ({"content_encoding": "gzip"}, 415, "unsupported_content_encoding"),
+        ({"content_encoding": "gzip"}, 400, "invalid_content_encoding"),
         ({"content_encoding": "br"}, 415, "unsupported_content_encoding"),
         ({"host": "evil.example"}, 403, "host_not_allowed"),
         ({"content_type": "application/json; charset=utf-8"}, 400, "missing_required_parameter"),

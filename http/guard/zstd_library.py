@@ -1,0 +1,12 @@
+"""Zstandard, which is in the standard library from Python 3.14 on, unless that was built without it."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["zstd"]
