@@ -12,6 +12,7 @@ import attrs
 import pytest
 import structlog
 import trio
+from trio.testing import MockClock
 
 from greenroom.actors.core.worker_thread import Purpose
 from greenroom.actors.generation import Generation
@@ -22,15 +23,23 @@ from greenroom.schemas.pool_protocol import DescribePool, Drain, PoolStatus
 from greenroom.schemas.problems import ProblemError, load_failed
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actors.actor_systems import (
+    HANG_TIMEOUT,
     Faults,
     FaultyEngines,
     answer,
     eventually,
+    fall_silent,
     generate,
     state,
     status,
     until,
 )
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """Time that also jumps: a thread at work must be able to take as long as it likes in between."""
+    return MockClock(rate=1.0)
 
 
 @asynccontextmanager
@@ -146,13 +155,16 @@ async def test_a_folder_without_weights_fails_before_and_after_admission(tmp_pat
         assert failed.problem.code == "load_failed"
 
 
-async def test_a_hung_worker_is_quarantined_and_the_others_go_on(settings: Settings) -> None:
+async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
+    settings: Settings, clock: MockClock
+) -> None:
     faults = Faults(hang={"bad"})
-    # On a busy machine a step may take a second.
-    async with faulty(settings, faults, hang_timeout=3.0) as system:
+    async with faulty(settings, faults, hang_timeout=HANG_TIMEOUT) as system:
         await answer(system.pool, "llama", "warm")
         with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
-            failed = (await rest(bad))[-1]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fall_silent, clock, faults)
+                failed = (await rest(bad))[-1]
         assert isinstance(failed, Failed)
         assert (failed.problem.status, failed.problem.code) == (503, "model_hung")
         assert system.statistics().quarantined == 1

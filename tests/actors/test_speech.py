@@ -27,7 +27,7 @@ def speech(ident: str, text: str, model: str = "default", client: str = "") -> I
 
 
 async def listen(system: System, request: InferenceRequest) -> list[InferenceEvent]:
-    with trio.fail_after(120), Generation(system.pool, request) as generation:
+    with trio.fail_after(300), Generation(system.pool, request) as generation:
         return [event async for event in generation]
 
 

@@ -40,7 +40,7 @@ def recording(ident: str, file: Path, client: str = "") -> InferenceRequest:
 
 
 async def listen(system: System, request: InferenceRequest) -> list[InferenceEvent]:
-    with trio.fail_after(120), Generation(system.pool, request) as generation:
+    with trio.fail_after(300), Generation(system.pool, request) as generation:
         return [event async for event in generation]
 
 
@@ -70,7 +70,7 @@ async def test_short_ones_are_written_down_beside_a_long_one_whose_client_leaves
                 nursery.start_soon(hear, "b")
             beside = [event for event in left.receive_ready() if isinstance(event, Segment | Finished)]
         after = await listen(system, recording("after", short))
-        with trio.fail_after(30):
+        with trio.fail_after(300):
             while decoders():  # noqa: ASYNC110
                 await trio.sleep(0.01)
     assert not any(isinstance(event, Finished) for event in beside)
@@ -95,7 +95,7 @@ async def test_another_model_has_the_room_between_two_windows_and_who_waits_may_
                 nursery.start_soon(answer, system.pool, "qwen3", "second")
                 await trio.to_thread.run_sync(faults.hangs.wait)
                 assert len(DECODERS) == 1, "its file stays open"
-            with trio.fail_after(30):
+            with trio.fail_after(300):
                 while len(DECODERS):  # noqa: ASYNC110
                     await trio.sleep(0.01)
             faults.release.set()

@@ -265,7 +265,7 @@ async def test_every_protocols_client_reads_what_is_wrong(
         served = await stack.enter_async_context(serve(_settings(cause, tiny_model("qwen3"))))
         for name, protocol in PROTOCOLS.items():
             body, headers = _request(protocol, cause)
-            with trio.fail_after(120):
+            with trio.fail_after(300):
                 seen = await trio.to_thread.run_sync(
                     protocol.ask, served.server.address, body, headers, abandon_on_cancel=True
                 )
@@ -372,7 +372,7 @@ async def test_what_fails_after_the_headers_is_the_end_of_the_stream(
             faults.gate.set()
 
         nursery.start_soon(open_gate)
-        with trio.fail_after(120):
+        with trio.fail_after(300):
             told = await trio.to_thread.run_sync(
                 STREAMS[name], served.server.address, body, begun, abandon_on_cancel=True
             )

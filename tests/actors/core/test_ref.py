@@ -78,7 +78,7 @@ async def test_who_asked_an_actor_that_stops_is_told_even_if_its_message_is_in_f
         counter = Counter()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(counter.inbox.forward, counter.control)
-            with await counter.ref.stream("sum") as replies, trio.fail_after(60):
+            with await counter.ref.stream("sum") as replies, trio.fail_after(300):
                 for _ in range(checkpoints):
                     await trio.lowlevel.checkpoint()
                 counter.control.close(draining())

@@ -259,7 +259,7 @@ async def test_a_crash_fails_its_requests_and_the_next_loads_it_again(
 
 
 async def test_a_system_that_ends_leaves_nothing_behind(settings: Settings) -> None:
-    with trio.fail_after(120):
+    with trio.fail_after(300):
         async with open_system(settings) as system:
             large = embedding(system, MANY)
             await first_vector(large)

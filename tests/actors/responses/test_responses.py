@@ -361,7 +361,7 @@ async def test_a_background_run_that_is_given_up_before_it_is_accepted_is_not_st
 
 
 async def drained(system: System) -> bool:
-    with trio.fail_after(60):
+    with trio.fail_after(300):
         return await system.refs.responses.ask(Drain(), Drained) == Drained()
 
 

@@ -158,7 +158,7 @@ async def test_messages_over_the_limit_are_told_to_come_later(clock: MockClock, 
             await trio.to_thread.run_sync(faults.hangs.wait)
             for _ in range(MAX_WAITING):
                 nursery.start_soon(find, "r")
-            with trio.fail_after(60):
+            with trio.fail_after(300):
                 await refused.wait()
             faults.release.set()
         codes = [answered.problem.code for answered in answers if isinstance(answered, Failed)]

@@ -189,7 +189,8 @@ def test_processor_time_counts_all_threads_of_a_process() -> None:
     code = (
         "import sys, threading, time\n"
         "def burn():\n"
-        "    while time.thread_time() < 0.1: pass\n"
+        "    began = time.thread_time()\n"
+        "    while time.thread_time() < began + 0.1: pass\n"
         "ts = [threading.Thread(target=burn) for _ in range(2)]\n"
         "print('go', flush=True); sys.stdin.readline(); burn()\n"
         "print('done', flush=True); sys.stdin.readline()"
@@ -204,7 +205,7 @@ def test_processor_time_counts_all_threads_of_a_process() -> None:
         process.stdin.write("\n")
         process.stdin.flush()
         process.stdout.readline()
-        assert 0.02 < processor_time(process.pid) - before < 1
+        assert 0.05 < processor_time(process.pid) - before < 1
         process.stdin.write("\n")
 
 

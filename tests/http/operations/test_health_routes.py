@@ -23,20 +23,29 @@ from greenroom.tests.support.servers.http_servers import RawResponse, connected,
 CHAT = "/v1/chat/completions"
 
 
-async def test_a_server_with_a_hung_model_is_not_ready_until_it_answers_again(tiny_model: TinyModel) -> None:
+@pytest.fixture
+def clock() -> MockClock:
+    """Time that also jumps."""
+    return MockClock(rate=1.0)
+
+
+async def test_a_server_with_a_hung_model_is_not_ready_until_it_answers_again(
+    tiny_model: TinyModel, clock: MockClock
+) -> None:
     settings = Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), shutdown_timeout=60.0)
     faults = Faults()
     body = {"model": "qwen3", "messages": [{"role": "user", "content": "Hello"}]}
     endless = json.dumps({**body, "stream": True, "max_tokens": 20_000}).encode()
-    # On a busy machine a step may take a second.
-    async with serving(settings, engines=FaultyEngines(settings, faults), hang_timeout=3.0) as served:
+    engines = FaultyEngines(settings, faults)
+    async with serving(settings, engines=engines, hang_timeout=HANG_TIMEOUT) as served:
         server = served.server
         try:
-            async with connected(server) as client:
+            async with connected(server, math.inf) as client, trio.open_nursery() as nursery:
                 await client.request("POST", CHAT, endless)
                 head = (await client.read_until(b"\r\n\r\n")).decode().lower()
                 assert (await fetch(server, "GET", "/readyz")).status == 200
                 faults.hang.add(head.split("x-request-id: ")[1].split()[0])
+                nursery.start_soon(fall_silent, clock, faults)
                 assert b'"code":"model_hung"' in await client.read_until(b"data: [DONE]\n\n")
             refused = await fetch(server, "GET", "/readyz")
             assert (refused.status, refused.headers["retry-after"]) == (503, "5")
@@ -52,12 +61,6 @@ async def test_a_server_with_a_hung_model_is_not_ready_until_it_answers_again(ti
 
         await eventually(ready)
         assert (await fetch(server, "POST", CHAT, {**body, "max_tokens": 2})).status == 200
-
-
-@pytest.fixture
-def clock() -> MockClock:
-    """Time that also jumps."""
-    return MockClock(rate=1.0)
 
 
 async def test_a_server_that_lost_a_thread_over_a_prompt_answers_and_says_so(

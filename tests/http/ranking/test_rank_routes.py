@@ -170,5 +170,5 @@ async def test_a_client_that_leaves_ends_its_request_and_others_go_on(settings: 
             await client.request("POST", "/v1/rerank", json.dumps(many).encode())
             small = await post(served, "/v1/rerank", RERANK)
             assert len(small["results"]) == 4, "answered beside the big one"
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             assert len((await post(served, "/v1/rerank", RERANK))["results"]) == 4

@@ -40,7 +40,7 @@ async def statuses(served: Served, requests: list[tuple[str, str]]) -> dict[str,
     async def one(method: str, path: str) -> None:
         answered[f"{method} {path}"] = (await fetch(served.server, method, path)).status
 
-    with trio.fail_after(120):
+    with trio.fail_after(300):
         async with trio.open_nursery() as nursery:
             for method, path in requests:
                 nursery.start_soon(one, method, path)

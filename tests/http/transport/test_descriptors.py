@@ -90,7 +90,7 @@ async def test_a_client_is_refused_on_the_last_descriptor() -> None:
     with structlog.testing.capture_logs() as events:
         async with running(make_app(), Settings()) as server:
             with trio.socket.socket() as late, all_descriptors_taken():
-                with trio.fail_after(60):
+                with trio.fail_after(300):
                     await late.connect(("127.0.0.1", server.port))
                     client = RawClient(trio.SocketStream(late))
                     answer = await client.receive_response()

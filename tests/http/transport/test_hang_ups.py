@@ -80,7 +80,7 @@ async def run_streams(served: Served, requests: int) -> None:
 
 async def wait_until_idle(served: Served) -> None:
     """Wait until no request is left in the pool, and no connection in the server."""
-    with trio.fail_after(120):
+    with trio.fail_after(300):
         while True:
             status = await served.system.pool.ask(DescribePool(), PoolStatus)
             assert isinstance(status, PoolStatus)
@@ -97,7 +97,7 @@ async def compare(folder: Path, warm_up: int, *requests: int) -> tuple[ResourceU
         for number in requests:
             await run_streams(served, number)
         after = ResourceUsage.measure()
-        with trio.move_on_after(120):
+        with trio.move_on_after(300):
             # Trio keeps a thread for 10 s after its last job, and the pool a clock for half a second.
             while not after.holds_no_more_than(before):
                 await trio.sleep(0.25)

@@ -90,10 +90,10 @@ async def generating(pool: Ref[PoolMessage], model: str, requests: int) -> None:
     async def does() -> bool:
         return (await status(pool, model)).running == requests
 
-    await eventually(does, 300)
+    await eventually(does)
 
 
-async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 120.0) -> None:
+async def eventually(happened: Callable[[], Awaitable[bool]], seconds: float = 600.0) -> None:
     """Wait for what only shows when it is looked at."""
     with trio.fail_after(seconds):
         while not await happened():  # noqa: ASYNC110

@@ -107,7 +107,7 @@ async def retrieve(refs: ActorRefs, response: str, owner: str = OWNER) -> Stored
 
 async def wait_stored(refs: ActorRefs, response: str) -> StoredResponse:
     """Return a response when it has ended."""
-    with trio.fail_after(60):
+    with trio.fail_after(300):
         while True:
             found = await retrieve(refs, response)
             if isinstance(found, StoredResponse) and found.status not in UNFINISHED:

@@ -51,6 +51,6 @@ def writes(steps: list[list[InferenceEvent]]) -> bool:
 
 async def until(happened: Callable[[], bool]) -> None:
     """Wait for what another thread does."""
-    with trio.fail_after(60):
+    with trio.fail_after(300):
         while not happened():  # noqa: ASYNC110
             await trio.sleep(0.001)

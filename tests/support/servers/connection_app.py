@@ -75,6 +75,6 @@ def make_app(ended: trio.Event | None = None) -> QuartTrio:
 
 async def wait_until_closed(server: Server) -> None:
     """Wait until the server has no connection left."""
-    with trio.fail_after(60):
+    with trio.fail_after(300):
         while server.loop.connections:  # noqa: ASYNC110
             await trio.sleep(0.005)

@@ -85,9 +85,9 @@ async def serving(
     settings: Settings,
     *,
     engines: Engines | None = None,
-    status_timeout: float = 60.0,
+    status_timeout: float = 600.0,
     send_timeout: float = SEND_TIMEOUT,
-    hang_timeout: float = 120.0,
+    hang_timeout: float = 600.0,
 ) -> AsyncIterator[Served]:
     """Serve a whole system, without its process."""
     async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
@@ -181,7 +181,7 @@ class RawClient:
 
 
 @asynccontextmanager
-async def connected(server: Server, seconds: float = 60.0) -> AsyncIterator[RawClient]:
+async def connected(server: Server, seconds: float = 600.0) -> AsyncIterator[RawClient]:
     """Open a raw connection; a server that does not answer in time fails the test."""
     with trio.fail_after(seconds):
         async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:

@@ -209,7 +209,7 @@ async def test_a_client_that_leaves_ends_its_recording_and_its_file(served: Serv
         await client.send(start.encode() + upload.whole())
         await client.read_until(b"transcript.text.delta")
         assert spooled_files()
-    with trio.fail_after(30):
+    with trio.fail_after(300):
         while spooled_files():  # noqa: ASYNC110
             await trio.sleep(0.01)
 
