@@ -5,6 +5,7 @@ Commands are imported when they are called: `greenroom --help` loads click and n
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import sys
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from greenroom.schemas.settings import Settings
 
 COMMANDS = {
-    "serve": "Serve models over HTTP to any OpenAI or Anthropic client.",
+    "serve": "Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.",
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
     "speak": "Speak a text into an audio file.",
     "embed": "Print the vectors of texts.",
@@ -49,6 +50,15 @@ class LazyCommands(click.Group):
             module = importlib.import_module(f"greenroom.http.commands.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

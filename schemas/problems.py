@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
 MAX_DETAIL = 1_000
@@ -64,10 +66,28 @@ def not_fetched(param: str | None) -> ProblemError:
     return invalid(detail, param, "unsupported_content")
 
 
-def model_not_found(model: str, near: tuple[str, ...] = ()) -> Problem:
-    """Return the problem of a name that no model has; `near` are the closest names that exist."""
-    hint = f" Did you mean {', '.join(near)}?" if near else ""
-    return Problem(404, "model_not_found", f"The model '{model}' does not exist here.{hint}", "model")
+_NAMED_AT_MOST = 8
+"""Models that a 404 lists."""
+_LONGEST_ALIAS = 60
+"""Characters of a name that a 404 offers as an alias."""
+
+
+def model_not_found(model: str, near: Sequence[str] = (), known: Sequence[str] = ()) -> Problem:
+    """Return the problem of a name that no model has.
+
+    Args:
+        near: The closest names that exist.
+        known: Models that exist, the default one first: clients come with names of other servers' models.
+    """
+    detail = f"The model '{model}' does not exist here."
+    if near:
+        detail += f" Did you mean {', '.join(near)}?"
+    if known:
+        more = f" and {len(known) - _NAMED_AT_MOST} more" if len(known) > _NAMED_AT_MOST else ""
+        detail += f" There are: {', '.join(known[:_NAMED_AT_MOST])}{more}; `default` means the first."
+        if len(model) <= _LONGEST_ALIAS and model.isprintable() and '"' not in model:
+            detail += f' With `"{model}" = "default"` under `[aliases]` in the settings this name would work.'
+    return Problem(404, "model_not_found", detail, "model")
 
 
 def context_length_exceeded(prompt_tokens: int, context: int) -> Problem:

@@ -99,7 +99,7 @@ class Catalog:
         return names | {alias: entry for alias, entry in meant if entry is not None}
 
     def find(self, model: str) -> CatalogEntry | Problem:
-        """Return the model of that name, or a 404 with the closest names.
+        """Return the model of that name, or a 404 with the closest names and those that there are.
 
         A model's own name comes before an alias, that before a pattern, and that before what the operator
         wrote to name the model; a name that ends in `:latest` is looked for as it is and without.
@@ -110,7 +110,8 @@ class Catalog:
                 return found
         ids = {name.lower(): name for name in self.names()}
         near = difflib.get_close_matches(model[:200].lower(), ids, n=3, cutoff=0.4)
-        return model_not_found(model[:200], tuple(ids[name] for name in near))
+        known = [entry.id for entry in self.entries()]
+        return model_not_found(model[:200], [ids[name] for name in near], known)
 
     def _entry(self, model: str | None) -> CatalogEntry | None:
         for entry in self._named:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,7 +24,8 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_
 
     Those that are named (here or in the settings file) come first, in that order, then the complete
     models in the hub's cache. With none named, the built-in demo model is the first; the first is also
-    called `default`. Nothing is loaded or downloaded.
+    called `default`. Nothing is loaded or downloaded. In a pipe each model is a line, with tabs between its
+    name, kind, architecture, context, size and folder.
 
     \b
     Examples:
@@ -32,8 +35,19 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], as_
     rows = local.describe(models or settings.models, settings.trust_remote_code)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
-    else:
+    elif sys.stdout.isatty():
         _print_table(rows)
+    else:
+        for row in rows:
+            click.echo("\t".join(_cells(row)))
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return a model's name, kind, architecture, context, size, and where it lies or why it is none."""
+    place = row.get("problem") or row["folder"] or "downloaded on first use"
+    context = f"{row['context']:,}" if "context" in row else ""
+    cells = (row["id"], _kind(row), row.get("architecture", ""), context, _size(row["size"]), place)
+    return tuple("".join(each if each.isprintable() else " " for each in cell) for cell in cells)
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
@@ -49,10 +63,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     table.add_column("size", justify="right")
     table.add_column("folder", overflow="fold")
     for row in rows:
-        place = row.get("problem") or row["folder"] or "downloaded on first use"
-        context = f"{row['context']:,}" if "context" in row else ""
-        cells = (row["id"], _kind(row), row.get("architecture", ""), context, _size(row["size"]), place)
-        table.add_row(*map(Text, cells))
+        *cells, place = _cells(row)
+        table.add_row(*map(Text, (*cells, place.replace(str(Path.home()), "~"))))
     Console().print(table)
 
 

@@ -16,6 +16,7 @@ from greenroom.http.commands.first_request import first_request, kind_of_default
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.quick_imports import quick_imports
+from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import settings_options
 from greenroom.schemas.settings import Settings
 
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 FLAGS = tuple(field.name for field in attrs.fields(Settings) if field.name != "models")
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @settings_options(*FLAGS)
 @click.pass_obj
 def command(local: LocalModels, settings: Settings, models: tuple[str, ...]) -> None:
-    """Serve models over HTTP to any OpenAI or Anthropic client.
+    """Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.
 
     MODEL is a local folder or a hub id; the first is also called `default`. With none, the built-in demo
     model is served.

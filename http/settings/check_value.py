@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import types
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import attrs
@@ -13,16 +15,42 @@ from greenroom.schemas.settings import Aliases, Settings, range_of
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any, Any]
 
+_UNITS = {
+    **{unit: 1000**power for power, unit in enumerate(("", "K", "M", "G", "T"))},
+    **{f"{unit}I": 1024**power for power, unit in enumerate(("", "K", "M", "G", "T"))},
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?")
+
+
+class ByteSize(click.types.IntParamType):
+    """A number of bytes, alone or with a unit: `8GB` is 8,000,000,000, `8GiB` is 2^33."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        written = _SIZE.fullmatch(value.strip().upper()) if isinstance(value, str) else None
+        if written is not None and written[2] in _UNITS:
+            return round(Decimal(written[1]) * _UNITS[written[2]])
+        if isinstance(value, str):
+            self.fail(f"'{value}' is no size: give bytes, or 8GB, 512MiB and the like.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+BYTE_SIZE = ByteSize()
+
+
 FIELDS: dict[str, attrs.Attribute[Any]] = {field.name: field for field in attrs.fields(Settings)}
 _CLICK_TYPES: dict[Any, ParamType] = {int: click.INT, float: click.FLOAT, bool: click.BOOL}
 _ACCEPTED: dict[ParamType, Any] = {
     click.INT: (int, str),
+    BYTE_SIZE: (int, str),
     click.FLOAT: (int, float, str),
     click.BOOL: (bool, str),
 }
 _SWITCHES: dict[Any, str] = {True: "on", False: "off", "true": "on", "false": "off"}
 _WORDS: dict[ParamType, str] = {
     click.INT: "a whole number",
+    BYTE_SIZE: "bytes, or a size such as 8GB or 512MiB",
     click.FLOAT: "a number",
     click.BOOL: "true or false",
 }
@@ -43,7 +71,16 @@ def click_type(name: str) -> ParamType:
     kind = _KINDS[name]
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
-    return _CLICK_TYPES.get(kind, click.STRING)
+    return BYTE_SIZE if kind is int and name.endswith("_bytes") else _CLICK_TYPES.get(kind, click.STRING)
+
+
+def in_units(size: int) -> str:
+    """Return a number of bytes as a person writes it, if it is a round one: `1GiB`."""
+    for unit in ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB"):
+        factor = _UNITS[unit.upper().removesuffix("B")]
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
 
 
 def check_value(name: str, value: Any) -> Any:

@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.settings.check_value import FIELDS, check_value, click_type, is_list
+from greenroom.http.settings.check_value import BYTE_SIZE, FIELDS, check_value, click_type, in_units, is_list
 from greenroom.schemas.settings import Settings, range_of
 
 PREFIX = "GREENROOM_"
@@ -139,7 +139,7 @@ def _flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         f"{flag}/--no-{flag[2:]}" if kind is click.BOOL else flag,
         type=kind,
         multiple=is_list(name),
-        default=field.default,
+        default=in_units(field.default) if kind is BYTE_SIZE and field.default is not None else field.default,
         show_default=field.default not in (None, ()),
         help=field.metadata["meaning"] + (f" [{values}]" if values else ""),
         callback=check,

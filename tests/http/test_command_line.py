@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +84,20 @@ def test_a_taken_port_is_refused_in_one_line() -> None:
         done = run_greenroom("serve", "--port", str(port), "--log-level", "error")
     assert done.returncode == 1
     assert done.stderr == f"greenroom: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_a_mistyped_command_names_the_one_that_was_meant() -> None:
+    done = run_greenroom("srve")
+    assert done.returncode == 2
+    assert "No such command 'srve'. Did you mean 'serve'?" in done.stderr
+
+
+def test_in_a_pipe_each_model_is_a_line_with_tabs() -> None:
+    [line] = [
+        line for line in run_greenroom("models").stdout.splitlines() if line.startswith("greenroom-demo")
+    ]
+    name, kind, architecture, context, size, folder = line.split("\t")
+    assert (name, kind, architecture) == ("greenroom-demo", "text", "qwen3")
+    assert context == "2,048"
+    assert size.endswith(" MB")
+    assert Path(folder).is_dir()

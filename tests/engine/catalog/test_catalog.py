@@ -119,7 +119,10 @@ def test_an_unknown_model_is_a_404_with_near_names(tmp_path: Path) -> None:
     make_cached(cache, "mlx-community/Qwen3-0.6B-4bit")
     catalog = Catalog((str(make_model(tmp_path / "tiny")),), cache=cache)
     assert "mlx-community/Qwen3-0.6B-4bit" in missing(catalog, "mlx-community/qwen3-0.6b-8bit").detail
-    assert "Did you mean" not in missing(catalog, "zzzzzzzz").detail
+    assert missing(catalog, "gpt-4o").detail == (
+        "The model 'gpt-4o' does not exist here. There are: tiny, mlx-community/Qwen3-0.6B-4bit; `default` "
+        'means the first. With `"gpt-4o" = "default"` under `[aliases]` in the settings this name would work.'
+    )
     assert len(missing(catalog, "x" * 100_000).detail) < 500
 
 

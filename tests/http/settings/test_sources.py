@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
 import pytest
 from click.testing import CliRunner
 
+from greenroom.http.settings.check_value import check_value
 from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.schemas.settings import Settings, range_of
 
@@ -205,3 +207,25 @@ def test_every_setting_but_the_models_is_a_flag_of_serve() -> None:
 
     flags = {parameter.name for parameter in command.params}
     assert flags >= set(ALL)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("8GB", 8_000_000_000),
+        ("8 gib", 8 << 30),
+        ("1.5G", 1_500_000_000),
+        ("512MiB", 512 << 20),
+        ("300000k", 300_000_000),
+        ("2097152", 2 << 20),
+        (2 << 20, 2 << 20),
+    ],
+)
+def test_sizes_may_have_units(written: Any, size: int) -> None:
+    assert check_value("memory_bytes", written) == size
+
+
+@pytest.mark.parametrize("written", ["8XB", "GB", "-1GB", "1e9", "8GB!", 8.5, True])
+def test_what_is_no_size_is_refused_in_words(written: Any) -> None:
+    with pytest.raises(ValueError, match="bytes, or a size such as 8GB or 512MiB"):
+        check_value("memory_bytes", written)
