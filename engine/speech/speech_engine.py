@@ -76,6 +76,7 @@ class SpeechEngine(CachelessEngine):
         """Give all requests away, each with the pieces that are not spoken yet; None within a piece."""
         if self._begun is not None or self._events:
             return None
+        check_device(idle=True)  # the next engine knows nothing of what this one's device has failed with
         return {utterance.request_id: utterance for utterance in self._turns.clear()}
 
     def unbegun(self) -> Mapping[str, Utterance]:

@@ -72,6 +72,7 @@ class TranscriptionEngine(CachelessEngine):
         self._leaving = True
         if self._cancelled or any(each.in_window for each in self._turns):
             return None
+        check_device(idle=True)  # the next engine knows nothing of what this one's device has failed with
         return self._give_away()
 
     def unbegun(self) -> Mapping[str, RunningTranscription]:

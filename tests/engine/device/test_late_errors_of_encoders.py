@@ -1,0 +1,84 @@
+"""An error of the device that comes late: no request for vectors or scores ends with others for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenroom.engine.encoders.encoder_engine import EncoderEngine
+from greenroom.engine.encoders.row_queue import Job
+from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.result_events import Score, Vector
+from greenroom.tests.support.engines.embedders import collect, open_embedder
+from greenroom.tests.support.engines.late_errors import LateError
+from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.texts.random_texts import random_texts
+
+Ended = dict[str, list[InferenceEvent]]
+LATE = [0, 1, 20, *soak_only(*range(2, 20))]
+
+
+def run(engine: EncoderEngine) -> tuple[Ended, Mapping[str, Job]]:
+    """Answer all; return the events of the requests that have ended, and those that can go on elsewhere."""
+    events: Ended = {}
+    left: Mapping[str, Job] = {}
+    try:
+        while engine.has_work:
+            collect(engine.step(), events)
+    except RuntimeError:
+        left = engine.unbegun()
+    engine.close()
+    ended = {name: each for name, each in events.items() if isinstance(each[-1], Finished | Failed)}
+    return ended, left
+
+
+def numbers(events: list[InferenceEvent]) -> np.ndarray[Any, Any]:
+    """Return the vectors or scores of a request, in its order."""
+    assert isinstance(events[-1], Finished), events[-1]
+    values = {each.index: np.frombuffer(each.values, "<f4") for each in events if isinstance(each, Vector)}
+    values |= {each.index: np.array([each.score]) for each in events if isinstance(each, Score)}
+    return np.stack([values[index] for index in sorted(values)])
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch,
+    begin: Callable[[], EncoderEngine],
+    opened: Callable[[], EncoderEngine],
+    late: int,
+) -> None:
+    """Spoil one pass after the other, and compare who has ended with what each gets when nothing fails."""
+    right, _ = run(begin())
+    for spoiled in range(1, 4):
+        engine = begin()
+        with monkeypatch.context() as patch:
+            error = LateError(patch, late, spoiled)
+            ended, left = run(engine)
+            assert error.thrown
+        assert len(ended) < len(right)
+        for name, events in ended.items():
+            np.testing.assert_allclose(numbers(events), numbers(right[name]), atol=1e-5)
+        following = opened()
+        for job in left.values():
+            following.resume(job)
+        for name, events in run(following)[0].items():
+            np.testing.assert_allclose(numbers(events), numbers(right[name]), atol=1e-5)
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_no_request_ends_with_other_vectors(
+    tiny_encoder: TinyEncoder, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    folder: Path = tiny_encoder("bert")
+
+    def begin() -> EncoderEngine:
+        embedder = open_embedder(folder)
+        for name, count in (("first", 40), ("second", 2), ("third", 60)):
+            embedder.submit(random_texts(count, seed=count), name, client=name)
+        return embedder.engine
+
+    check(monkeypatch, begin, lambda: open_embedder(folder).engine, late)
