@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.batch.parallel_samples import parallel_samples_of
-from greenroom.engine.device.device_errors import forget_errors
+from greenroom.engine.device.device_errors import synchronize_streams
 from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
 from greenroom.engine.idle_work import IdleWork
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
@@ -220,17 +220,23 @@ class TextEngine:
         return self._outputs.pop_events()
 
     def close(self) -> None:
-        """Free the model and everything that belongs to its requests."""
+        """Free the model and everything that belongs to its requests.
+
+        Raises:
+            RuntimeError: The device has failed at the last; all is free even so.
+        """
         self._batches.close()
         self._speculation = None
         self._idle_work = IdleWork(None, self._memory)
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._batches)
         self._outputs = RequestOutputs(self.admission, self._prefill, self._batches)
-        if self.prefix_cache is not None:
-            self.prefix_cache.close(self._close_timeout)
-        self._memory.close()
-        forget_errors()
+        try:
+            if self.prefix_cache is not None:
+                self.prefix_cache.close(self._close_timeout)
+        finally:
+            self._memory.close()
+        synchronize_streams()
         mx.clear_cache()
 
     def _fail(self, failures: SequenceFailures) -> None:

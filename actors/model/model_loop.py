@@ -15,7 +15,7 @@ from greenroom.actors.core.worker import JobEnd, release_memory
 from greenroom.actors.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
 from greenroom.actors.engines import Engines, OpenedModel
 from greenroom.actors.model.event_coalescer import EventCoalescer
-from greenroom.engine.device.device_crashes import Crash, crash_of, find_late_crash
+from greenroom.engine.device.device_crashes import Crash, crash_of
 from greenroom.schemas.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.model_protocol import LoadProgress
@@ -268,7 +268,6 @@ class ModelLoop:
         self._report(LoadProgress(fraction))
 
     def _close(self, engine: Engine[Any]) -> None:
-        self._device = self._device.with_crash(find_late_crash())  # a close forgets it
         try:
             engine.close()
         except BaseException as error:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
 
 _BEGINNINGS = re.compile(
     r"\[METAL\]"  # a command buffer failed: mlx/backend/metal/device.cpp
@@ -56,16 +55,12 @@ def synchronize_streams() -> None:
     Raises:
         DeviceError: Something of it has failed.
     """
-    for stream in _streams():
-        with _naming_the_device():
-            _synchronize(stream)
+    import mlx.core as mx
 
-
-def forget_errors() -> None:
-    """Wait likewise, and forget what has failed: those whom it concerned are gone, others would get it."""
-    for stream in _streams():
-        with suppress(RuntimeError):
-            _synchronize(stream)
+    for device in (mx.cpu, mx.gpu):
+        if mx.is_available(device):
+            with _naming_the_device():
+                mx.synchronize(mx.default_stream(device))
 
 
 def check_device(*, idle: bool) -> None:
@@ -100,19 +95,6 @@ def raise_unless_own(error: BaseException) -> None:
     if is_device_error(error):
         raise error
     synchronize_streams()
-
-
-def _streams() -> list[Any]:
-    """Return this thread's default streams; nothing of ours uses others."""
-    import mlx.core as mx
-
-    return [mx.default_stream(device) for device in (mx.cpu, mx.gpu) if mx.is_available(device)]
-
-
-def _synchronize(stream: Any) -> None:
-    import mlx.core as mx
-
-    mx.synchronize(stream)
 
 
 @contextmanager

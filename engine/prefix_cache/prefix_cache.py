@@ -130,6 +130,9 @@ class PrefixCache:
 
         Args:
             seconds: That writing may take.
+
+        Raises:
+            RuntimeError: The device has failed; what may be wrong is neither in memory then nor on disk.
         """
         try:
             if self.disk is not None:

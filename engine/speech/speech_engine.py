@@ -11,7 +11,7 @@ import structlog
 from greenroom.engine.cacheless_engine import CachelessEngine
 from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
-from greenroom.engine.device.device_errors import check_device, forget_errors, raise_unless_own
+from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.fairness.fair_turns import FairTurns
 from greenroom.engine.loading.offline import offline
 from greenroom.engine.memory.account import Share
@@ -103,14 +103,18 @@ class SpeechEngine(CachelessEngine):
         return events
 
     def close(self) -> None:
-        """Drop the weights."""
+        """Drop the weights.
+
+        Raises:
+            DeviceError: The device has failed at the last; all is free even so.
+        """
         import mlx.core as mx
 
         for utterance in list(self._turns):
             self._remove(utterance)
         self._speaker = None
         self._share.close()
-        forget_errors()
+        synchronize_streams()
         mx.clear_cache()
 
     def _speak(self, utterance: Utterance) -> None:

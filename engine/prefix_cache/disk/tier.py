@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import structlog
 
+from greenroom.engine.device.device_errors import synchronize_streams
 from greenroom.engine.prefix_cache.disk.block import BadFileError, CacheBlock, HostTensors
 from greenroom.engine.prefix_cache.disk.disk_thread import DiskThread
 from greenroom.engine.prefix_cache.disk.fingerprint import fingerprint
@@ -139,15 +140,20 @@ class DiskTier:
 
         Args:
             seconds: That this may take, if the disk is slow.
+
+        Raises:
+            RuntimeError: The device has failed; what may be wrong is removed instead.
         """
         self._reader.close(0.0)
         try:
+            synchronize_streams()
             self._offload.finish(seconds / 2)
         except RuntimeError:
-            log.exception("prefixes not written", actor="model")
             self.drop()
-        if not self._writer.close(seconds / 2):
-            log.warning("prefixes not written in time", actor="model", seconds=seconds)
+            raise
+        finally:
+            if not self._writer.close(seconds / 2):
+                log.warning("prefixes not written in time", actor="model", seconds=seconds)
 
     def _read_folder(self) -> None:
         try:

@@ -12,7 +12,9 @@ import pytest
 from greenroom.engine.encoders.encoder_engine import EncoderEngine
 from greenroom.engine.encoders.row_queue import Job
 from greenroom.schemas.events import Failed, Finished, InferenceEvent
+from greenroom.schemas.requests import InferenceRequest
 from greenroom.schemas.result_events import Score, Vector
+from greenroom.tests.engine.rerank.conftest import Reranker, score
 from greenroom.tests.support.engines.embedders import collect, open_embedder
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.schedules import soak_only
@@ -41,7 +43,7 @@ def numbers(events: list[InferenceEvent]) -> np.ndarray[Any, Any]:
     """Return the vectors or scores of a request, in its order."""
     assert isinstance(events[-1], Finished), events[-1]
     values = {each.index: np.frombuffer(each.values, "<f4") for each in events if isinstance(each, Vector)}
-    values |= {each.index: np.array([each.score]) for each in events if isinstance(each, Score)}
+    values |= {each.index: np.array([each.value]) for each in events if isinstance(each, Score)}
     return np.stack([values[index] for index in sorted(values)])
 
 
@@ -82,3 +84,24 @@ def test_no_request_ends_with_other_vectors(
         return embedder.engine
 
     check(monkeypatch, begin, lambda: open_embedder(folder).engine, late)
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_no_request_ends_with_other_scores(
+    tiny_encoder: TinyEncoder, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """What the pairs of a request begin with is computed apart."""
+    folder: Path = tiny_encoder("qwen3-rerank")
+
+    def begin() -> EncoderEngine:
+        model = Reranker(folder)
+        for name, query in (
+            ("first", " ".join(random_texts(3, longest=30, seed=5))),
+            ("second", "who walks"),
+        ):
+            asked = score(query, tuple(random_texts(60, longest=12, seed=1)))
+            request = InferenceRequest(name, asked.key, asked.input, client=name)
+            model.engine.submit(request, model.adapter.prepare_input(request))
+        return model.engine
+
+    check(monkeypatch, begin, lambda: Reranker(folder).engine, late)

@@ -1,0 +1,169 @@
+"""An error of the device in a load: no engine comes of it, and nothing is remembered of the model."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from greenroom.actors.engine_protocol import ModelFolder
+from greenroom.actors.kinds import open_engine
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.device.device_errors import is_device_error
+from greenroom.engine.kv_cache.quantization import quantize_kv
+from greenroom.engine.loading.batching import decide, known
+from greenroom.engine.loading.batching.findings import Findings
+from greenroom.engine.loading.batching.idle_proof import IdleProof
+from greenroom.engine.loading.batching.proof import Proof
+from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.architectures.architectures import make
+from greenroom.tests.support.engines.late_errors import LateError
+from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.engines.text_engines import loaded
+from greenroom.tests.support.models.tiny_encoders import TinyEncoder
+from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
+
+NEVER = 10**6
+"""Launches that no load comes to: the error is found by who waits for everything, or by nobody."""
+
+
+def open_on(account: MemoryAccount, folder: Path) -> Any:
+    model = ModelFolder(folder.name, folder, detect(folder, name=folder.name))
+    return open_engine(model, Settings(), lambda fraction: None, lambda: False, account)
+
+
+def count_launches(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> int:
+    """Return how many launches a call makes."""
+    count = 0
+
+    def counted(launch: Callable[..., None]) -> Callable[..., None]:
+        def launching(*arrays: Any) -> None:
+            nonlocal count
+            count += 1
+            launch(*arrays)
+
+        return launching
+
+    with monkeypatch.context() as patch:
+        for name in ("async_eval", "eval"):
+            patch.setattr(mx, name, counted(getattr(mx, name)))
+        call()
+    return count
+
+
+@pytest.fixture(params=["text", "vision", "embeddings", "rerank", "speech", "transcription"])
+def folder(
+    request: pytest.FixtureRequest,
+    tiny_model: TinyModel,
+    tiny_vision_model: TinyVisionModel,
+    tiny_encoder: TinyEncoder,
+    tiny_pocket: Path,
+    tiny_whisper: Path,
+) -> Path:
+    """A model of each kind."""
+    match request.param:
+        case "text":
+            return tiny_model("qwen3")
+        case "vision":
+            return tiny_vision_model("qwen2_5_vl")
+        case "embeddings":
+            return tiny_encoder("bert")
+        case "rerank":
+            return tiny_encoder("qwen3-rerank")
+        case "speech":
+            return tiny_pocket
+        case _:
+            return tiny_whisper
+
+
+def test_no_engine_comes_of_a_load_in_which_the_device_has_failed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = MemoryAccount()
+    launches = count_launches(monkeypatch, lambda: open_on(account, folder).close())
+    for spoiled in {1, 2, launches // 2, launches - 1, launches} - {0}:
+        with monkeypatch.context() as patch:
+            error = LateError(patch, NEVER, spoiled)
+            with pytest.raises(Exception, match="METAL") as raised:
+                open_on(account, folder)
+            assert error.thrown
+        assert is_device_error(raised.value)
+        del raised
+        gc.collect()
+        assert account.statistics().weights == 0
+    open_on(account, folder).close()
+
+
+class Memory:
+    """What is remembered of proofs, by this process and in the user's cache folder."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._process: dict[str, Findings] = {}
+        self._folder = folder
+        monkeypatch.setattr(known, "_of_this_process", self._process)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._process and not any(self._folder.rglob("batching.json"))
+
+    def clear(self) -> None:
+        self._process.clear()
+        shutil.rmtree(self._folder)
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Memory:
+    """Nothing is known of any model, and a proof may take all the time that it needs."""
+    monkeypatch.setattr(decide, "MIN_SECONDS", 600.0)
+    monkeypatch.setattr(decide, "table", dict)
+    return Memory(monkeypatch, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("late", [0, NEVER, *soak_only(1, 2, 3)])
+def test_nothing_is_remembered_of_a_proof_in_which_the_device_has_failed(
+    tiny_model: TinyModel,
+    monkeypatch: pytest.MonkeyPatch,
+    memory: Memory,
+    late: int,
+) -> None:
+    folder = tiny_model("mamba")
+    launches = count_launches(monkeypatch, lambda: load_model(folder, Settings()))
+    assert not memory.is_empty
+    memory.clear()
+    for spoiled in range(1, launches + 1):
+        with monkeypatch.context() as patch:
+            error = LateError(patch, late, spoiled)
+            with pytest.raises(ProblemError, match="METAL"):
+                load_model(folder, Settings())
+            assert error.thrown
+        assert memory.is_empty
+
+
+def test_nor_of_one_in_a_pause_which_the_engine_does_not_survive(
+    monkeypatch: pytest.MonkeyPatch, memory: Memory
+) -> None:
+    model = make("llama")
+    proof = IdleProof(model, Proof(model), "key", "name")
+    LateError(monkeypatch, NEVER)
+    with pytest.raises(RuntimeError, match="METAL"):
+        proof.advance()
+    assert memory.is_empty
+
+
+def test_caches_are_not_left_unquantized_for_an_error_of_the_device(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = loaded(tiny_model("qwen3"))
+    LateError(monkeypatch, 1)
+    with pytest.raises(RuntimeError, match="METAL"):
+        quantize_kv(model, 4)
