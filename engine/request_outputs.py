@@ -11,6 +11,7 @@ from greenroom.engine.device.device_errors import check_device, raise_unless_own
 from greenroom.engine.scheduler.admission import Admission
 from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import Failed, InferenceEvent, Usage
 from greenroom.schemas.problems import Problem, ProblemError
@@ -102,6 +103,11 @@ class RequestOutputs:
             for choice in self._remove(first):
                 choice.metrics.started_at = choice.metrics.started_at or first.metrics.started_at
                 self.emit(choice, choice.finish("cancelled"))
+
+    def fail_all(self, failures: SequenceFailures) -> None:
+        """Fail the requests of sequences that cannot go on, each for its reason."""
+        for sequence, problem in failures:
+            self.fail(sequence, problem)
 
     def fail(self, sequence: Sequence, problem: Problem) -> None:
         """Fail a request of which a sequence cannot go on, with what it has used until now.

@@ -28,7 +28,6 @@ from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.decoding.running_batches import RunningBatches
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
 from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
-from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.new_sequences import new_sequence
 from greenroom.engine.sequences.output_processor import OutputProcessor
 from greenroom.engine.sequences.prompt_features import FeatureSource
@@ -187,7 +186,7 @@ class TextEngine:
                 prompt's request.
         """
         self._memory.evict_for_others()
-        self._fail(self.admission.start_decoding())
+        self._outputs.fail_all(self.admission.start_decoding())
         self._batches.maybe_rearrange()
         for sequence in self.admission.reserve_step():
             self._outputs.finish_at_length(sequence)
@@ -201,7 +200,7 @@ class TextEngine:
         if self.prefix_cache is not None and self.prefix_cache.disk is not None:
             self.prefix_cache.disk.advance(idle=not len(self._batches) and not len(self._prefill))
         for batch in self._batches:
-            self._fail(batch.sample())
+            self._outputs.fail_all(batch.sample())
         self._batches.remove_finished()
         self._batches.record_memory()
         self._admit_waiting()
@@ -211,7 +210,7 @@ class TextEngine:
             if not (sequence.preempted or sequence.index):
                 self._outputs.emit(sequence, [event])
             self._outputs.emit_prompt(sequence, keep=1)
-        self._fail(self._prefill.pop_failed())
+        self._outputs.fail_all(self._prefill.pop_failed())
         if not progresses and len(self._batches) and not len(self._prefill):
             grammar_threads().wait(_POLL_SECONDS)
         self._steps += 1
@@ -220,11 +219,7 @@ class TextEngine:
         return self._outputs.pop_events()
 
     def close(self) -> None:
-        """Free the model and everything that belongs to its requests.
-
-        Raises:
-            RuntimeError: The device has failed at the last; all is free even so.
-        """
+        """Free the model and everything that belongs to its requests, then raise what the device failed with."""
         self._batches.close()
         self._speculation = None
         self._idle_work = IdleWork(None, self._memory)
@@ -238,10 +233,6 @@ class TextEngine:
             self._memory.close()
         synchronize_streams()
         mx.clear_cache()
-
-    def _fail(self, failures: SequenceFailures) -> None:
-        for sequence, problem in failures:
-            self._outputs.fail(sequence, problem)
 
     def _admit_waiting(self) -> None:
         """Admit waiting sequences to prefill, as far as there is memory."""
