@@ -219,7 +219,7 @@ class TextEngine:
         return self._outputs.pop_events()
 
     def close(self) -> None:
-        """Free the model and everything that belongs to its requests, then raise what the device failed with."""
+        """Free the model and all that belongs to its requests, then raise what the device has failed with."""
         self._batches.close()
         self._speculation = None
         self._idle_work = IdleWork(None, self._memory)

@@ -88,6 +88,8 @@ def folder(
 def test_no_engine_comes_of_a_load_in_which_the_device_has_failed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(decide, "MIN_SECONDS", 0.0)  # a proof has more launches where there is more time
+    monkeypatch.setattr(decide, "SHARE_OF_LOAD", 0.0)
     account = MemoryAccount()
     launches = count_launches(monkeypatch, lambda: open_on(account, folder).close())
     for spoiled in {1, 2, launches // 2, launches - 1, launches} - {0}:
