@@ -13,6 +13,7 @@ from PIL import Image
 from greenroom.engine.adapters.conversation.shown_images import Medium, ShownImage
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.audio.samples import Samples
+from greenroom.engine.device.device_errors import is_device_error
 from greenroom.engine.images.decode import decode_image
 from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.images.pdf_pages import DrawingTime, draw_pages
@@ -180,6 +181,8 @@ class ImageReader:
         except ProblemError:
             raise
         except Exception as error:  # foreign code over what a client made
+            if is_device_error(error):  # some processors compute with MLX
+                raise
             named = f"`{param}`" if param else f"The {medium}"
             reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
             detail = f"{named} ({words}) cannot be given to this model: {reason[0][:200]}."

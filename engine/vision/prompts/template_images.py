@@ -13,6 +13,7 @@ from greenroom.engine.adapters.prompts.image_writer import ImageMark
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, shows_in_order
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.audio.samples import Samples
+from greenroom.engine.device.device_errors import is_device_error
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.image_processor import ImageProcessor
 
@@ -110,7 +111,9 @@ class _Finder:
         """Return whether the processor puts the tokens of an image in a marker's place."""
         try:
             made = self._processor.process(_sample(self._medium, self._processor), marker, b"")
-        except Exception:  # whatever a processor says of a text without its marker
+        except Exception as error:  # whatever a processor says of a text without its marker
+            if is_device_error(error):
+                raise
             return False
         return made.tokens > 1 and bool(made.inputs)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.vision.prompts.image_processor import ProcessedImage
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.processed_images import ProcessedImages
 from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
 from greenroom.schemas.messages import DocumentPart, ImagePart, Message
@@ -46,6 +46,17 @@ def test_an_image_that_the_processor_refuses_is_named(adapter: VisionAdapter) ->
     problem = refused(adapter, message(png(4000, 4)))
     assert problem.param == "parts[0]"
     assert "4,000 x 4" in problem.detail
+
+
+def test_no_image_is_named_for_an_error_of_the_device(
+    adapter: VisionAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> ProcessedImage:
+        raise RuntimeError("[METAL] Command buffer execution failed: Insufficient Memory.")
+
+    monkeypatch.setattr(ImageProcessor, "process", fail)
+    with pytest.raises(RuntimeError, match="METAL"):
+        adapter.prepare_input(asking([message(png(41, 43))]))
 
 
 @pytest.mark.parametrize("kind", ["qwen2_vl", "qwen3_vl", "smolvlm", "gemma3", "gemma4"])
