@@ -9,6 +9,7 @@ from greenroom.engine.catalog.files.sentence_files import read_sentence_files
 from greenroom.engine.embeddings.embedding_model import EmbeddingModel
 from greenroom.engine.embeddings.hidden_states import hidden_states
 from greenroom.engine.encoders.encoder_engine import EncoderEngine
+from greenroom.engine.encoders.first_passes import measure_passes
 from greenroom.engine.encoders.load_encoder import load_encoder_lazily, padding_token
 from greenroom.engine.encoders.pass_cost import pass_cost
 from greenroom.engine.encoders.rows import Row
@@ -28,7 +29,8 @@ def open_embedding_engine(load: ModelLoad) -> EncoderEngine:
     """
     use_device(load.settings)
     with load.open_share() as (share, charge), named_load_errors(load.folder):
-        return EncoderEngine(_load_model(load, charge), share, load.clock)
+        model = _load_model(load, charge)
+        return EncoderEngine(model, share, measure_passes(model, load.clock), load.clock)
 
 
 def _load_model(load: ModelLoad, charge: Callable[[int], None]) -> EmbeddingModel:
@@ -54,7 +56,7 @@ def _try(model: EmbeddingModel, width: int) -> None:
     """
     import numpy as np
 
-    rows = [Row(np.zeros(length, np.int32)) for length in (4, 8)]
+    rows = [Row(np.zeros(length, np.int32)) for length in (2, 4)]
     found = model.compute(rows).shape[1]
     if found != width:
         raise ValueError(f"its vectors have {found} numbers, but its files tell of {width}")

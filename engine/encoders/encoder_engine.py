@@ -27,15 +27,22 @@ class EncoderEngine(CachelessEngine):
     Args:
         model: On this thread.
         share: Of the memory account, to which its weights are charged.
+        budget: What its first pass may compute; see `measure_passes`.
         clock: Seconds, from any origin.
     """
 
-    def __init__(self, model: RowModel, share: Share, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        model: RowModel,
+        share: Share,
+        budget: TokenBudget,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._model: RowModel | None = model
         self._memory = PassMemory(share)
         self._clock = clock
         self._queue = RowQueue()
-        self._budget = TokenBudget()
+        self._budget = budget
         self._heads = SharedHeads(model, self._memory) if isinstance(model, HeadModel) else None
         self._ended: Events = []
 

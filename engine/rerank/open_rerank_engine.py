@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from greenroom.engine.encoders.encoder_engine import EncoderEngine
+from greenroom.engine.encoders.first_passes import measure_passes
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.rerank.cross_encoder import CrossEncoder
 from greenroom.engine.rerank.load_reranker import load_reranker
 
 
@@ -16,4 +18,5 @@ def open_rerank_engine(load: ModelLoad) -> EncoderEngine:
     """
     with load.open_share() as (share, charge):
         model = load_reranker(load.folder, load.settings, load.progress, load.is_abandoned, charge)
-        return EncoderEngine(model, share, load.clock)
+        budget = measure_passes(model, load.clock, pairs=isinstance(model, CrossEncoder))
+        return EncoderEngine(model, share, budget, load.clock)
