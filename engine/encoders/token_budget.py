@@ -59,7 +59,7 @@ class TokenBudget:
         goal = _goal(self._fixed)
         if tokens >= self.tokens / 2 or seconds > goal:
             change = (goal - self._fixed) / max(seconds - self._fixed, 1e-6)
-            self.tokens = min(max(min(tokens, self.tokens) * min(change, _GROWTH), 1.0), MAX_TOKENS)
+            self.tokens = min(max(tokens * min(change, _GROWTH), 1.0), MAX_TOKENS)
 
 
 def _goal(fixed: float) -> float:
