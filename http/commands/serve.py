@@ -15,6 +15,7 @@ import click
 from greenroom.http.commands.first_request import first_request, kind_of_default
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.process.program_name import program_name
 from greenroom.http.process.quick_imports import quick_imports
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import settings_options
@@ -158,5 +159,6 @@ def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> st
         f"OpenAI clients: base_url={address}/v1, any api_key. Ctrl-C stops.",
     ]
     if not settings.models:
-        lines.append("For a real model: greenroom serve mlx-community/Qwen3-4B-4bit (or a local folder).")
+        again = f"{program_name()} serve mlx-community/Qwen3-4B-4bit"
+        lines.append(f"For a real model: {again} (or a local folder).")
     return "\n".join(lines)

@@ -1,0 +1,23 @@
+"""Name under which a person can call this program again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+NAME = "greenroom"
+
+
+def program_name() -> str:
+    """Return `greenroom` where a shell finds this program by that, else the path that started it.
+
+    `make run` leaves it in `.venv/bin`, which is on no shell's path.
+    """
+    started = Path(sys.argv[0])
+    found = shutil.which(NAME)
+    if started.name != NAME or (found is not None and Path(found).resolve() == started.resolve()):
+        return NAME
+    path = os.path.relpath(started)
+    return path if not path.startswith("..") else str(started.absolute())
