@@ -45,7 +45,7 @@ class TokenBudget:
         per_token = max(0.0, (long - short) / (many - few))
         fixed = max(0.0, min(short, long) - per_token * few)
         most = _GROWTH * many
-        room = _goal(fixed) - fixed
+        room = max(0.0, _goal(fixed) - fixed)
         return cls(most if per_token * most <= room else room / per_token, fixed)
 
     @property
@@ -58,7 +58,7 @@ class TokenBudget:
         self._fixed = min(self._fixed, seconds)
         goal = _goal(self._fixed)
         if tokens >= self.tokens / 2 or seconds > goal:
-            change = (goal - self._fixed) / max(seconds - self._fixed, 1e-6)
+            change = max(0.0, goal - self._fixed) / max(seconds - self._fixed, 1e-6)
             self.tokens = min(max(tokens * min(change, _GROWTH), 1.0), MAX_TOKENS)
 
 

@@ -115,3 +115,14 @@ def test_passes_that_take_long_whatever_their_size_stay_within_what_others_can_w
     budget = TokenBudget(64, fixed=0.19)
     budget.observe(64, 0.21)
     assert 0.19 + budget.tokens * (0.02 / 64) <= LONGEST + 1e-9
+
+
+def test_a_device_that_is_far_too_slow_is_asked_for_a_row_at_a_time() -> None:
+    budget = TokenBudget.measured([(4, 0.9), (8, 1.0)])
+    assert budget.tokens == 1.0
+    budget.observe(8, 1.0)
+    assert budget.tokens == 1.0
+
+
+def test_passes_of_two_sizes_that_take_as_long_tell_of_no_cost_of_a_token() -> None:
+    assert TokenBudget.measured([(4, 0.9), (8, 0.5)]).tokens == 16
