@@ -238,7 +238,7 @@ def answering(
         (404, b"no", {}, "status 404"),
         (500, b"", {}, "status 500"),
         (200, b"", {}, "empty"),
-        (200, gzip.compress(bytes(1000)), {"Content-Encoding": "gzip"}, "compressed"),
+        (200, gzip.compress(bytes(1000), mtime=0), {"Content-Encoding": "gzip"}, "compressed"),
         (302, b"", {}, "status 302"),
         (302, b"", {"Location": "http://[::1"}, "no URL"),
         (302, b"", {"Location": "http://a\tb/"}, ""),
