@@ -31,8 +31,8 @@ class DecodingLimits:
         """Return the command line that runs a program within these limits.
 
         Args:
-            program: A file of Python that imports nothing of ours. It reads the client's file from its
-                standard input. It raises ValueError to say what is wrong with that file.
+            program: A file of Python that imports nothing of ours that computes. It reads the client's file
+                from its standard input. It raises ValueError to say what is wrong with that file.
             arguments: Of the program.
         """
         limits = (self.memory, self.seconds, self.descriptors)

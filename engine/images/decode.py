@@ -17,6 +17,11 @@ from greenroom.schemas.problems import Problem, ProblemError, invalid
 INVALID_IMAGE = "invalid_image"
 """Code of the problem of a file that cannot be decoded."""
 
+LARGE = 4 * 1024 * 1024
+"""Pixels beyond which decoding takes longer than others can wait for Python's lock."""
+_LARGE_JPEG = 16 * 1024 * 1024
+"""Of an image that is decoded in pieces, and made smaller meanwhile."""
+
 _PAPER = (255, 255, 255)
 """What is behind transparent pixels."""
 
@@ -55,6 +60,31 @@ def decode_image(
         raise _broken(kind, "it takes more memory than there is", param) from None
     except Exception as error:  # decoders raise anything over files that are made to confuse them
         raise _broken(kind, _reason(error), param) from None
+
+
+def is_large(data: bytes, limits: ImageLimits, sight: SightLimit) -> bool:
+    """Return whether decoding an image takes long, by its header; what is refused at once does not."""
+    kind = format_of(data)
+    if kind is None or len(data) > limits.bytes_each:
+        return False
+    try:
+        width, height = _size(data, kind)
+    except Exception:  # `decode_image` says what is wrong
+        return False
+    if width * height > limits.pixels:
+        return False
+    if kind == "JPEG" and width * height <= _LARGE_JPEG:
+        return width * height / sight.reduction(width, height) ** 2 > LARGE
+    return width * height > LARGE
+
+
+def _size(data: bytes, kind: Format) -> tuple[int, int]:
+    if kind == "WebP":
+        return webp_size(data)
+    if kind == "JPEG":
+        data, _ = plain_jpeg(data)
+    with _OPENERS[kind](io.BytesIO(data)) as image:
+        return image.size
 
 
 def _reason(error: Exception) -> str:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import importlib.util
 import math
 import struct
-import subprocess
-import time
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from PIL import Image
 
+from greenroom.engine.decoders.decoding_process import TimeLeft, run_decoder
 from greenroom.engine.decoders.limits import REFUSED, DecodingLimits
 from greenroom.engine.images import pdf_process
 from greenroom.engine.images.formats import is_pdf, name_of
 from greenroom.engine.images.limits import ImageLimits
-from greenroom.engine.slices import WAITS, Slices, SliceSemaphore
+from greenroom.engine.slices import Slices, SliceSemaphore
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 INVALID_DOCUMENT = "invalid_document"
@@ -35,11 +33,9 @@ _BYTES = 2 * 1024**3
 AT_ONCE = 2
 """Processes that draw for all models; whoever else wants one waits, and others go on."""
 _DRAWING = SliceSemaphore(AT_ONCE)
-_SLICE_SECONDS = 0.02
-_LONGEST_REASON = 100_000
 
 
-class DrawingTime:
+class DrawingTime(TimeLeft):
     """What is left of the seconds that the documents of a request may take; waiting for a turn takes none.
 
     Args:
@@ -47,7 +43,7 @@ class DrawingTime:
     """
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        self.seconds = seconds
+        super().__init__(seconds)
 
 
 def draw_pages(
@@ -93,36 +89,12 @@ def _run(data: bytes, max_pages: int, left: DrawingTime) -> Slices[tuple[bytes, 
     """Return what the process has written, and what was wrong with the file; empty if nothing was."""
     limits = DecodingLimits(_BYTES, math.ceil(left.seconds) + 1)
     command = limits.command(Path(pdf_process.__file__), max_pages, PAGE_PIXELS)
-    with TemporaryFile() as given, TemporaryFile() as drawn, TemporaryFile() as said:
-        given.write(data)
-        given.seek(0)
-        process = subprocess.Popen(command, stdin=given, stdout=drawn, stderr=said)
-        began = time.monotonic()
-        drawing = 0.0
-        try:
-            # Only until it is seen to have ended: what comes after is waiting for the thread that looks.
-            while (status := _status(process)) is None:
-                drawing = time.monotonic() - began
-                if drawing > left.seconds:
-                    return b"", f"drawing its pages takes too long (a request's documents have {SECONDS:g} s)"
-                yield WAITS
-        finally:
-            process.kill()
-            process.wait()
-            left.seconds = max(0.0, left.seconds - drawing)
-        drawn.seek(0)
-        said.seek(0)
-        if status == REFUSED:
-            return b"", said.read(_LONGEST_REASON).decode("utf-8", "replace").strip()[-300:]
-        return drawn.read(), "" if status == 0 else "drawing its pages takes too much, or it is broken"
-
-
-def _status(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait for a short while, and return how a process has ended; None if it has not."""
-    try:
-        return process.wait(_SLICE_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None
+    ended = yield from run_decoder(command, data, left)
+    if ended.status is None:
+        return b"", f"drawing its pages takes too long (a request's documents have {SECONDS:g} s)"
+    if ended.status == REFUSED:
+        return b"", ended.said
+    return ended.written, "" if ended.status == 0 else "drawing its pages takes too much, or it is broken"
 
 
 def _images(drawn: bytes) -> list[Image.Image]:

@@ -49,6 +49,9 @@ def sweep(text_model: str, kinds: tuple[str, ...]) -> Iterator[Attack]:
         calls += [broken_form(path, broken) for path in FORM_PATHS for broken in uploads.BROKEN_FORMS]
     for begin in range(0, len(calls), _TOGETHER):
         yield Attack(tuple(calls[begin : begin + _TOGETHER]))
+    if "sees" in kinds:
+        large = [with_file("chat", f"image: {name}", "sees", count=5, copies=8) for name in pictures.LARGE]
+        yield Attack((*large, with_file("chat", "image: plain", "sees")), at_once=True)
     if "hears" in kinds:
         silence = form_call(FORM_PATHS[0], "hears", f"sound: {sounds.LONG_SILENCE}")
         yield Attack((Abandoned(silence, _LONG_SECONDS, Ending.RESET, _MANY),))

@@ -14,7 +14,7 @@ from greenroom.engine.adapters.conversation.shown_images import Medium, ShownIma
 from greenroom.engine.adapters.image_ids.image_numbers import last_turn
 from greenroom.engine.audio.samples import Samples
 from greenroom.engine.device.device_errors import is_device_error
-from greenroom.engine.images.decode import decode_image
+from greenroom.engine.images.large_images import decode_slices
 from greenroom.engine.images.limits import DETAIL_LOW, ImageLimits
 from greenroom.engine.images.pdf_pages import DrawingTime, draw_pages
 from greenroom.engine.slices import Slices
@@ -62,7 +62,8 @@ class ImageReader:
     def read_slices(self, chat: ChatInput, client: str = "") -> Slices[ChatInput]:
         """Return a conversation whose images and sounds are processed, and whose documents are images.
 
-        Others may go on between two of them, while sounds are decoded, and while pages are drawn.
+        Others may go on between two of them, while large ones and sounds are decoded, and while
+        pages are drawn.
 
         Args:
             client: Who sent it.
@@ -89,7 +90,8 @@ class ImageReader:
         for part in message.content:
             match part:
                 case ImagePart():
-                    parts.append(_shown(self._read_image(part), part.param, numbers))
+                    seen = yield from self._read_image(part, client)
+                    parts.append(_shown(seen, part.param, numbers))
                     yield None
                 case AudioPart():
                     heard = yield from self._read_sound(part, client)
@@ -104,17 +106,17 @@ class ImageReader:
                     parts.append(part)
         return attrs.evolve(message, content=tuple(parts))
 
-    def _read_image(self, part: ImagePart) -> ProcessedImage:
+    def _read_image(self, part: ImagePart, client: str) -> Slices[ProcessedImage]:
         rough = part.detail == "low"
         digest = self._digest(part.digest, "low" if rough else "")
-
-        def process() -> ProcessedImage:
-            image = decode_image(part.data, self._limits, sight=self._processor.sight, param=part.param)
-            if rough:
-                image.thumbnail((DETAIL_LOW, DETAIL_LOW))
-            return self._process_image(image, digest, part.param)
-
-        return self._kept.get(digest, process)
+        if kept := self._kept.find([digest]):
+            return kept[0]
+        image = yield from decode_slices(
+            part.data, self._limits, sight=self._processor.sight, param=part.param, client=client
+        )
+        if rough:
+            image.thumbnail((DETAIL_LOW, DETAIL_LOW))
+        return self._kept.get(digest, partial(self._process_image, image, digest, part.param))
 
     def _read_sound(self, part: AudioPart, client: str) -> Slices[ProcessedImage]:
         hearing = self._processor.hearing

@@ -9,7 +9,10 @@ from functools import cache
 from greenroom.tests.support.hostile import documents, pictures, sounds
 
 FILES: Mapping[str, Callable[[], bytes]] = {
-    **{f"image: {name}": make for name, make in {**pictures.REFUSED, **pictures.ODD}.items()},
+    **{
+        f"image: {name}": make
+        for name, make in {**pictures.REFUSED, **pictures.ODD, **pictures.LARGE}.items()
+    },
     **{f"document: {name}": make for name, make in {**documents.REFUSED, **documents.ODD}.items()},
     **{f"sound: {name}": make for name, make in {**sounds.REFUSED, **sounds.ODD}.items()},
     "image: plain": pictures.photo,

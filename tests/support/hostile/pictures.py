@@ -64,6 +64,23 @@ def webp_bomb() -> bytes:
     return b"RIFF" + struct.pack("<I", 4 + len(canvas)) + b"WEBP" + canvas
 
 
+def large_webp(side: int = 8_190) -> bytes:
+    """Return a WebP of few bytes that is valid and has `side` x `side` pixels, all of one color."""
+    whole = bytearray(photo_of_one_color())
+    start = whole.index(b"VP8L") + 9  # behind the chunk's size and the signature
+    whole[start : start + 4] = struct.pack("<I", side - 1 | (side - 1) << 14)
+    return bytes(whole)
+
+
+def photo_of_one_color() -> bytes:
+    """Return a WebP whose pixels take no bits, however many there are."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8), (1, 2, 3)).save(file, "WEBP", lossless=True)
+    return file.getvalue()
+
+
 def heic_without_picture() -> bytes:
     """Return the beginning of a HEIC file."""
     return struct.pack(">I4s4sI4s4s", 24, b"ftyp", b"heic", 0, b"mif1", b"heic") + struct.pack(
@@ -182,6 +199,12 @@ ODD: Mapping[str, Maker] = {
     "gray JPEG": lambda: _converted("L"),
 }
 """Each may be read (the first frame, without the comment) or refused with a 4xx, at no more than its cost."""
+
+LARGE: Mapping[str, Maker] = {
+    "WebP of 8,190 x 8,190": large_webp,
+    "PNG of 8,000 x 8,000": partial(pngs.png, 8_000, 8_000, color=pngs.GRAY, depth=1),
+}
+"""Each has as many pixels as may be, and few bytes."""
 
 WRONG_BASE64 = (
     "",
