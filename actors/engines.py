@@ -150,7 +150,8 @@ class Engines:
         from greenroom.actors.kinds import open_engine
 
         model = ModelFolder(opened.id, opened.folder, opened.record)
-        return open_engine(model, self._settings, progress, is_abandoned, self._open_account())
+        account = self._open_account()
+        return open_engine(model, self._settings, progress, is_abandoned, account, opened.adapter)
 
     def _open_account(self) -> MemoryAccount:
         from greenroom.engine.memory.account import MemoryAccount

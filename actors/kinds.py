@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from greenroom.actors.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.schemas.capabilities import ModelType
 from greenroom.schemas.settings import Settings
 
 if TYPE_CHECKING:
+    from greenroom.engine.adapters.adapter import Adapter
     from greenroom.engine.memory.account import MemoryAccount
     from greenroom.engine.memory.model_load import ModelLoad
     from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
@@ -62,6 +64,7 @@ def open_engine(
     progress: Callable[[float], None],
     is_abandoned: Callable[[], bool],
     account: MemoryAccount,
+    adapter: PromptAdapter,
 ) -> Engine[Any]:
     """Load a model's weights; everything of the engine then belongs to the calling thread.
 
@@ -69,6 +72,7 @@ def open_engine(
         progress: Called with the fraction of the weights that are in memory, 0 to 1.
         is_abandoned: Called between chunks of the weights; returns whether to stop.
         account: Of memory, shared by all models of the process.
+        adapter: The model's, as `open_adapter` has made it; its thread goes on using it.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
@@ -78,20 +82,20 @@ def open_engine(
     from greenroom.engine.memory.model_load import ModelLoad
 
     load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
-    return _opening(model.record.model_type)(load)
+    return _opening(model.record.model_type, adapter)(load)
 
 
-def _opening(kind: ModelType) -> Callable[[ModelLoad], Engine[Any]]:
+def _opening(kind: ModelType, adapter: PromptAdapter) -> Callable[[ModelLoad], Engine[Any]]:
     """Return what opens the engines of a kind."""
     match kind:
         case "text":
             from greenroom.engine.open_text_engine import open_text_engine
 
-            return open_text_engine
+            return partial(open_text_engine, adapter=cast("Adapter", adapter))
         case "vision":
             from greenroom.engine.vision.open_vision_engine import open_vision_engine
 
-            return open_vision_engine
+            return partial(open_vision_engine, adapter=cast("Adapter", adapter))
         case "embeddings":
             from greenroom.engine.embeddings.open_embedding_engine import open_embedding_engine
 

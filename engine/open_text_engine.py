@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -18,17 +18,22 @@ from greenroom.engine.sequences.prompt_features import FeatureSource
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.settings import Settings
 
+if TYPE_CHECKING:
+    from greenroom.engine.adapters.adapter import Adapter
+
 log = structlog.get_logger(__name__)
 
 
 def open_text_engine(
     load: ModelLoad,
+    adapter: Adapter,
     load_lazily: Callable[[Path, Settings], Any] = load_text_lazily,
     features_of: Callable[[Any], FeatureSource | None] = lambda model: None,
 ) -> TextEngine:
     """Load a model's weights and everything that generates with them, all confined to this thread.
 
     Args:
+        adapter: Prepares its requests, on another thread: what it found of the model's formats is taken over.
         load_lazily: Returns the model with weights that are named, but not read.
         features_of: Returns what gives its prompts features beside their tokens.
 
@@ -36,13 +41,12 @@ def open_text_engine(
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
         LoadAbandonedError: It was abandoned.
     """
-    from greenroom.engine.adapters.make_adapter import make_adapter
+    from greenroom.engine.adapters.output_adapter import OutputAdapter
     from greenroom.engine.speculation.loading import load_speculation
     from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
     folder, settings, is_abandoned = load.folder, load.settings, load.is_abandoned
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
-    adapter = make_adapter(load.record, tokenizer, settings)
     log.info("thinking", **adapter.thinking.describe())
     prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     with load.open_share() as (share, charge):
@@ -56,7 +60,7 @@ def open_text_engine(
         speculation = load_speculation(model, tokenizer, settings, is_abandoned, charge)
         return TextEngine(
             model,
-            adapter,
+            OutputAdapter(tokenizer, adapter.choice),
             prefill_policy,
             prefix_cache=prefix_cache,
             close_timeout=settings.shutdown_timeout / 4,

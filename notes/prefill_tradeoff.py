@@ -14,10 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events import PromptProgress
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
@@ -48,7 +50,8 @@ def main(folder: Path, picture: Path, repeats: int) -> None:
 
 def opened(folder: Path, stall: float, speculation: Speculation = "off") -> TextEngine:
     settings = Settings(max_stall=stall, prefix_cache_bytes=0, speculation=speculation)
-    return open_text_engine(ModelLoad(folder, detect(folder), settings))
+    adapter = make_adapter(detect(folder), load_tokenizer(folder), settings)
+    return open_text_engine(ModelLoad(folder, detect(folder), settings), adapter)
 
 
 GREEDY = GenerationParameters(temperature=0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,6 +10,7 @@ import structlog
 from greenroom.engine.adapters.conversation.shown_images import NO_MEDIA
 from greenroom.engine.adapters.detection.parser_choice import ParserChoice
 from greenroom.engine.adapters.image_ids.read_images import read_images
+from greenroom.engine.adapters.output_adapter import OutputAdapter
 from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
 from greenroom.engine.adapters.prompts.cache_checkpoints import system_checkpoint, turn_checkpoints
 from greenroom.engine.adapters.prompts.context_limits import (
@@ -28,14 +28,8 @@ from greenroom.engine.adapters.request_constraints import RequestConstraints
 from greenroom.engine.adapters.templates.template_probe import template_renderer
 from greenroom.engine.adapters.thinking.find_switches import find_switches
 from greenroom.engine.adapters.thinking.switches import ChosenThinking, ThinkingSwitches
-from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.null import NullThinkingParser
-from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.engine.parsers.tool_call_parser import Release
-from greenroom.engine.tokenizer.token_names import TokenNames
-from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.capabilities import CapabilityRecord
-from greenroom.schemas.events import Token
 from greenroom.schemas.generation import GenerationParameters, resolve
 from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.model_protocol import PromptContents
@@ -50,7 +44,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-class Adapter:
+class Adapter(OutputAdapter):
     """Translates between requests and one loaded model, and keeps nothing between requests.
 
     What a template can do is found by trying it when the adapter is made; families only say what no
@@ -88,17 +82,14 @@ class Adapter:
         system_prompt: str = "",
         images: ImageWriter | None = None,
     ) -> None:
+        super().__init__(tokenizer, choice)
         self.record = record
-        self.tokenizer = tokenizer
-        self.choice = choice
-        self.tool_parser, self.thinking_parser = choice.tool_parser, choice.thinking_parser
         self.traits = choice.traits
         self.stop_token_ids = stop_token_ids
         self.context_length = min(record.context, settings.max_context or record.context)
         self.thinking = _find_thinking(tokenizer, choice, known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
         self.configured = configured_parameters(settings)
-        self._token_names = TokenNames(tokenizer.wrapped)
         self._constraints = RequestConstraints(
             tokenizer, stop_token_ids, choice.tool_parser, choice.thinking_parser
         )
@@ -132,30 +123,7 @@ class Adapter:
             return self._inspect_read(request, self._read_chat(request)[0])
         tokens = self._raw_prompts.encode(request.input, may_be_empty=True)
         text = request.input.prompt if isinstance(request.input.prompt, str) else None
-        return contents_of(tokens, text, self.tokenizer, self._token_names, self.context_length)
-
-    def new_stream_processor(
-        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
-    ) -> StreamProcessor:
-        """Return what reads the text of one choice."""
-        tools, thoughts = self.tool_parser, self.thinking_parser
-        release: Release = "validated"
-        matcher: Matcher | None = prepared.matcher
-        if matcher is not None and matcher.constrains_calls:
-            release = "immediate"
-        if matcher is not None and matcher.constrains_answer:
-            tools = AnswerOrCalls(tools)
-            thoughts = thoughts if matcher.allows_thought else NullThinkingParser()
-        return StreamProcessor(tools, thoughts, prepared, new_call_id, index=index, release=release)
-
-    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
-        """Return the detokenizer of one choice: a free answer loses its leading space, any other keeps it."""
-        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
-        return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
-
-    def token(self, ident: int) -> Token:
-        """Return one token as clients see it in log-probabilities."""
-        return self._token_names.look_up(ident)
+        return contents_of(tokens, text, self.tokenizer, self.token_names, self.context_length)
 
     def _read_chat(self, request: InferenceRequest) -> tuple[ChatInput, str]:
         """Return a conversation as this kind of model reads it, and what is appended to the answer."""
@@ -182,7 +150,7 @@ class Adapter:
         thinking = _choose_thinking(self.thinking, request.id, chat, parameters)
         encoded = self._conversations.encode(chat, thinking.means, request.overflow, parameters.max_tokens)
         text = self._conversations.shown_text(encoded)
-        contents = contents_of(encoded.tokens, text, self.tokenizer, self._token_names, self.context_length)
+        contents = contents_of(encoded.tokens, text, self.tokenizer, self.token_names, self.context_length)
         return attrs.evolve(contents, dropped_messages=encoded.dropped_messages)
 
     def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
@@ -9,11 +10,14 @@ from greenroom.engine.vision.image_encoder import ImageEncoder
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 
 
-def open_vision_engine(load: ModelLoad) -> TextEngine:
+def open_vision_engine(load: ModelLoad, adapter: Adapter) -> TextEngine:
     """Load a model's weights and everything that generates with them, all confined to this thread.
+
+    Args:
+        adapter: See `open_text_engine`.
 
     Raises:
         ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
         LoadAbandonedError: It was abandoned.
     """
-    return open_text_engine(load, load_vision_lazily, ImageEncoder)
+    return open_text_engine(load, adapter, load_vision_lazily, ImageEncoder)

@@ -1,4 +1,4 @@
-"""What the operator allows a model's folder to do."""
+"""The engine's doors: what the operator allows a model's folder to do, and what a load takes over."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any
 import attrs
 import pytest
 
+from greenroom.actors.engines import Engines
 from greenroom.actors.system import open_system
+from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.events import Failed, Finished
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 CODE = {
     "model_file": "from mlx_lm.models.qwen3 import Model, ModelArgs\n",
@@ -43,3 +47,23 @@ async def test_code_of_a_folder_runs_only_with_trust_remote_code(
     assert isinstance(finished, Finished)
     assert finished.usage.generated == 8
     assert mark.exists()
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen2_vl"])
+def test_a_load_takes_over_what_was_found_of_the_models_formats(
+    tiny_model: TinyModel, tiny_vision_model: TinyVisionModel, tmp_path: Path, kind: str
+) -> None:
+    made = tiny_model(kind) if kind == "qwen3" else tiny_vision_model(kind)
+    folder = shutil.copytree(made, tmp_path / kind)
+    engines = Engines(Settings(models=(str(folder),)))
+    opened = engines.open_model(engines.fetch(kind))
+    prepares = opened.adapter
+    assert isinstance(prepares, Adapter)
+    engine = engines.load_engine(opened, lambda _: None, lambda: False)
+    assert isinstance(engine, TextEngine)
+    reads: Any = engine._adapter
+    # Trying templates takes time; their outcome is the same, and is never changed.
+    assert reads.choice is prepares.choice
+    # A tokenizer belongs to one thread.
+    assert reads.tokenizer is not prepares.tokenizer
+    engine.close()

@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_engine
+from greenroom.actors.kinds import open_adapter, open_engine
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.device.device_errors import is_device_error
 from greenroom.engine.kv_cache.quantization import quantize_kv
@@ -38,7 +38,8 @@ NEVER = 10**6
 
 def open_on(account: MemoryAccount, folder: Path) -> Any:
     model = ModelFolder(folder.name, folder, detect(folder, name=folder.name))
-    return open_engine(model, Settings(), lambda fraction: None, lambda: False, account)
+    adapter = open_adapter(model, Settings(), "")
+    return open_engine(model, Settings(), lambda fraction: None, lambda: False, account, adapter)
 
 
 def count_launches(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> int:

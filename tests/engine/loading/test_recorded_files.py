@@ -14,7 +14,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from greenroom.actors.engine_protocol import ModelFolder
-from greenroom.actors.kinds import open_engine
+from greenroom.actors.kinds import open_adapter, open_engine
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading import file_arrays, recorded_files
 from greenroom.engine.loading.file_arrays import FileArrays
@@ -93,13 +93,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 def load(folder: Path, settings: Settings | None = None, **callbacks: Any) -> None:
     """Load a model of any kind as a server does."""
     given = {"progress": lambda fraction: None, "is_abandoned": lambda: False, **callbacks}
-    engine = open_engine(
-        ModelFolder(folder.name, folder, detect(folder)),
-        settings or Settings(),
-        given["progress"],
-        given["is_abandoned"],
-        MemoryAccount(),
-    )
+    model, settings = ModelFolder(folder.name, folder, detect(folder)), settings or Settings()
+    adapter = open_adapter(model, settings, "")
+    engine = open_engine(model, settings, given["progress"], given["is_abandoned"], MemoryAccount(), adapter)
     engine.close()
 
 

@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
 from greenroom.schemas.settings import Settings
-from greenroom.tests.support.engines.text_engines import GREEDY, finished
+from greenroom.tests.support.engines.text_engines import GREEDY, finished, opened
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import words
 
@@ -26,7 +23,7 @@ BYTES_PER_TOKEN = 4 * 2 * 2 * 32 * 4
 
 
 def open_engine(folder: Path, **settings: Any) -> TextEngine:
-    return open_text_engine(ModelLoad(folder, detect(folder), Settings(**settings)))
+    return opened(folder, Settings(**settings))
 
 
 def cached_tokens(engine: TextEngine, prompt: Sequence[int]) -> int:

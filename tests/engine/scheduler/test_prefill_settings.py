@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.http.settings.sources import read_settings
 from greenroom.schemas.events import PromptProgress, TextDelta
@@ -18,6 +15,7 @@ from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.prepared_input import PreparedPrompt
 from greenroom.schemas.requests import InferenceRequest, RawInput
+from greenroom.tests.support.engines.text_engines import opened
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(index % 1900 + 5 for index in range(600))
@@ -43,7 +41,7 @@ def submit(engine: TextEngine, name: str, prompt: tuple[int, ...], max_tokens: i
 def chunks_beside_a_stream(folder: Path, file: Path | None, **flags: float) -> list[int]:
     """Return the tokens of each chunk of a prompt that arrives while another request is answered."""
     settings = read_settings(file, {"prefix_cache_bytes": 0, **flags})
-    engine = open_text_engine(ModelLoad(folder, detect(folder), settings))
+    engine = opened(folder, settings)
     submit(engine, "stream", PROMPT[:8], 10_000)
     while not any(isinstance(event, TextDelta) for _, event in engine.step()):
         pass

@@ -11,12 +11,14 @@ from typing import Any, Literal
 import mlx.core as mx
 import pytest
 
+from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.loading.load_errors import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.read_weights import weight_bytes
 from greenroom.engine.memory.account import MemoryAccount
 from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
 from greenroom.engine.vision.open_vision_engine import open_vision_engine
 from greenroom.schemas.problems import ProblemError
@@ -51,8 +53,10 @@ def test_weights_are_charged_before_they_are_read(tiny_vision_model: TinyVisionM
     folder = tiny_vision_model("qwen2_vl")
     reported: list[float] = []
     account = MemoryAccount(limit=100_000)
+    load = ModelLoad(folder, detect(folder), Settings(), reported.append, account=account)
+    adapter = make_adapter(load.record, load_tokenizer(folder), Settings())
     with pytest.raises(ProblemError) as caught:
-        open_vision_engine(ModelLoad(folder, detect(folder), Settings(), reported.append, account=account))
+        open_vision_engine(load, adapter)
     assert caught.value.problem.status == 507
     assert reported == []
     assert account.statistics().weights == 0

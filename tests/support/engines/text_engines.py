@@ -19,6 +19,8 @@ from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.scheduler.decoding.batch_policy import BatchPolicy
 from greenroom.engine.scheduler.prefill.prefill_policy import PrefillPolicy
@@ -44,6 +46,12 @@ def loaded(folder: Path) -> tuple[Any, Adapter]:
     """Return the model and its adapter; one of each for all tests."""
     adapter = make_adapter(detect(folder), load_tokenizer(folder), Settings())
     return load_model(folder, Settings()), adapter
+
+
+def opened(folder: Path, settings: Settings) -> TextEngine:
+    """Return an engine as a server opens it, with a model of its own."""
+    adapter = make_adapter(detect(folder), load_tokenizer(folder), settings)
+    return open_text_engine(ModelLoad(folder, detect(folder), settings), adapter)
 
 
 @cache

@@ -11,10 +11,12 @@ import pytest
 
 from greenroom.actors.engine_protocol import ModelFolder
 from greenroom.actors.kinds import open_engine
+from greenroom.engine.adapters.make_adapter import make_adapter
 from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.prompts.load_image_processor import load_image_processor
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import Settings
@@ -43,8 +45,9 @@ def check(problem: Problem) -> None:
 def test_its_weights_are_not_loaded(janus: Path) -> None:
     model = ModelFolder("janus", janus, detect(janus))
     assert model.record.model_type == "vision"
+    adapter = make_adapter(model.record, load_tokenizer(janus), Settings())
     with pytest.raises(ProblemError) as caught:
-        open_engine(model, Settings(), lambda fraction: None, lambda: False, MemoryAccount(None))
+        open_engine(model, Settings(), lambda fraction: None, lambda: False, MemoryAccount(None), adapter)
     check(caught.value.problem)
 
 

@@ -42,6 +42,30 @@ def test_a_call_is_found(parser_id: str) -> None:
     assert (call.name, json.loads(call.arguments)) == ("get_weather", PARIS)
 
 
+def state_of(value: object) -> object:
+    """Return all that an object holds, however deep, as text."""
+    if isinstance(value, dict):
+        return [(repr(key), state_of(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return [state_of(item) for item in value]
+    own = {name: getattr(value, name, None) for name in getattr(type(value), "__slots__", ())}
+    members = {**own, **getattr(value, "__dict__", {})}
+    if not members or isinstance(value, type) or callable(value):
+        return repr(value)
+    return type(value).__name__, state_of(members)
+
+
+@pytest.mark.parametrize("parser_id", sorted(TOOL_PARSERS))
+def test_reading_leaves_a_parser_as_it_was(parser_id: str) -> None:
+    # The thread that prepares prompts and the one that reads answers have one and the same.
+    parser = make_tool_parser(parser_id)
+    before = state_of(parser)
+    for text in (*WRITTEN.values(), "no call at all"):
+        extract_calls(parser, text, TOOLS)
+    parser.render("get_weather", json.dumps(PARIS))
+    assert state_of(parser) == before
+
+
 @pytest.mark.parametrize("parser_id", sorted(set(WRITTEN) - ONLY_ALONE))
 def test_text_before_a_call_stays(parser_id: str) -> None:
     found = extract(parser_id, "Let me look.\n\n" + WRITTEN[parser_id])

@@ -1,0 +1,65 @@
+"""A model's output as events: the half of an adapter that its engine needs, on the engine's own thread."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from greenroom.engine.adapters.detection.parser_choice import ParserChoice
+from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
+from greenroom.engine.parsers.null import NullThinkingParser
+from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.parsers.tool_call_parser import Release
+from greenroom.engine.tokenizer.token_names import TokenNames
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
+from greenroom.schemas.events import Token
+from greenroom.schemas.prepared_input import PreparedPrompt
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.matching.matcher import Matcher
+
+
+class OutputAdapter:
+    """Reads what a model writes, and keeps nothing between requests.
+
+    Which formats it writes is found once for a load, by trying its template; what was found is never changed
+    and may be shared. A tokenizer may not.
+
+    Args:
+        tokenizer: The copy that belongs to the thread on which this is used.
+        choice: Formats of the model's calls and thoughts, and what its template does.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, choice: ParserChoice) -> None:
+        self.tokenizer = tokenizer
+        self.choice = choice
+        self.tool_parser, self.thinking_parser = choice.tool_parser, choice.thinking_parser
+
+    def new_stream_processor(
+        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
+    ) -> StreamProcessor:
+        """Return what reads the text of one choice."""
+        tools, thoughts = self.tool_parser, self.thinking_parser
+        release: Release = "validated"
+        matcher: Matcher | None = prepared.matcher
+        if matcher is not None and matcher.constrains_calls:
+            release = "immediate"
+        if matcher is not None and matcher.constrains_answer:
+            tools = AnswerOrCalls(tools)
+            thoughts = thoughts if matcher.allows_thought else NullThinkingParser()
+        return StreamProcessor(tools, thoughts, prepared, new_call_id, index=index, release=release)
+
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
+        """Return the detokenizer of one choice: a free answer loses its leading space, any other keeps it."""
+        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
+        return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
+
+    def token(self, ident: int) -> Token:
+        """Return one token as clients see it in log-probabilities."""
+        return self.token_names.look_up(ident)
+
+    @functools.cached_property
+    def token_names(self) -> TokenNames:
+        """What each token writes."""
+        return TokenNames(self.tokenizer.wrapped)
