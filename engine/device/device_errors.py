@@ -9,8 +9,10 @@ streams have been waited for.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 _BEGINNINGS = re.compile(
     r"\[METAL\]"  # a command buffer failed: mlx/backend/metal/device.cpp
@@ -21,6 +23,9 @@ _BEGINNINGS = re.compile(
     r"|\[cuda|CUDA"
     r"|cu(?:da|blas|dnn|fft|[A-Z])\w*\("  # the call that failed, as `CHECK_CUDA_ERROR` names it
 )
+
+_WITH_STREAMS = ("mlx_audio.lm.generate",)
+"""Modules of libraries that compute on a `generation_stream` of their own: it keeps errors apart."""
 
 
 class DeviceError(RuntimeError):
@@ -50,17 +55,17 @@ def is_device_message(text: str) -> bool:
 def synchronize_streams() -> None:
     """Wait for everything that this thread has launched, on the CPU and on the GPU.
 
-    `mx.synchronize` alone looks at the default stream, and errors of reading files stay in the CPU's.
+    `mx.synchronize` alone looks at the default stream. Errors of reading files stay in the CPU's, and those
+    of many a model that speaks or listens in its library's.
 
     Raises:
         DeviceError: Something of it has failed.
     """
     import mlx.core as mx
 
-    for device in (mx.cpu, mx.gpu):
-        if mx.is_available(device):
-            with _naming_the_device():
-                mx.synchronize(mx.default_stream(device))
+    for stream in _streams():
+        with _naming_the_device():
+            mx.synchronize(stream)
 
 
 def check_device(*, idle: bool) -> None:
@@ -95,6 +100,19 @@ def raise_unless_own(error: BaseException) -> None:
     if is_device_error(error):
         raise error
     synchronize_streams()
+
+
+def _streams() -> Iterator[Any]:
+    """Yield the streams on which this thread may have launched something."""
+    import mlx.core as mx
+
+    for name in _WITH_STREAMS:
+        module = sys.modules.get(name)
+        if module is not None:
+            yield module.generation_stream
+    for device in (mx.cpu, mx.gpu):
+        if mx.is_available(device):
+            yield mx.default_stream(device)
 
 
 @contextmanager

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.device.device_errors import is_device_error, raise_unless_own, synchronize_streams
+from greenroom.engine.device.device_errors import (
+    DeviceError,
+    check_device,
+    is_device_error,
+    raise_unless_own,
+    synchronize_streams,
+)
 from greenroom.schemas.problems import Problem, ProblemError
 
 OUT_OF_MEMORY = "[METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPU...)."
@@ -93,13 +102,13 @@ def on_a_worker(look: Callable[[], None]) -> None:
         raise raised[0]
 
 
-def read_torn_file(folder: Path) -> None:
+def read_torn_file(folder: Path, stream: Any = mx.cpu) -> None:
     """Launch the reading of a file that was cut off after it was opened; the launch itself is fine."""
     path = folder / "torn.safetensors"
     launched = False
     while not launched:
         mx.save_safetensors(str(path), {"weight": mx.ones((64, 64))})
-        weights = mx.load(str(path))
+        weights = mx.load(str(path), stream=stream)
         path.write_bytes(path.read_bytes()[:2048])
         with contextlib.suppress(RuntimeError):  # it has failed already
             mx.async_eval(weights)
@@ -115,6 +124,33 @@ def test_a_real_error_that_is_still_to_come_is_found(tmp_path: Path) -> None:
         synchronize_streams()
 
     on_a_worker(look)
+
+
+def test_an_error_in_the_stream_of_a_library_is_found_before_an_answer_ends(tmp_path: Path) -> None:
+    from mlx_audio.lm.generate import generation_stream
+
+    def look() -> None:
+        read_torn_file(tmp_path, generation_stream)
+        with pytest.raises(DeviceError, match="Unable to read"):
+            check_device(idle=True)
+        check_device(idle=True)
+
+    on_a_worker(look)
+
+
+def test_models_that_speak_or_hear_compute_on_no_other_stream_of_their_library() -> None:
+    spec = importlib.util.find_spec("mlx_audio")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(spec.origin).parent
+    making = {
+        file.relative_to(home).as_posix()
+        for room in ("lm", "codec", "tts/models", "stt/models")
+        for file in (home / room).rglob("*.py")
+        if "tests" not in file.relative_to(home).parts
+        and re.search(r"new_(thread_local_)?stream\(", file.read_text(encoding="utf-8"))
+    }
+    assert making == {"lm/generate.py"}
 
 
 def test_a_request_is_not_blamed_while_an_error_is_still_to_come(tmp_path: Path) -> None:
