@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -14,9 +16,12 @@ from greenroom.engine.loading.batching.findings import Findings
 from greenroom.engine.loading.batching.known import TABLE
 from greenroom.engine.loading.batching.proof import Proof, distance
 from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
+from greenroom.engine.vision.load_vision_model import load_vision_lazily
+from greenroom.schemas.settings import Settings
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.architectures.metal_arithmetic import in_4_bits, metal_arithmetic
 from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
 
 ROW_LIMITS = (8, 32, 64)
 MORE_ROW_LIMITS = tuple(limit for limit in range(8, 65) if limit not in ROW_LIMITS)
@@ -88,6 +93,16 @@ def test_a_deep_model_is_not_refused(row_limit: int) -> None:
 @pytest.mark.parametrize("name", [*SOUND, *soak_only(*(name for name in TABLED if name not in SOUND))])
 def test_what_is_right_is_not_refused(name: str) -> None:
     model = in_4_bits(patched(name))
+    for row_limit in ROW_LIMITS:
+        assert proved(model, row_limit).batching == Batching(), row_limit
+
+
+@pytest.mark.parametrize(
+    "kind", ["qwen3_vl", *soak_only(*(kind for kind in VISION_KINDS if kind != "qwen3_vl"))]
+)
+def test_a_model_that_sees_is_not_refused(tiny_vision_model: Callable[..., Path], kind: str) -> None:
+    model = load_vision_lazily(tiny_vision_model(kind), Settings())
+    in_4_bits(model.model)
     for row_limit in ROW_LIMITS:
         assert proved(model, row_limit).batching == Batching(), row_limit
 
