@@ -47,8 +47,11 @@ def in_4_bits(model: Any) -> Any:
 
     model.set_dtype(mx.bfloat16)
 
-    def is_matrix(_path: str, layer: Any) -> bool:
-        return type(layer) in (nn.Linear, SwitchLinear) and layer.weight.shape[-1] % _GROUP == 0
+    may_be_quantized = getattr(model, "quant_predicate", lambda path, layer: True)
+
+    def is_matrix(path: str, layer: Any) -> bool:
+        fits = type(layer) in (nn.Linear, SwitchLinear) and layer.weight.shape[-1] % _GROUP == 0
+        return fits and may_be_quantized(path, layer) is not False
 
     nn.quantize(model, group_size=_GROUP, bits=4, class_predicate=is_matrix)
     return model

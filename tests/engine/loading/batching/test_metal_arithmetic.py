@@ -47,7 +47,14 @@ UNSOUND = (
 )
 """Without the patches that mend all but the last when they are loaded."""
 
-TABLED = [name for name, entry in json.loads(TABLE.read_text())["architectures"].items() if entry["prefill"]]
+BY_ROUTING = "dbrx"
+"""Left out: its experts are matrices of their own, and how many rows each computes depends on the padding."""
+
+TABLED = [
+    name
+    for name, entry in json.loads(TABLE.read_text())["architectures"].items()
+    if entry["prefill"] and name != BY_ROUTING
+]
 """What the table says is right, with our patches."""
 
 
