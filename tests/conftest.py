@@ -18,6 +18,10 @@ from greenroom.tests.support import surroundings
 from greenroom.tests.support.platforms import chosen_device
 from greenroom.tests.support.slow import scaled_clocks
 
+# Before any conftest of a folder imports what keeps a clock.
+if factor := os.environ.get(scaled_clocks.VARIABLE):
+    scaled_clocks.scale_clocks(float(factor))
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # The same examples in every run, however slow the machine; only `make soak` looks for new ones.
@@ -38,9 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         home = Path(tempfile.mkdtemp(prefix="greenroom-tests-"))
         config.add_cleanup(lambda: shutil.rmtree(home))
-        device, factor = os.environ.get(chosen_device.VARIABLE), os.environ.get(scaled_clocks.VARIABLE)
-        if factor:
-            scaled_clocks.scale_clocks(float(factor))
+        device = os.environ.get(chosen_device.VARIABLE)
         surroundings.neutralize(home)
         chosen_device.choose_device(device)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import attrs
 import pytest
-import trio
 
 from greenroom.schemas.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask, body, stream_of, streamed_text
@@ -82,10 +82,10 @@ async def test_a_raw_completion_names_it_for_every_prompt(settings: Settings) ->
 @pytest.mark.parametrize("stream", [False, True])
 async def test_timings_have_the_wait_and_the_whole(settings: Settings, stream: bool) -> None:
     async with serving(attrs.evolve(settings, max_loaded_models=1)) as served:
-        began = trio.current_time()
+        began = time.perf_counter()  # which the engine's times are of
         answer = (await stream_of(served))[-1] if stream else await chat(served)
         figures = answer.timings
-        passed = (trio.current_time() - began) * 1e3
+        passed = (time.perf_counter() - began) * 1e3
         parts = figures["queued_ms"] + figures["prompt_ms"] + figures["predicted_ms"]
         assert figures["queued_ms"] > 0  # the model was loaded first
         assert figures["total_ms"] == pytest.approx(parts, abs=0.01)
