@@ -125,8 +125,12 @@ class RequestBodies:
         # Of bodies that arrive side by side the first go through, instead of none.
         self._account.hold(body, declared)
         decoder = new_decoder(content_encoding(request.headers))
+        came = 0
         with trio.move_on_after(timeout) as waiting:
             async for part in request.body:
+                came += len(part)
+                if came > limit:  # much may come that decompresses to nothing
+                    raise RequestEntityTooLarge
                 if decoder is None:
                     self._add(body, part, limit)
                     continue

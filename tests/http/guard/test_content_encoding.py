@@ -194,6 +194,35 @@ async def test_a_bomb_is_cut_where_any_body_is(server_without_model: Served, cod
     assert (answer.status, answer.json()["error"]["code"]) == (413, "body_too_large")
 
 
+NOTHING = {
+    "zstd": (b"\x50\x2a\x4d\x18\xff\xff\xff\xff", bytes(PIECE)),  # a frame that is skipped
+    "gzip": (b"\x1f\x8b\x08\x08" + bytes(6), b"a" * PIECE),  # a name without end
+    "deflate": (b"\x78\x9c", b"\x00\x00\x00\xff\xff" * (PIECE // 5)),  # blocks without data
+}
+"""How a body begins, and goes on, that decompresses to nothing at all."""
+
+
+@pytest.mark.parametrize("coding", NOTHING)
+async def test_what_becomes_nothing_is_no_longer_than_any_body(coding: str) -> None:
+    app, bodies = QuartTrio(__name__), RequestBodies(MEGABYTE)
+
+    @app.post("/")
+    async def read() -> str:
+        return str(await bodies.parse(request, request.scope["state"]["resources"], len))
+
+    begin, more = NOTHING[coding]
+    parts = [begin, *[more] * (MEGABYTE // len(more) + 2)]
+    app.asgi_http_class = RequestConnection
+    async with running(app, Settings()) as server, connected(server) as client:
+        await client.send(
+            f"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            f"content-encoding: {coding}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+            + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+            + b"0\r\n\r\n"
+        )
+        assert (await client.receive_response()).status == 413
+
+
 def test_nothing_is_decompressed_that_nobody_takes() -> None:
     made = decoder("zstd")
     pieces = made.feed(BOMBS["zstd"])
