@@ -201,7 +201,10 @@ class FaultyEngines(Engines):
                     raise RuntimeError("abandoned")
         if name in self._faults.load:
             raise self._faults.load[name]
-        loaded = super().load_engine(opened, progress, is_abandoned)
+        assert isinstance(opened.adapter, FaultyAdapter)
+        loaded = super().load_engine(
+            attrs.evolve(opened, adapter=opened.adapter.adapter), progress, is_abandoned
+        )
         kind = FaultySuspendableEngine if isinstance(loaded, SuspendableEngine) else FaultyEngine
         engine = kind(loaded, self._faults)
         self._faults.engines.append(engine)
