@@ -17,7 +17,6 @@ from greenroom.http.answering.sealing.thought_signature import signed_thought
 from greenroom.http.responses.turns.stored_queries import with_thoughts
 from greenroom.schemas.settings import Settings
 from greenroom.schemas.stored import StoredResponse
-from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
@@ -192,8 +191,7 @@ async def test_what_is_refused_is_no_turn_and_holds_nothing(settings: Settings) 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_model_that_fails_in_the_middle_is_told_and_stored(settings: Settings, stream: bool) -> None:
-    faults = Faults()
-    async with serving(settings, engines=_CrashingEngines(settings, faults)) as served:
+    async with serving(settings, engines=_CrashingEngines(settings)) as served:
         asked = body(max_output_tokens=2_000)
         if not stream:
             failed = await refusal(served, lambda client: client.responses.create(**asked))
@@ -208,12 +206,11 @@ async def test_a_model_that_fails_in_the_middle_is_told_and_stored(settings: Set
         assert found.to_dict() == events[-1].response.to_dict()
 
 
-class _CrashingEngines(FaultyEngines):
+class _CrashingEngines(Engines):
     """Every request's second step raises."""
 
     def load_engine(self, *arguments: Any) -> Any:
-        engine = Engines.load_engine(self, *arguments)
-        return _CrashingEngine(engine)
+        return _CrashingEngine(super().load_engine(*arguments))
 
 
 class _CrashingEngine:
