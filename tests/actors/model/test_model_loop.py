@@ -96,7 +96,7 @@ def test_a_request_waits_for_one_pass_at_most_and_a_pause_for_no_request(pauses:
     pauses.through.release()
     assert pauses.order.get(timeout=60) == "first"
     assert pauses.finished() == "first"
-    for _ in range(8):
+    for _ in range(13):
         assert pauses.order.get(timeout=60) == "pass"
         pauses.through.release()
     pauses.submit("second")
