@@ -48,12 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _proofs_at_load() -> Iterator[None]:
-    """Loads prove what rows may be computed together, however long that takes on this machine."""
+def _patience() -> Iterator[None]:
+    """Proofs at loads, and processes that decode files, take as long as they need on this machine."""
+    from greenroom.engine.images import large_images, pdf_pages
     from greenroom.engine.loading.batching import decide
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "MIN_SECONDS", math.inf)
+        patch.setattr(pdf_pages, "SECONDS", 3600.0)
+        patch.setattr(large_images, "SECONDS", 3600.0)
         yield
 
 

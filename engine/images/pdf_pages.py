@@ -39,11 +39,11 @@ class DrawingTime(TimeLeft):
     """What is left of the seconds that the documents of a request may take; waiting for a turn takes none.
 
     Args:
-        seconds: That are left.
+        seconds: That are left; None: all.
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        super().__init__(seconds)
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__(SECONDS if seconds is None else seconds)
 
 
 def draw_pages(
