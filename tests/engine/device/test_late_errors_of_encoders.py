@@ -22,7 +22,7 @@ from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.texts.random_texts import random_texts
 
 Ended = dict[str, list[InferenceEvent]]
-LATE = [0, 1, 20, *soak_only(*range(2, 20))]
+LATE = [1, 20, *soak_only(0, 2, 3, 5, 9)]
 
 
 def run(engine: EncoderEngine) -> tuple[Ended, Mapping[str, Job]]:

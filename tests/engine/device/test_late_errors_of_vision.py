@@ -49,7 +49,7 @@ def run(driver: VisionDriver) -> list[list[int] | None]:
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", *soak_only("gemma3", "qwen3_vl", "smolvlm")])
-@pytest.mark.parametrize("late", [1, 4, *soak_only(0, 2, 3, *range(5, 21))])
+@pytest.mark.parametrize("late", [1, 4, *soak_only(0, 2, 3, 6, 10, 20)])
 def test_no_answer_about_an_image_ends_wrong(
     tiny_vision_model: TinyVisionModel, monkeypatch: pytest.MonkeyPatch, kind: str, late: int
 ) -> None:
