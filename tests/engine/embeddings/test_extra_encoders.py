@@ -161,8 +161,9 @@ for name in sys.argv[1:]:
         print(folder.name, open_embedder(folder).embed(("the man walks", "one")).shape)
     else:
         model = ModelFolder(folder.name, folder, detect(folder))
-        open_adapter(model, Settings(), "")
-        open_engine(model, Settings(), lambda fraction: None, lambda: False, MemoryAccount(None)).close()
+        adapter = open_adapter(model, Settings(), "")
+        arguments = (lambda fraction: None, lambda: False, MemoryAccount(None), adapter)
+        open_engine(model, Settings(), *arguments).close()
         print(folder.name)
 """
 
