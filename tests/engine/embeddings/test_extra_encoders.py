@@ -148,6 +148,8 @@ def test_without_the_package_its_models_are_a_501_that_says_how_to_install_it(
 EMBED_AND_RANK = """
 import sys
 from pathlib import Path
+import structlog
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.actors.engine_protocol import ModelFolder
