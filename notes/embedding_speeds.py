@@ -50,7 +50,8 @@ class Measured:
 
         model, settings = ModelFolder(folder.name, folder, detect(folder)), Settings()
         self.adapter: Any = open_adapter(model, settings, "")
-        self.engine: Any = open_engine(model, settings, lambda _: None, lambda: False, MemoryAccount())
+        nothing, never = (lambda _: None), (lambda: False)
+        self.engine: Any = open_engine(model, settings, nothing, never, MemoryAccount(), self.adapter)
         self.bare_model: Any = load_embedding_model(folder)
         self.bare_model.pooling_config = read_pooling_config(folder)  # type: ignore[no-untyped-call]
         self.processor = load_processor(folder, add_detokenizer=False)
