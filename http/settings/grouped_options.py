@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "prefix_cache_bytes",
         "prefix_cache_dir",
         "prefix_cache_disk_bytes",
+        "prefix_cache_disk_free_bytes",
     ),
     "Speed": (
         "device",
