@@ -14,7 +14,7 @@ from greenroom.engine.scheduler.prefill.prefill_queue import PrefillQueue
 from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import Failed, InferenceEvent, Usage
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, model_broken
 
 Events = list[tuple[str, InferenceEvent]]
 """Events with the ids of the requests they belong to, in order."""
@@ -71,8 +71,16 @@ class RequestOutputs:
         if sequence.prompt_logprobs is not None:
             self.emit(sequence, sequence.prompt_logprobs.read(keep))
 
-    def append_token(self, batch: Batch, sequence: Sequence, token: int) -> None:
-        """Process one token; what a parser or a template does wrong costs its own request only."""
+    def append_token(self, batch: Batch, sequence: Sequence, token: int | None) -> None:
+        """Process one token; what a parser or a template does wrong costs its own request only.
+
+        Args:
+            token: None if the model has computed what is no number for it.
+        """
+        if token is None:
+            self.fail(sequence, model_broken("an answer"))
+            log.error("model broken", request_id=sequence.request_id, tokens=sequence.generated)
+            return
         self.emit_prompt(sequence)
         try:
             events = sequence.append_token(token)

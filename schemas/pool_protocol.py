@@ -144,8 +144,14 @@ class PoolStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether new requests should be sent here."""
-        return self.draining is None and all(model.responds for model in self.models)
+        """Whether new requests should be sent here.
+
+        A model that hangs on the device can be mended by a new process alone; one whose files alone are to
+        blame leaves the others to answer.
+        """
+        if self.draining is not None or any(model.hung for model in self.models):
+            return False
+        return not self.models or any(model.responds for model in self.models)
 
 
 @attrs.frozen

@@ -126,6 +126,15 @@ def model_crashed(model: str) -> Problem:
     return Problem(500, "model_crashed", detail)
 
 
+def model_broken(what: str, param: str | None = None) -> Problem:
+    """Return the problem of a model that computes what is no number, where it was to compute `what`."""
+    detail = (
+        f"What the model computed for {what} is no number (NaN or infinity): its weights are broken, or its "
+        "numbers too coarse for it (setting dtype)."
+    )
+    return Problem(503, "model_broken", detail, param)
+
+
 def model_hung(model: str) -> Problem:
     """Return the problem of a worker that is silent and cannot be ended."""
     detail = f"The model '{model}' has stopped responding; the server has to be restarted."
@@ -148,6 +157,15 @@ def tokenizer_hung(model: str, seconds: float) -> Problem:
         f"life for {seconds:g} seconds."
     )
     return Problem(500, "prompt_hung", detail)
+
+
+def tokenizer_crashed(model: str, reason: str) -> Problem:
+    """Return the problem of a prompt over which a library panicked: the tokenizer's, or that of grammars."""
+    detail = (
+        f"Preparing the prompt for '{model}' (template, tokens, grammar) crashed its tokenizer thread, which "
+        f"another replaces: {reason[:200]}"
+    )
+    return Problem(503, "tokenizer_crashed", detail)
 
 
 def tokenizers_hung(model: str, threads: int) -> Problem:

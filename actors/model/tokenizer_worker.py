@@ -12,7 +12,13 @@ from greenroom.actors.engines import Engines
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.model.tokenizer_loop import TokenizerLoop, TokenizerLoopEnded
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import Problem, internal_error, load_failed, tokenizer_hung, tokenizers_hung
+from greenroom.schemas.problems import (
+    Problem,
+    load_failed,
+    tokenizer_crashed,
+    tokenizer_hung,
+    tokenizers_hung,
+)
 
 MAX_HUNG = 3
 """Threads of one model that may hang over prompts before it prepares no more: each may keep a core busy."""
@@ -93,17 +99,18 @@ class TokenizerWorker:
             case TokenizerLoopEnded(problem):
                 if problem is not None:
                     self._control.send(PreparingFailed(problem))
-            case JobCrashed():
-                self._replace(loop, internal_error())
+            case JobCrashed(reason=reason):
+                self._replace(loop, tokenizer_crashed(self._key.model, reason))
             case WorkerSilent(seconds) if not loop.opened:
                 detail = f"opening its files gave no sign of life for {seconds:g} seconds."
                 self._control.send(PreparingFailed(load_failed(self._key.model, detail)))
             case WorkerSilent(seconds):
-                self._replace(loop, tokenizer_hung(self._key.model, seconds))
+                problem = tokenizer_hung(self._key.model, seconds)
+                self._control.send(PreparingFailed(problem, final=False))
+                self._replace(loop, problem)
 
     def _replace(self, lost: TokenizerLoop, problem: Problem) -> None:
         """Fail the prompt over which a thread was lost, and have another prepare the rest."""
-        self._control.send(PreparingFailed(problem, final=False))
         if lost.in_hand is not None:
             lost.in_hand.reply.fail(problem)
         waiting = lost.pop_waiting()

@@ -190,8 +190,11 @@ class Batch:
         self.growth.advance(added)
         return added
 
-    def read(self) -> Iterator[tuple[Sequence, int]]:
-        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step."""
+    def read(self) -> Iterator[tuple[Sequence, int | None]]:
+        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step.
+
+        None stands for one that was sampled from what is no number: its sequence cannot go on.
+        """
         return self._decode_step.read()
 
     def sample(self) -> SequenceFailures:

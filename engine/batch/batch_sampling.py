@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence as GenericSequence
 
+import attrs
 import mlx.core as mx
 
 from greenroom.engine.batch.grammar_masks import apply_grammars
+from greenroom.engine.sampling.broken_rows import mark_broken
 from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling.sampler import Sampler
 from greenroom.engine.sequences.failures import SequenceFailures
 from greenroom.engine.sequences.sequence import Sequence
 
-Sampled = tuple[mx.array, Scored | None]
-"""Tokens that are being sampled, by row, and the scores of the rows that asked for them."""
+
+@attrs.frozen(eq=False)
+class Sampled:
+    """Tokens that are being sampled, by row.
+
+    Args:
+        tokens: `[rows]` (uint32), which the next step takes.
+        marked: The same for the host, marked where the row's logits are not finite (`mark_broken`).
+        scored: Of the rows that asked for log-probabilities.
+    """
+
+    tokens: mx.array
+    marked: mx.array
+    scored: Scored | None
 
 
 class BatchSampling:
@@ -36,14 +50,15 @@ class BatchSampling:
             sampler = self._make_sampler(sequences)
         scorer = self._scorer
         prepared = None if scorer is None else scorer.prepare(logits)
-        logits, failures = apply_grammars(logits, sequences)
-        tokens = sampler(logits)
-        mx.async_eval(tokens)
+        allowed, failures = apply_grammars(logits, sequences)
+        tokens = sampler(allowed)
+        marked = mark_broken(tokens, logits)
+        mx.async_eval(tokens, marked)
         if scorer is None or prepared is None:
-            return (tokens, None), failures
+            return Sampled(tokens, marked, None), failures
         scores = scorer.score(prepared, tokens)
         mx.async_eval(scores)
-        return (tokens, (scorer, scores)), failures
+        return Sampled(tokens, marked, (scorer, scores)), failures
 
     def _make_sampler(self, sequences: GenericSequence[Sequence | None]) -> Sampler:
         self._sampler = Sampler(

@@ -114,22 +114,29 @@ class DecodeStep:
         logits: mx.array = self._model(inputs, cache=self._cache.layers, **added)
         return logits
 
-    def read(self) -> Iterator[tuple[Sequence, int]]:
+    def read(self) -> Iterator[tuple[Sequence, int | None]]:
         """Yield the tokens that the last step sampled, with their sequences: the only wait of a step.
 
+        None stands for one that was sampled from what is no number: its sequence cannot go on.
         Yields nothing while a slow grammar reads one of them on another thread.
         """
         pending = self._pending
         if pending is None:
             return
         tokens = self._drafting.await_tokens(pending)
-        waited_for = [None if sequence in self._moved else sequence for sequence in pending.sequences]
+        waited_for = [
+            None if index in pending.broken or sequence in self._moved else sequence
+            for index, sequence in enumerate(pending.sequences)
+        ]
         if not prepare_masks(waited_for, tokens):
             return
         self._pending, self._moved = None, ()
         scores = pending.await_scores()
         for index, (sequence, token) in enumerate(zip(pending.sequences, tokens, strict=True)):
             if sequence is not None and not sequence.finished:
+                if index in pending.broken:
+                    yield sequence, None
+                    continue
                 if sequence.logprobs is not None and index in scores:
                     sequence.logprobs.set_scores(scores[index])
                 if index < pending.accepted:
@@ -162,8 +169,8 @@ class DecodeStep:
         failures: SequenceFailures = []
         if sampled is None:
             sampled, failures = self._sampling.sample(logits, cache.sequences)
-        cache.inputs, scored = sampled
-        self._pending = PendingTokens(cache.inputs, tuple(cache.sequences), scored)
+        cache.inputs = sampled.tokens
+        self._pending = PendingTokens(sampled.marked, tuple(cache.sequences), sampled.scored)
         for row, sequence in enumerate(cache.sequences):
             if sequence is not None:
                 sequence.sampled += 1

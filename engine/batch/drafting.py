@@ -84,4 +84,5 @@ class Drafting:
         sequence.sampled += len(tokens)
         caches.trim(self._cache.layers, drafted - accepted)
         self._cache.inputs = mx.array(tokens[-1:], dtype=mx.uint32)
-        return PendingTokens(tokens, (sequence,) * len(tokens), verification.scores, accepted)
+        sequences = (sequence,) * len(tokens)
+        return PendingTokens(tokens, sequences, verification.scores, accepted, verification.broken)

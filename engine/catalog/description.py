@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
 
 from greenroom.engine.catalog.catalog import CatalogEntry
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.regular_files import MAX_TEMPLATE_BYTES, open_regular, read_regular
 from greenroom.engine.catalog.kinds.detection import detect
 from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
 from greenroom.schemas.capabilities import CapabilityRecord
@@ -16,9 +18,6 @@ from greenroom.schemas.problems import ProblemError
 
 _HEAD = 256 * 1024
 """Bytes of a tokenizer's files, where those tokens stand that were added to its vocabulary."""
-
-_MAX_TEMPLATE = 1024 * 1024
-"""Bytes; real templates have some tens of thousands."""
 
 
 def known_of(
@@ -63,12 +62,8 @@ def _thinks(template: str) -> bool:
 
 
 def _template(folder: Path) -> str:
-    path = folder / "chat_template.jinja"
-    try:
-        if path.stat().st_size <= _MAX_TEMPLATE:
-            return path.read_text("utf-8", "replace")
-    except OSError:
-        pass
+    with contextlib.suppress(OSError, ValueError):
+        return read_regular(folder / "chat_template.jinja", MAX_TEMPLATE_BYTES).decode("utf-8", "replace")
     for name in ("chat_template.json", "tokenizer_config.json"):
         template = read_optional(folder / name).get("chat_template")
         if isinstance(template, str):
@@ -81,9 +76,9 @@ def _added_tokens(folder: Path) -> set[str]:
     found: set[str] = set()
     for name in ("tokenizer_config.json", "tokenizer.json"):
         try:
-            with (folder / name).open("rb") as file:
+            with open_regular(folder / name) as file:
                 head = file.read(_HEAD).decode("utf-8", "replace")
-        except OSError:
+        except (OSError, ValueError):
             continue
         for written in re.findall(r'"content":\s*("(?:[^"\\]|\\.){1,80}")', head):
             try:

@@ -14,7 +14,7 @@ from greenroom.engine.embeddings.pooling import pool
 from greenroom.engine.embeddings.prepared_texts import PreparedTexts
 from greenroom.engine.encoders.pass_cost import PassCost
 from greenroom.engine.encoders.rows import Row, Values, pad
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import ProblemError, model_broken
 from greenroom.schemas.result_events import Vector
 
 _SMALLEST = 1e-12
@@ -57,14 +57,10 @@ class EmbeddingModel:
         """Return the vector of text `index`, cut to what its request asked for.
 
         Raises:
-            ProblemError: 500: the model has computed something that is no number.
+            ProblemError: 503 `model_broken`: the model has computed something that is no number.
         """
         if not np.isfinite(values).all():
-            detail = (
-                f"The model's vector of text {index} holds something that is no finite number; numbers of "
-                "16 bits may be too small for it (setting dtype)."
-            )
-            raise ProblemError(Problem(500, "invalid_vector", detail, prepared.param))
+            raise ProblemError(model_broken(f"text {index}", prepared.param))
         if prepared.dimensions is not None and prepared.dimensions < len(values):
             values = values[: prepared.dimensions]
             if self._files.normalized:

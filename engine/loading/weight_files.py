@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from safetensors import SafetensorError, safe_open
 
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.regular_files import check_folder, open_regular
+from greenroom.engine.loading.stated_sizes import Shapes, check_sizes
+
+_MAX_HEADER_BYTES = 100_000_000
+"""As the format's own reader has it. Source: safetensors' README, "Format"."""
+
+
+class _Tensor(msgspec.Struct):
+    shape: tuple[int, ...] = ()
 
 
 def check_weight_files(folder: Path) -> None:
-    """Make sure that all weight files are there and whole.
+    """Make sure that all weight files are there and whole, and hold the model that config.json tells of.
 
     Raises:
         ValueError: One sentence about what is wrong with which file.
     """
+    check_folder(folder)
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise ValueError("there are no weights (model*.safetensors) in its folder")
@@ -25,21 +36,38 @@ def check_weight_files(folder: Path) -> None:
         # A re-packed model may keep a stale index beside one complete file.
         if missing and "model.safetensors" not in present:
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of its weight files are)")
-    for file in files:
-        check_header(file)
+    check_sizes(read_optional(folder / "config.json"), [read_header(file) for file in files])
 
 
-def check_header(file: Path) -> None:
-    """Make sure that a safetensors file is as long as its header says.
+def read_header(file: Path) -> Shapes:
+    """Return the tensors of a safetensors file, which is as long as its header says.
+
+    Python reads the header first, while other threads run: MLX and safetensors open files with the
+    interpreter held, and a disk that hangs would hold up everybody.
 
     Raises:
         ValueError: One sentence about what is wrong with it.
     """
+    header = _header(file)
     try:
         with safe_open(file, framework="numpy"):  # reads the header and compares it with the file's length
             pass
     except SafetensorError as error:
         reason = str(error).removeprefix("Error while deserializing header: ")
         raise ValueError(f"{file.name} is no whole safetensors file ({reason[:100]})") from None
+    except OSError as error:
+        raise ValueError(f"{file.name} cannot be read ({error.strerror or type(error).__name__})") from error
+    try:
+        tensors = msgspec.json.decode(header, type=dict[str, _Tensor | None])
+    except msgspec.DecodeError as error:  # which safetensors reads, whatever it is
+        raise ValueError(f"{file.name} is no whole safetensors file ({str(error)[:100]})") from None
+    return {name: tensor.shape for name, tensor in tensors.items() if tensor and name != "__metadata__"}
+
+
+def _header(file: Path) -> bytes:
+    try:
+        with open_regular(file) as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            return opened.read(min(length, _MAX_HEADER_BYTES))
     except OSError as error:
         raise ValueError(f"{file.name} cannot be read ({error.strerror or type(error).__name__})") from error

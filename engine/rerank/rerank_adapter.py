@@ -7,12 +7,14 @@ from typing import Any
 
 from greenroom.engine.catalog.files.json_files import read_json_object
 from greenroom.engine.catalog.files.load_failures import named_failures
+from greenroom.engine.catalog.files.regular_files import check_folder
 from greenroom.engine.encoders.rows import PreparedRows, common_beginning
 from greenroom.engine.rerank.cross_encoder_form import CrossEncoderForm
 from greenroom.engine.rerank.pair_tokens import PairForm, PairReader, PlainEncoder
 from greenroom.engine.rerank.reranker_kinds import reranker_form
 from greenroom.engine.rerank.yes_no_form import MAX_CONTEXT, YesNoForm
 from greenroom.engine.slices import Slices, run_slices
+from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.kinds import wrong_kind
 from greenroom.schemas.problems import ProblemError
@@ -67,7 +69,9 @@ def open_rerank_adapter(
     """
     from transformers import AutoTokenizer
 
+    read_in_pieces()
     with named_failures(folder, name):
+        check_folder(folder)
         config = read_json_object(folder / "config.json")
         form = reranker_form(config)
         tokenizer = AutoTokenizer.from_pretrained(

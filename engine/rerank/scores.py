@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from greenroom.engine.encoders.rows import Values
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import ProblemError, model_broken
 from greenroom.schemas.result_events import Score
 
 
@@ -13,10 +13,9 @@ def score_event(index: int, values: Values) -> Score:
     """Return the score of a pair.
 
     Raises:
-        ProblemError: The model computed no number.
+        ProblemError: 503 `model_broken`: the model computed no number.
     """
     value = float(values[0])
     if not math.isfinite(value):
-        detail = f"The model computed no finite score for document {index}: its weights may be broken."
-        raise ProblemError(Problem(500, "invalid_result", detail))
+        raise ProblemError(model_broken(f"document {index}"))
     return Score(value, index)

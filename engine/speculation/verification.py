@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.sampling.broken_rows import mark_broken, split_marks
 from greenroom.engine.sampling.logprobs import LogprobScorer, Scored
 from greenroom.engine.sampling.sampler import Sampler
 from greenroom.engine.sequences.sequence import Sequence
@@ -15,6 +16,9 @@ class Verification:
     """One pass over drafted tokens, which samples as plain steps would at every place, by its key.
 
     So what is accepted is what would have been sampled without drafts, greedily or not.
+
+    Attributes:
+        broken: Places whose logits are not finite, once `tokens` was called.
 
     Args:
         drafts: `[drafted]` (uint32), perhaps still under way.
@@ -29,7 +33,9 @@ class Verification:
         self.drafts = drafts
         self.scores: Scored | None = None
         self._sampled = sample(logits)
-        mx.async_eval(self._sampled, drafts)
+        self._marked = mark_broken(self._sampled, logits)
+        self.broken: frozenset[int] = frozenset()
+        mx.async_eval(self._marked, drafts)
         if sequence.logprobs is not None:
             scorer = LogprobScorer(dict.fromkeys(range(places), sequence.logprobs.top), places)
             self.scores = scorer, scorer.score(scorer.prepare(logits), self._sampled)
@@ -37,12 +43,13 @@ class Verification:
 
     def tokens(self) -> list[int]:
         """Return the drafted tokens that were sampled too, and the one sampled after them. Waits."""
-        sampled: Any = self._sampled.tolist()
+        marked: Any = self._marked.tolist()
+        sampled, self.broken = split_marks(marked)
         drafted: Any = self.drafts.tolist()
         accepted = 0
         while accepted < len(drafted) and drafted[accepted] == sampled[accepted]:
             accepted += 1
-        return list(sampled[: accepted + 1])
+        return sampled[: accepted + 1]
 
 
 def can_verify(sequence: Sequence) -> bool:

@@ -19,7 +19,7 @@ from greenroom.engine.speech.preparing.prepared_speech import PreparedSpeech
 from greenroom.engine.speech.speakers.speaker import Speaker
 from greenroom.engine.speech.utterance import NotFiniteError, Utterance
 from greenroom.schemas.events import Failed, InferenceEvent
-from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, model_broken
 from greenroom.schemas.requests import InferenceRequest
 
 Events = list[tuple[str, InferenceEvent]]
@@ -193,17 +193,11 @@ class SpeechEngine(CachelessEngine):
         detail = f"Speaking takes {needed} MB beside the weights; {room} MB are left (setting memory_bytes)."
         return Problem(507, "insufficient_memory", detail)
 
-    def _not_finite(self) -> Problem:
-        detail = (
-            f"What '{self._folder.name}' computed is no sound: its weights may be broken (NaN or infinity)."
-        )
-        return Problem(500, "not_finite", detail, "model")
-
     def _problem_of(self, error: Exception, utterance: Utterance) -> Problem:
         if isinstance(error, ProblemError):
             return error.problem
         if isinstance(error, NotFiniteError):
-            return self._not_finite()
+            return model_broken("this text", "input")
         log.exception("request failed", request_id=utterance.request_id, step="speech")
         if module := missing_module(error):  # which reads the voices that lie in some models' folders
             return library_missing(self._folder.name, module)

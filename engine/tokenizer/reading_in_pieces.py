@@ -7,14 +7,18 @@ stands beside the vocabulary only, and of the vocabulary at a few names.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from greenroom.engine.catalog.files.regular_files import MAX_TOKENIZER_BYTES, read_regular
+from greenroom.engine.tokenizer.growth import check_growth
 from greenroom.engine.tokenizer.vocabulary import vocabulary_of
 
 _LARGE = 1_000_000
@@ -95,11 +99,16 @@ def _outline(data: bytes) -> tuple[dict[str, Any], _Parts]:
 
 
 def read_backend(path: str) -> Any:
-    """Return what `tokenizers.Tokenizer.from_file` does: a tokenizer of tokenizer.json."""
+    """Return what `tokenizers.Tokenizer.from_file` does: a tokenizer of tokenizer.json.
+
+    Raises:
+        ValueError: It makes texts much longer, or is no file.
+    """
     from tokenizers import Tokenizer
 
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_regular(Path(path), MAX_TOKENIZER_BYTES)
+    with contextlib.suppress(msgspec.DecodeError, TypeError):  # which tokenizers names itself
+        check_growth(_outline(data)[0])
     made = _read_pair_encoding(data) if len(data) >= _LARGE else None
     return Tokenizer.from_file(path) if made is None else made
 

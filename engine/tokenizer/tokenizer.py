@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.catalog.files.load_failures import named_failures
+from greenroom.engine.catalog.files.regular_files import check_folder
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
+from greenroom.engine.tokenizer.growth import check_backend
 from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
 from greenroom.engine.tokenizer.text_encoder import TextEncoder
 from greenroom.engine.tokenizer.vocabulary import vocabulary_of
@@ -230,11 +232,14 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False, name: str = ""
     from mlx_lm.utils import load_tokenizer as load_wrapped
 
     read_in_pieces()
+    with named_failures(folder, name):
+        check_folder(folder)
     with named_failures(folder, name, "its tokenizer"):
         configuration: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         if template := _processors_template(folder):
             configuration["chat_template"] = template
         wrapped = load_wrapped(folder, configuration, eos_token_ids=_configured_eos_token_ids(folder))
+        check_backend(getattr(wrapped._tokenizer, "backend_tokenizer", None))
         return ChatTokenizer(wrapped, folder)
 
 

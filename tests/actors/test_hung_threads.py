@@ -111,17 +111,32 @@ async def test_a_model_that_costs_too_many_threads_takes_no_more_prompts_until_o
         assert (refused.status, refused.code) == (503, "model_hung")
         assert refused.retry_after
         assert not (await status(system.pool, "qwen3")).responds
-        assert not await is_ready(system)
+        assert await is_ready(system), "another model answers"
         assert isinstance((await answer(system.pool, "llama", "other"))[1], Finished)
         assert system.statistics().quarantined == MAX_HUNG
 
         faults.release.set()
 
-        async def ready() -> bool:
-            return await is_ready(system)
+        async def responds() -> bool:
+            return (await status(system.pool, "qwen3")).responds
 
-        await eventually(ready)
+        await eventually(responds)
         assert isinstance((await answer(system.pool, "qwen3", "fine"))[1], Finished)
+
+
+async def test_a_server_is_not_ready_whose_only_model_takes_no_more_prompts(
+    settings: Settings, clock: MockClock
+) -> None:
+    names = [f"bad{number}" for number in range(MAX_HUNG)]
+    faults = Faults(hang_prompt=set(names))
+    async with faulty(attrs.evolve(settings, models=settings.models[:1]), faults) as system:
+        await answer(system.pool, "qwen3", "warm")
+        for name in names:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(answer, system.pool, "qwen3", name)
+                await fall_silent(clock, faults)
+        assert (await problem_of(system, "qwen3", "later")).code == "model_hung"
+        assert not await is_ready(system)
 
 
 async def test_files_whose_opening_hangs_are_a_failed_load_that_may_be_tried_again(
@@ -148,7 +163,8 @@ async def test_a_panic_over_a_prompt_costs_that_request_only(settings: Settings)
         with generate(system.pool, "qwen3", "running", max_tokens=200) as running:
             await until(running, TextDelta)
             problem = await problem_of(system, "qwen3", "bad")
-            assert (problem.status, problem.code) == (500, "internal_error")
+            assert (problem.status, problem.code) == (503, "tokenizer_crashed")
+            assert "'qwen3'" in problem.detail
             assert isinstance((await answer(system.pool, "qwen3", "next"))[1], Finished)
             assert isinstance((await until(running, Finished))[-1], Finished)
         assert system.statistics().quarantined == 0

@@ -50,6 +50,7 @@ def main(
     """Attack a server of models of every kind for SECONDS; exit with 1 if anything was found."""
     from greenroom.tests.attack.campaign import Campaign
     from greenroom.tests.attack.faults import Limits
+    from greenroom.tests.attack.hostile_models import faults_of_models, make_hostile_models
     from greenroom.tests.attack.observation import observe
     from greenroom.tests.attack.plain_rows import largest_gap
     from greenroom.tests.attack.requests.connections import attacks
@@ -65,7 +66,9 @@ def main(
         kinds = tuple(kind for kind in kinds or KINDS if kind != "none")
         others = tuple(make_model(kind, scratch) for kind in kinds)
         names = tuple(folder.name for folder in served)
-        target = Target(server_command((*served, *others)), free_port(), names, scratch, kinds)
+        hostile = make_hostile_models(_make_plain(scratch), scratch / "hostile") if sweeps else {}
+        command = server_command((*served, *others), tuple(hostile.values()))
+        target = Target(command, free_port(), names, scratch, kinds)
         target.start()
         try:
             for kind in kinds:  # the libraries that it needs count as no attack's memory
@@ -77,6 +80,7 @@ def main(
                 f"seed {seed}; beside {PLAIN_ROWS} plain requests the calm client waits {plain * 1000:.0f} ms"
             )
             swept = _sweep(target, names[0], kinds, limits) if sweeps else []
+            swept += faults_of_models(target, hostile, limits, click.echo)
             campaign = Campaign(
                 attacks(names, kinds), lambda attack: observe(target, attack, limits), seconds, click.echo
             )
@@ -110,6 +114,13 @@ def _make_models(folder: Path) -> tuple[Path, ...]:
 
     make_tokenizer(folder)
     return tuple(make_tiny_model(kind, folder / kind, folder) for kind in TEXT)
+
+
+def _make_plain(folder: Path) -> Path:
+    from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
+
+    make_tokenizer(folder)
+    return make_tiny_model(TEXT[0], folder / "plain", folder)
 
 
 if __name__ == "__main__":

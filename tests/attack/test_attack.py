@@ -172,6 +172,23 @@ def test_a_server_that_stalls_is_found_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+def test_hostile_models_do_no_harm_to_others(tmp_path: Path) -> None:
+    from greenroom.tests.attack.hostile_models import faults_of_models, make_hostile_models
+    from greenroom.tests.attack.server.serving import server_command
+    from greenroom.tests.support.models.tiny_models import make_tiny_model, make_tokenizer
+
+    make_tokenizer(tmp_path)
+    plain = make_tiny_model("qwen3", tmp_path / "plain", tmp_path)
+    models = make_hostile_models(plain, tmp_path / "hostile")
+    target = Target(server_command((plain,), tuple(models.values())), free_port(), ("plain",), tmp_path)
+    target.start()
+    try:
+        assert [*faults_of_models(target, models, Limits(gap=2.0), print)] == []
+    finally:
+        target.stop()
+
+
+@pytest.mark.soak
 def test_nothing_is_found_in_two_minutes() -> None:
     command = [sys.executable, "-m", "greenroom.tests.attack", "--seconds", "120"]
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-_MAX_BYTES = 16 * 1024 * 1024
-"""Bytes; real configurations have a few thousand."""
+from greenroom.engine.catalog.files.regular_files import MAX_LISTING_BYTES, limit_of, read_regular
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -16,23 +15,29 @@ def read_json_object(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: One sentence about what is wrong with the file.
     """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return value
+
+
+def read_json(path: Path) -> Any:
+    """Return the value that a file holds.
+
+    Raises:
+        ValueError: One sentence about what is wrong with the file.
+    """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"{path.name} is larger than {_MAX_BYTES // 2**20} MiB")
-        value = json.loads(path.read_bytes())
+        limit = limit_of(path.name) or MAX_LISTING_BYTES
+        return json.loads(read_regular(path, min(limit, MAX_LISTING_BYTES)))
     except FileNotFoundError:
         raise ValueError(f"there is no {path.name} in its folder") from None
-    except OSError as error:
-        raise ValueError(f"{path.name} cannot be read ({error.strerror or type(error).__name__})") from error
     except RecursionError:
         raise ValueError(f"{path.name} is nested too deeply") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path.name} is not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
-    return value
 
 
 def read_optional(path: Path) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.json_files import read_json, read_optional
 from greenroom.engine.catalog.files.text_config import text_config
 
 _MODES = {
@@ -120,8 +119,8 @@ def _hidden_size(config: Mapping[str, Any]) -> int:
 def _modules(folder: Path) -> list[tuple[str, str]] | None:
     """Return the kinds and folders of what is computed, in order; None if modules.json is not there."""
     try:
-        listed = json.loads((folder / "modules.json").read_bytes())
-    except (OSError, ValueError):
+        listed = read_json(folder / "modules.json")
+    except ValueError:
         return None
     if not isinstance(listed, list):
         return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.regular_files import open_regular
 
 _SEES = re.compile(
     r"(?:^|\.)(?:vision|visual|vit|vpm|img|image_encoder|image_tower|siglip|patch_embed|sam_model)",
@@ -43,7 +44,7 @@ def _sees(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> bool:
 def _names(file: Path) -> Iterator[str]:
     """Yield the names of a file's weights; none if it is broken."""
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             length = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(length)) if length <= _MAX_HEADER_BYTES else None
     except (OSError, ValueError, RecursionError):

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.regular_files import read_regular
 from greenroom.engine.catalog.kinds.audio_kinds import audio_kind, name_by_fields
 from greenroom.engine.catalog.kinds.libraries import text_module
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 """`owner/name`, as the hub spells it; nothing that matches can leave the cache folder."""
 
+_MAX_REFERENCE_BYTES = 1_000
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json")
 
 
@@ -80,7 +82,7 @@ def _weight_files(folder: Path) -> Iterator[Path]:
 def _snapshots(root: Path) -> Iterator[Path]:
     """Yield snapshot folders, the one that `main` points at first."""
     try:
-        main = (root / "refs" / "main").read_text(encoding="ascii").strip()
+        main = read_regular(root / "refs" / "main", _MAX_REFERENCE_BYTES).decode("ascii").strip()
         if re.fullmatch(r"[0-9a-fA-F]{1,64}", main):
             yield root / "snapshots" / main
     except (OSError, ValueError):

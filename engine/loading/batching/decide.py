@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from greenroom.engine.catalog.files.regular_files import MAX_CONFIG_BYTES, read_regular
 from greenroom.engine.device.device_information import gpu_architecture
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import restrict
@@ -76,7 +77,7 @@ def _table_holds(model: Any) -> bool:
 
 def _key(model: Any, folder: Path) -> str:
     """Return a hash of what a proof depends on: code, sizes in config.json, libraries, and the device."""
-    config = (folder / _CONFIG).read_bytes()
+    config = read_regular(folder / _CONFIG, MAX_CONFIG_BYTES)
     digest = hashlib.blake2b(config, digest_size=16)
     digest.update(json.dumps([*map(version, _COMPUTED_BY), gpu_architecture()]).encode())
     code = code_digest(model)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from safetensors import safe_open
-
-from greenroom.engine.loading.weight_files import check_header
+from greenroom.engine.catalog.files.json_files import read_optional
+from greenroom.engine.catalog.files.regular_files import check_folder
+from greenroom.engine.loading.stated_sizes import check_sizes
+from greenroom.engine.loading.weight_files import read_header
 
 
 def check_speech_weights(folder: Path) -> None:
@@ -16,11 +17,11 @@ def check_speech_weights(folder: Path) -> None:
     Raises:
         ValueError: One sentence about what is wrong with which file.
     """
+    check_folder(folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files and not any(folder.glob("*.npz")):
         raise ValueError("there are no weights (*.safetensors) in its folder")
-    for file in files:
-        check_header(file)
+    check_sizes(read_optional(folder / "config.json"), [read_header(file) for file in files])
 
 
 def weight_names(folder: Path) -> Iterator[str]:
@@ -30,6 +31,4 @@ def weight_names(folder: Path) -> Iterator[str]:
         ValueError: A file is not whole.
     """
     for file in sorted(folder.glob("*.safetensors")):
-        check_header(file)
-        with safe_open(file, framework="numpy") as weights:
-            yield from weights.keys()
+        yield from read_header(file)

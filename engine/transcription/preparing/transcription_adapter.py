@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.audio.decoding import decode_recording
+from greenroom.engine.catalog.files.json_files import read_optional
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.slices import Slices, run_slices
 from greenroom.engine.transcription.preparing.architectures import ONE_PIECE_ARCHITECTURES
@@ -91,7 +91,7 @@ def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecor
         ProblemError: 501: models of its architecture are not served.
     """
     if record.architecture == "whisper":
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_optional(folder / "config.json")
         languages = _whisper_languages(config)
         return TranscriptionAdapter(model, record, languages, translates=len({*languages.values()}) > 1)
     if record.architecture not in ONE_PIECE_ARCHITECTURES:

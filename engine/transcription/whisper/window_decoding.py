@@ -15,6 +15,7 @@ from greenroom.engine.audio.samples import Samples
 from greenroom.engine.fairness.slice_clock import SliceClock
 from greenroom.engine.transcription.whisper.token_rules import TokenRules
 from greenroom.engine.transcription.whisper.vocabulary import WhisperVocabulary
+from greenroom.schemas.problems import ProblemError, model_broken
 
 RATE = 16_000
 FRAME = 160
@@ -100,16 +101,19 @@ class WindowDecoder:
         Args:
             before: Tokens of the text that precedes; the last ones are read.
             beginning: Which language and task.
+
+        Raises:
+            ProblemError: 503 `model_broken`: the model computes what is no number.
         """
         vocabulary = self.vocabulary
         context = list(before)[-(self.max_tokens - 1) :]
         initial = [*([vocabulary.previous, *context] if context else ()), *beginning]
         logits, cache, _ = self.model.decoder(mx.array([initial]), features)
-        no_speech = self._no_speech(logits[0, len(initial) - len(beginning)])
+        no_speech, peak = self._no_speech(logits[0, len(initial) - len(beginning)]), mx.max(logits[0, -1])
         written = self._rules.nothing_written()
         sampled, logprob = self._sample(logits, written, temperature)
         total = logprob
-        mx.async_eval(sampled, total, no_speech)
+        mx.async_eval(sampled, total, no_speech, peak)
         tokens: list[int] = []
         computed = 1
         room = min(self.max_tokens, self.model.dims.n_text_ctx - len(initial))
@@ -120,6 +124,8 @@ class WindowDecoder:
             summed = total + logprob
             mx.async_eval(following, summed)
             token = _integer(sampled)
+            if not tokens and not math.isfinite(_number(peak)):
+                raise ProblemError(model_broken("this recording", "file"))
             if token == vocabulary.end:
                 break
             tokens.append(token)

@@ -19,7 +19,7 @@ def scratch_folder(logs: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def server_command(folders: tuple[Path, ...]) -> Callable[[int], list[str]]:
+def server_command(folders: tuple[Path, ...], hostile: tuple[Path, ...] = ()) -> Callable[[int], list[str]]:
     """Return what starts a server of those models on a port, no more than four of them loaded at once."""
     from greenroom.tests.support.servers.server_processes import GREENROOM
 
@@ -27,6 +27,6 @@ def server_command(folders: tuple[Path, ...]) -> Callable[[int], list[str]]:
     options = ("--max-loaded-models", loaded, "--log-format", "json", "--kv-cache-bytes", str(64 << 20))
 
     def command(port: int) -> list[str]:
-        return [*GREENROOM, "serve", *map(str, folders), "--port", str(port), *options]
+        return [*GREENROOM, "serve", *map(str, (*folders, *hostile)), "--port", str(port), *options]
 
     return command

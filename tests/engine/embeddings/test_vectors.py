@@ -144,7 +144,7 @@ def test_what_is_no_number_fails_its_request_alone(tiny_encoder: TinyEncoder, tm
     embedder.submit([(2, 301, 3)], "whole")
     events = embedder.run()
     problem = failure(events["spoiled"]).problem
-    assert (problem.status, problem.code) == (500, "invalid_vector")
+    assert (problem.status, problem.code) == (503, "model_broken")
     assert len(events["whole"]) == 2
 
 

@@ -194,8 +194,8 @@ def test_no_score_that_is_no_number_leaves(tiny_encoder: Callable[..., Path], tm
     mx.save_safetensors(str(folder / "model.safetensors"), weights)
     model = Reranker(folder)
     failed = model.failure(score())
-    assert failed.problem.code == "invalid_result"
-    assert "no finite score" in failed.problem.detail
+    assert failed.problem.code == "model_broken"
+    assert "is no number" in failed.problem.detail
     assert not model.engine.has_work
 
 

@@ -199,7 +199,7 @@ def test_what_is_no_sound_fails_its_request_alone(tmp_path: Path) -> None:
     events = list(run(engine))
     [failed] = [event for name, event in events if name == "bad"]
     assert isinstance(failed, Failed)
-    assert failed.problem.code == "not_finite"
+    assert failed.problem.code == "model_broken"
     assert finish_of(events, "good").reason == "stop"
     engine.close()
 

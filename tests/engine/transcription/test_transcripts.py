@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from greenroom.engine.transcription.whisper.whisper_recognizer import TEMPERATURES
-from greenroom.schemas.events import Finished
+from greenroom.schemas.events import Failed, Finished
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.result_events import Recording
 from greenroom.tests.engine.transcription.conftest import library_model
@@ -142,3 +143,19 @@ def test_a_model_of_noise_ends_after_few_attempts_with_finite_numbers(
     for segment in transcript.segments:
         numbers = (segment.avg_logprob, segment.compression_ratio, segment.no_speech_prob)
         assert all(math.isfinite(number) for number in (*numbers, segment.start, segment.end))
+
+
+def test_a_model_that_computes_no_numbers_writes_nothing(tmp_path: Path, recording: Path) -> None:
+    folder = make_tiny_whisper(tmp_path / "broken")
+    weights: Any = mx.load(str(folder / "model.safetensors"))
+    spoiled = {
+        name: mx.full(value.shape, mx.nan, value.dtype) if "ln_post" in name else value
+        for name, value in weights.items()
+    }
+    assert any("ln_post" in name for name in weights)
+    mx.eval(spoiled)
+    mx.save_safetensors(str(folder / "model.safetensors"), spoiled)
+    with open_transcriber(folder) as transcriber:
+        end = transcriber.transcribe(recording).end
+    assert isinstance(end, Failed)
+    assert (end.problem.status, end.problem.code) == (503, "model_broken")

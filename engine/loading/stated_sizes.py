@@ -1,0 +1,94 @@
+"""Sizes that config.json states, held against the tensors that there are, before anything is built by them.
+
+Building what config.json says takes time and memory of its own: 200,000 layers are 600 MB of Python objects
+before the first weight is missed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Tensors of a file: their shapes by their names."""
+
+_LAYERS = frozenset({"block", "blocks", "depth", "depths", "layer", "layers", "stage", "stages"})
+"""Words in the names of fields that say how many modules are built, one behind the other."""
+
+_NO_COUNT = frozenset(
+    {
+        *("dim", "dims", "end", "every", "first", "freq", "id", "ids", "idx", "idxs", "index", "indexes"),
+        *("indices", "interval", "last", "norm", "period", "size", "start", "step", "type", "types"),
+    }
+)
+_EXPERTS = ("expert", "experts")
+_WIDTHS = frozenset(
+    {
+        *("d_ff", "d_model", "decoder_ffn_dim", "embed_dim", "encoder_ffn_dim", "ffn_dim", "head_dim"),
+        *("hidden_dim", "hidden_size", "intermediate_size", "mlp_dim", "moe_intermediate_size", "n_embd"),
+        *("n_head", "n_heads", "n_vocab", "num_attention_heads", "num_heads", "num_key_value_heads"),
+        *("vocab_size", "width"),
+    }
+)
+
+_NUMBERED = re.compile(r"(\w+)\.(\d+)(?=\.|$)")
+_TIMES, _MORE = 4, 64
+"""Architectures use a layer several times over, leave some empty, or build a few without weights."""
+
+_WIDER, _WIDEST_PLAIN = 64, 65_536
+"""Quantized weights are packed, heads are slices, embeddings are cut: only what is far off is a lie."""
+
+
+def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
+    """Make sure that a configuration builds nothing that is far larger than its tensors.
+
+    Args:
+        config: What config.json holds.
+        files: The tensors of each weight file.
+
+    Raises:
+        ValueError: One sentence: the field and what there is instead.
+    """
+    shapes = [shape for file in files for shape in file.values()]
+    if not shapes:
+        return
+    layers, experts = _count_numbered(name for file in files for name in file)
+    widest = max((size for shape in shapes for size in shape), default=1)
+    experts = max(experts, *(shape[0] for shape in shapes if len(shape) > 2), 0)
+    for field, value in _integers(config):
+        words = field.split("_")
+        if field in _WIDTHS:
+            most, there = max(_WIDER * widest, _WIDEST_PLAIN), f"no weight is wider than {widest:,}"
+        elif words[-1] in _EXPERTS:
+            most, there = _TIMES * experts + _MORE, f"there are weights of {experts:,}"
+        elif not _LAYERS.isdisjoint(words) and _NO_COUNT.isdisjoint(words):
+            most, there = _TIMES * layers + _MORE, f"there are weights of {layers:,}"
+        else:
+            continue
+        if value > most:
+            raise ValueError(f"its config.json states {field} = {value:,}, but {there}")
+
+
+def _count_numbered(names: Iterable[str]) -> tuple[int, int]:
+    """Return how many different layers, and experts, stand in names."""
+    numbers: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        for word, number in _NUMBERED.findall(name):
+            numbers[word].add(number)
+    layers = max((len(found) for word, found in numbers.items() if "expert" not in word), default=0)
+    return layers, max((len(found) for word, found in numbers.items() if "expert" in word), default=0)
+
+
+def _integers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers of a configuration and of those within it, and of lists of such."""
+    pending: list[tuple[str, Any]] = list(config.items())
+    while pending:
+        field, value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += value.items()
+        elif isinstance(value, list):
+            pending += ((field, inner) for inner in value if isinstance(inner, int | Mapping))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield field, value

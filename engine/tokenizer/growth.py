@@ -1,0 +1,110 @@
+"""Tokenizers that make texts longer before they cut them, for which their files know no bound.
+
+Nine replacements of one character by ten, one behind the other, make 10 GB of ten letters: the normalizer of
+a tokenizer is a program that anybody can have written.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+_MOST_TIMES = 8
+"""How many times as long a text may become; real tokenizers replace a character by one, or by three."""
+
+_LONGEST_ADDED = 64
+"""Characters that are put before a text, or in place of one character by a table."""
+
+_MOST_ADDED_TOKENS = 1_000
+"""Tokens that are put around every text."""
+
+
+def check_growth(document: Mapping[str, Any]) -> None:
+    """Make sure that a tokenizer makes no text much longer than it is.
+
+    Args:
+        document: What tokenizer.json holds; its vocabulary may be missing.
+
+    Raises:
+        ValueError: One sentence about the part that does.
+    """
+    for part, its in (("normalizer", "texts"), ("decoder", "answers")):
+        steps = list(_steps(document.get(part)))
+        times = prod(max(1.0, _times(step)) for step in steps)
+        if times > _MOST_TIMES:
+            raise ValueError(f"its {part} may make {its} {times:,.0f} times as long (at most {_MOST_TIMES})")
+        if any(_longest_added(step) > _LONGEST_ADDED for step in steps):
+            raise ValueError(f"its {part} adds more than {_LONGEST_ADDED} characters at once")
+    added = sum(_added_tokens(step) for step in _steps(document.get("post_processor")))
+    if added > _MOST_ADDED_TOKENS:
+        raise ValueError(f"its post_processor adds {added:,} tokens (at most {_MOST_ADDED_TOKENS:,})")
+
+
+def check_backend(backend: Any) -> None:
+    """Make sure of the same for a tokenizer that was made of other files than tokenizer.json.
+
+    Raises:
+        ValueError: As `check_growth` does.
+    """
+    parts = {name: getattr(backend, name, None) for name in ("normalizer", "decoder", "post_processor")}
+    check_growth({name: json.loads(part.__getstate__()) for name, part in parts.items() if part is not None})
+
+
+def _steps(part: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield what is done one after the other."""
+    pending = [part]
+    while pending:
+        step = pending.pop()
+        if isinstance(step, Mapping):
+            yield step
+            pending += (
+                inner
+                for name in ("normalizers", "decoders", "processors")
+                if isinstance(listed := step.get(name), list)
+                for inner in listed
+            )
+
+
+def _times(step: Mapping[str, Any]) -> float:
+    """Return by how much a step makes the texts longer which it is meant for."""
+    if step.get("type") != "Replace":
+        return 1.0
+    pattern = step.get("pattern")
+    literal = pattern.get("String") if isinstance(pattern, Mapping) else None
+    return len(str(step.get("content", ""))) / max(1, len(literal) if isinstance(literal, str) else 1)
+
+
+def _longest_added(step: Mapping[str, Any]) -> int:
+    if step.get("type") == "Precompiled":
+        return _longest_replacement(step.get("precompiled_charsmap"))
+    return len(str(step.get("prepend") or step.get("prefix") or ""))
+
+
+def _longest_replacement(table: Any) -> int:
+    """Return the length of the longest text in a table of SentencePiece: a trie's size, the trie, and texts.
+
+    Source: github.com/google/sentencepiece, src/normalizer.cc, `DecodePrecompiledCharsMap`.
+    """
+    try:
+        data = base64.b64decode(str(table or ""), validate=True)
+    except (binascii.Error, ValueError):
+        return 0  # which the library refuses itself
+    texts = data[4 + int.from_bytes(data[:4], "little") :]
+    return max((len(text.decode("utf-8", "replace")) for text in texts.split(b"\0")), default=0)
+
+
+def _added_tokens(step: Mapping[str, Any]) -> int:
+    templates = [step.get(name) for name in ("single", "pair")]
+    listed = max((len(template) for template in templates if isinstance(template, list)), default=0)
+    known = step.get("special_tokens")
+    tokens = known.values() if isinstance(known, Mapping) else ()
+    return listed * max((len(_ids(token)) for token in tokens), default=1)
+
+
+def _ids(token: Any) -> list[Any]:
+    ids = token.get("ids") if isinstance(token, Mapping) else None
+    return ids if isinstance(ids, list) else []

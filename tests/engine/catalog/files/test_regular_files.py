@@ -1,0 +1,71 @@
+"""What is read of a model's folder: regular files of sizes that can be meant, wherever links lead."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from greenroom.engine.catalog.catalog import CatalogEntry
+from greenroom.engine.catalog.description import describe
+from greenroom.engine.catalog.files.json_files import read_json_object
+from greenroom.engine.catalog.files.regular_files import check_folder, open_regular, read_regular
+from greenroom.tests.support.hostile.model_folders import HOSTILE, make_hostile
+from greenroom.tests.support.models.tiny_models import TinyModel
+
+
+def test_links_into_a_cache_are_followed(tmp_path: Path) -> None:
+    blob = tmp_path / "blobs" / "abc"
+    blob.parent.mkdir()
+    blob.write_bytes(b"{}")
+    folder = tmp_path / "snapshots" / "main"
+    folder.mkdir(parents=True)
+    (folder / "config.json").symlink_to(os.path.relpath(blob, folder))
+    check_folder(folder)
+    assert read_json_object(folder / "config.json") == {}
+
+
+def test_a_link_whose_file_is_gone_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "gone")
+    check_folder(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "model.safetensors")
+
+
+def test_a_link_to_itself_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(ValueError, match="cannot be read"):
+        check_folder(tmp_path)
+
+
+def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    for read in (lambda path: read_regular(path, 10), open_regular):
+        with pytest.raises(ValueError, match=r"config\.json is a named pipe, no file"):
+            read(tmp_path / "config.json")
+
+
+def test_what_lies_in_folders_within_is_looked_at_and_what_is_hidden_is_not(tmp_path: Path) -> None:
+    (tmp_path / ".cache").mkdir()
+    os.mkfifo(tmp_path / ".cache" / "lock")
+    check_folder(tmp_path)
+    (tmp_path / "voices").mkdir()
+    os.mkfifo(tmp_path / "voices" / "alba.safetensors")
+    with pytest.raises(ValueError, match="alba"):
+        check_folder(tmp_path)
+
+
+def test_a_file_may_have_its_limit_and_no_byte_more(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_regular(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(ValueError, match="larger"):
+        read_regular(tmp_path / "a", 4)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_folders_are_described_without_waiting_for_anything(
+    name: str, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    folder = make_hostile(name, tiny_model("qwen3"), tmp_path / "hostile")
+    assert describe(CatalogEntry("hostile", folder, 0)).id == "hostile"

@@ -1,0 +1,58 @@
+"""Sizes that config.json states are held against the tensors that there are, before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.engine.loading.stated_sizes import check_sizes
+
+SHAPES = {
+    **{f"model.layers.{layer}.mlp.down_proj.weight": (64, 128) for layer in range(24)},
+    **{f"model.layers.0.mlp.experts.{expert}.weight": (64, 128) for expert in range(8)},
+    "model.embed_tokens.weight": (32_000, 64),
+    "model.layers.0.mlp.switch_mlp.weight": (16, 64, 128),
+}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"num_hidden_layers": 24, "hidden_size": 64, "vocab_size": 32_000, "num_experts": 16},
+        {"num_hidden_layers": 96, "comment": "a layer may be used several times"},
+        {"n_routed_experts": 8, "max_position_embeddings": 10_000_000, "rope_theta": 1e9},
+        {"hidden_size": 512, "comment": "quantized weights are packed"},
+        {"full_attention_interval": 4, "layer_types": ["full"] * 24, "hidden_layers_id": 10**9},
+        {"vision_config": {"depths": [2, 2, 18, 2]}, "eos_token_id": 10**6},
+    ],
+)
+def test_what_is_meant_passes(config: dict[str, Any]) -> None:
+    check_sizes(config, [SHAPES])
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"num_hidden_layers": 200_000}, "num_hidden_layers = 200,000, but there are weights of 24"),
+        ({"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers"),
+        ({"vision_config": {"depth": 5_000}}, "depth = 5,000"),
+        ({"vision_config": {"depths": [2, 5_000]}}, "depths"),
+        ({"encoder": {"num_blocks": 10**6}}, "num_blocks"),
+        ({"num_local_experts": 100_000}, "num_local_experts = 100,000, but there are weights of 16"),
+        ({"hidden_size": 1 << 30}, "hidden_size"),
+        ({"vocab_size": 1 << 40}, "no weight is wider than 32,000"),
+    ],
+)
+def test_what_the_weights_do_not_have_is_refused(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        check_sizes(config, [SHAPES])
+
+
+def test_numbers_in_names_that_skip_are_no_layers() -> None:
+    with pytest.raises(ValueError, match="weights of 1"):
+        check_sizes({"num_hidden_layers": 200_000}, [{"model.layers.199999.weight": (4, 4)}])
+
+
+def test_folders_without_tensors_in_their_headers_are_not_judged() -> None:
+    check_sizes({"num_hidden_layers": 200_000}, [])
