@@ -74,7 +74,9 @@ class Measured:
         """Compute all rows by the library's model alone, batches of like length."""
         rows = sorted(self.rows, key=lambda row: len(row.tokens), reverse=True)
         for at in range(0, len(rows), size):
-            ids, mask = pad(rows[at : at + size], self.bare_model.config.pad_token_id or 0)
+            ids, mask = pad(
+                [row.tokens for row in rows[at : at + size]], self.bare_model.config.pad_token_id or 0
+            )
             np.array(self.bare_model(mx.array(ids), attention_mask=mx.array(mask)).text_embeds)
             mx.clear_cache()
 
