@@ -1,6 +1,6 @@
 """Ratios of the engine by itself, both sides in turns: medians of pairs, with spread.
 
-    python notes/engine_ratios.py MODEL_FOLDER [FIGURE]... [PAIRS]
+    PYTHONPATH=.src python notes/engine_ratios.py MODEL_FOLDER [FIGURE]... [PAIRS]
 
 saturation: 12 requests at a time, 30 in all, with prompts of 50 to 700 tokens, over unbounded prefill chunks
 long-sequence: steps of 8 short sequences beside one of 6,000 tokens, over the two by themselves, in turn
@@ -25,9 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prefill_tradeoff import first_token_alone, opened, p99, submit, until_first_token
-
 from greenroom.engine.text_engine import TextEngine
+from greenroom.notes.prefill_tradeoff import first_token_alone, opened, p99, submit, until_first_token
 from greenroom.schemas.generation import GenerationParameters
 
 SATURATION_SEQUENCES, SATURATION_REQUESTS = 12, 30

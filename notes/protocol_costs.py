@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -151,4 +152,4 @@ def typical(costs: list[Cost]) -> str:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], *map(int, sys.argv[2:]))
+    trio.run(partial(main, sys.argv[1], *map(int, sys.argv[2:])))

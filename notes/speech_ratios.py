@@ -57,7 +57,7 @@ def bare_loop(folder: Path) -> Callable[[bool], float]:
     def speak(streamed: bool) -> float:
         options: dict[str, Any] = {"stream": True, "streaming_interval": 0.32} if streamed else {}
         results = model.generate(TEXT, **options)
-        return sum(len(np.array(result.audio)) for result in results) / model.sample_rate
+        return sum(len(np.array(result.audio)) for result in results) / int(model.sample_rate)
 
     return speak
 
