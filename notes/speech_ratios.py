@@ -128,6 +128,8 @@ async def over_http(folder: Path, bare: Callable[[bool], float], pairs: int, pin
 
 async def pin(process: psutil.Process, compute: Callable[[], Awaitable[object]]) -> None:
     """Have the two threads of a process that compute most share one core, and the others have the other."""
+    if sys.platform != "linux":
+        raise SystemExit("only Linux pins threads to cores")
 
     def used() -> dict[int, float]:
         return {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
