@@ -25,6 +25,7 @@ class ImageLimits:
         pixels: Of one image: the sensors of most phones have fewer.
         images: That one request gives to the model.
         pages: Of all documents of a request together.
+        single: One image, or page, is all that the model takes, whatever the settings.
     """
 
     bytes_each: int = 20 * MEGABYTE
@@ -32,6 +33,7 @@ class ImageLimits:
     pixels: int = 64 * 1024 * 1024
     images: int = 5
     pages: int = 20
+    single: bool = False
 
 
 @attrs.frozen

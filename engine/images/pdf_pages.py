@@ -81,6 +81,8 @@ def draw_pages(
     finally:
         _DRAWING.release()
     if reason:
+        if limits.single:
+            reason = reason.replace(pdf_process.SHARED, "this model takes one image at a time")
         raise invalid(f"{named} cannot be shown: {reason}.", param, INVALID_DOCUMENT)
     return _images(drawn)
 

@@ -15,6 +15,9 @@ _POINTS = 72
 _DOTS = 150
 """Per inch, at which print of ten points can be read."""
 
+SHARED = "all documents of a request share its pages (images_max_pages)"
+"""Why there is room for no more."""
+
 
 def draw(data: bytes, max_pages: int, max_pixels: int) -> None:
     """Write every page of a file.
@@ -37,8 +40,7 @@ def draw(data: bytes, max_pages: int, max_pixels: int) -> None:
     if not pages:
         raise ValueError("it has no pages")
     if pages > max_pages:
-        room = f"there is room for {max_pages}: all documents of a request share its pages (images_max_pages)"
-        raise ValueError(f"it has {pages:,} pages, but {room}")
+        raise ValueError(f"it has {pages:,} pages, but there is room for {max_pages}: {SHARED}")
     for number in range(pages):
         try:
             page = document[number]

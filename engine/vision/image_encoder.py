@@ -14,6 +14,7 @@ from greenroom.engine.vision.feature_cache import FeatureCache
 from greenroom.engine.vision.image_encoding import ImageEncoding
 from greenroom.engine.vision.image_features import ImageFeatures
 from greenroom.engine.vision.image_prompt import ImagePrompt
+from greenroom.engine.vision.prompts.input_arrays import size_of
 from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.engine.vision.whole_images import sees_whole_images, token_kinds
 from greenroom.schemas.prepared_input import PreparedImage, PreparedPrompt
@@ -99,7 +100,8 @@ class ImageEncoder:
 
     def embed_tokens(self, tokens: Sequence[int]) -> ImageFeatures:
         """Return the embeddings of tokens that stand for themselves, not evaluated."""
-        return ImageFeatures.of(self._model.model.get_input_embeddings(mx.array([list(tokens)])).to_dict())
+        embedded = self._model.model.get_input_embeddings(mx.array([list(tokens)])).to_dict()
+        return ImageFeatures.of(embedded, len(tokens))
 
     def positions(
         self, tokens: Sequence[int], images: Sequence[PreparedImage]
@@ -127,12 +129,12 @@ class ImageEncoder:
 
     def _tower_bytes(self, image: PreparedImage) -> int:
         """Return what a tower has at once: its inputs, and some activations of every patch."""
-        inputs = sum(np.asarray(value).nbytes for value in image.inputs.values())
-        pixels = np.asarray(image.inputs.get("pixel_values", ()))
+        inputs = size_of(list(image.inputs.values()))[1]
+        pixels, _ = size_of(image.inputs.get("pixel_values", []))
         size = getattr(self._vision_config, "patch_size", None)
         widths = [getattr(self._vision_config, name, None) for name in _WIDTHS]
         width = max((each for each in widths if isinstance(each, int)), default=0)
         if not isinstance(size, int) or not width:
             return _INPUT_FACTOR * inputs
-        patches = pixels.size // (_COLORS * size * size) + 1
+        patches = pixels // (_COLORS * size * size) + 1
         return inputs + patches * width * _ACTIVATIONS * _NUMBER_BYTES

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.vision.image_features import ImageFeatures
+from greenroom.engine.vision.prompts.input_arrays import to_mlx
 from greenroom.engine.vision.tower_pieces import TowerPieces
 from greenroom.schemas.prepared_input import PreparedImage
 
@@ -35,7 +36,8 @@ class ImageEncoding:
         self.features: ImageFeatures | None = None
         self._clock = clock
         self._last = 0.0
-        inputs = {name: mx.array(value) for name, value in image.inputs.items()}
+        inputs = {name: to_mlx(value) for name, value in image.inputs.items()}
+        self._count = len(tokens)
         ids = mx.array([list(tokens)])
         mask = mx.ones_like(ids)
         self._pieces = TowerPieces(model, lambda: model.get_input_embeddings(ids, mask=mask, **inputs))
@@ -57,6 +59,6 @@ class ImageEncoding:
         if not self._pieces.is_done:
             self._pieces.advance()
             return
-        features = ImageFeatures.of(self._pieces.result().to_dict())
+        features = ImageFeatures.of(self._pieces.result().to_dict(), self._count)
         mx.eval(features.embeddings, features.layers, features.deep)
         self.features = features

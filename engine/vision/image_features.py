@@ -22,7 +22,7 @@ _KNOWN = {
 }
 """Parts of mlx-vlm's `InputEmbeddingsFeatures` of which a slice can be computed.
 
-Positions follow from the whole prompt, and no language model reads the mask.
+Positions follow from the whole prompt. The mask is Gemma 3's, which no language model reads.
 """
 
 
@@ -57,16 +57,26 @@ class ImageFeatures:
         return [each[first : first + count] for each in self.deep]
 
     @classmethod
-    def of(cls, output: Mapping[str, Any]) -> ImageFeatures:
+    def of(cls, output: Mapping[str, Any], count: int) -> ImageFeatures:
         """Return what one of mlx-vlm's models has returned for one row of tokens.
 
+        Args:
+            count: Tokens of the row.
+
         Raises:
-            ProblemError: 501: it has parts that belong to the whole prompt.
+            ProblemError: 501: it has parts that belong to the whole prompt, or is not as long as the row.
         """
         parts = {name: value for name, value in output.items() if value is not None}
         if unknown := parts.keys() - _KNOWN:
             detail = f"This model reads images in a way that is not supported ({', '.join(sorted(unknown))})."
-            raise ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
+            raise _unsupported(detail)
+        made = parts["inputs_embeds"].shape[1]
+        if made != count:
+            detail = (
+                f"mlx-vlm makes {made:,} embeddings of the {count:,} tokens that stand for an image of this "
+                "model, so which of them belongs to which token is not known."
+            )
+            raise _unsupported(detail)
         layers, seen = parts.get("per_layer_inputs"), parts.get("visual_pos_masks")
         deep = parts.get("deepstack_visual_embeds")
         deep = () if deep is None or seen is None else tuple(mx.contiguous(each) for each in deep)
@@ -76,3 +86,7 @@ class ImageFeatures:
             np.array(seen).reshape(-1) if deep else None,
             deep,
         )
+
+
+def _unsupported(detail: str) -> ProblemError:
+    return ProblemError(Problem(501, "unsupported_model_type", detail, "model"))

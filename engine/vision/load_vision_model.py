@@ -16,8 +16,11 @@ from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 from greenroom.engine.vision.whole_images import see_behind_cached
 from greenroom.schemas.settings import Settings
 
-_ATTENDS_BOTH_WAYS = frozenset({"paligemma"})
-"""Architectures whose whole prompt attends to itself, also to what comes later: slices would change it."""
+_ATTENDS_BOTH_WAYS = frozenset({"moondream1", "moondream2", "moondream3", "paligemma"})
+"""Architectures whose images, or whole prompt, attend to what comes later: slices would change them.
+
+mlx-vlm makes moondream's mask, and drops it where it generates: its own answers are not the model's.
+"""
 
 
 def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:

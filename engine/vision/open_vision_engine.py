@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from greenroom.engine.adapters.adapter import Adapter
+from greenroom.engine.loading.load_errors import named_load_errors
 from greenroom.engine.memory.model_load import ModelLoad
 from greenroom.engine.open_text_engine import open_text_engine
 from greenroom.engine.text_engine import TextEngine
 from greenroom.engine.vision.image_encoder import ImageEncoder
 from greenroom.engine.vision.load_vision_model import load_vision_lazily
+from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.vision.sample_check import check_sample
+from greenroom.engine.vision.vision_language_model import VisionLanguageModel
 
 
 def open_vision_engine(load: ModelLoad, adapter: Adapter) -> TextEngine:
@@ -17,7 +21,16 @@ def open_vision_engine(load: ModelLoad, adapter: Adapter) -> TextEngine:
         adapter: See `open_text_engine`.
 
     Raises:
-        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
+        ProblemError: 503 `load_failed`, also where its images cannot be served; 507: there is not enough
+            memory for the weights.
         LoadAbandonedError: It was abandoned.
     """
-    return open_text_engine(load, adapter, load_vision_lazily, ImageEncoder)
+    sample = adapter.pop_sample() if isinstance(adapter, VisionAdapter) else None
+
+    def features_of(model: VisionLanguageModel) -> ImageEncoder:
+        if sample is not None:
+            with named_load_errors(load.folder):
+                check_sample(model.model, sample, load.folder)
+        return ImageEncoder(model)
+
+    return open_text_engine(load, adapter, load_vision_lazily, features_of)

@@ -47,18 +47,22 @@ def given_messages(
     if history == "last":
         messages = _last_alone(messages)
     for kind, words, note in ((ImagePart, "images", NOT_SHOWN), (AudioPart, "recordings", RECORDING)):
-        messages = _newest(messages, kind, words, note, limits.images)
+        messages = _newest(messages, kind, words, note, limits)
     return tuple(messages)
 
 
 def _newest(
-    messages: Sequence[Message], kind: type, words: str, note: TextPart, most: int
+    messages: Sequence[Message], kind: type, words: str, note: TextPart, limits: ImageLimits
 ) -> Sequence[Message]:
     """Return messages with as many parts of a kind as are given, and a note for each of the others."""
+    most = limits.images
     new = [part for message in last_turn(messages) for part in message.content if isinstance(part, kind)]
     if len(new) > most:
         param = getattr(new[most], "param", None) or "messages"
-        detail = f"There are {len(new)} {words}, but a request may show {most} (setting images_max_count)."
+        reason = f"a request may show {most} (setting images_max_count)"
+        if limits.single:
+            reason = "this model takes one at a time"
+        detail = f"There are {len(new)} {words}, but {reason}."
         raise invalid(detail, param, f"too_many_{words}")
     count = sum(isinstance(part, kind) for message in messages for part in message.content)
     step = max(1, most // 2)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenroom.engine.memory.device_memory import main_memory
+from greenroom.engine.vision.prompts.input_arrays import size_of
 from greenroom.schemas.problems import Problem, ProblemError
 
 _SHARE = 0.25
@@ -41,7 +42,7 @@ class HeldArrays:
             ProblemError: 503: others hold too much; alone, any image may.
         """
         held = Arrays(arrays)
-        size = sum(getattr(value, "nbytes", 0) for value in held.values())
+        size = size_of(list(held.values()))[1]
         with self._lock:
             if self.nbytes and self.nbytes + size > self._limit:
                 detail = (

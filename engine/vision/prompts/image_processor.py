@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,10 +15,28 @@ from greenroom.engine.adapters.prompts.image_writer import ImageTokens
 from greenroom.engine.audio.samples import Samples
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.engine.vision.prompts.held_arrays import HELD
+from greenroom.engine.vision.prompts.input_arrays import size_of, to_numpy
 from greenroom.engine.vision.prompts.senses import hearing_of, sight_limit
 
-_OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
+_OF_THE_TEXT = frozenset(
+    {
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+        "mm_token_type_ids",
+        "labels",
+        "sft_format",
+        "seq_lens",
+        "num_image_tokens",
+    }
+)
 """What a processor returns beside what it makes of images."""
+
+_BY_TOKEN = frozenset({"images_seq_mask"})
+"""What it returns for every token, of which a model takes the part of its image."""
+
+_TAIL = "\n"
+"""Written behind a marker for processors that cut the last token off (DeepSeek-OCR's `inference_mode`)."""
 
 _MARKERS: Mapping[Medium, tuple[str, ...]] = {
     "image": ("boi_token", "image_token", "image_placeholder"),
@@ -47,7 +66,7 @@ class ProcessedImage:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return sum(getattr(value, "nbytes", 0) for value in self.inputs.values())
+        return size_of(list(self.inputs.values()))[1]
 
 
 class ImageProcessor:
@@ -71,6 +90,7 @@ class ImageProcessor:
         self.hearing = hearing_of(processor) if hears else None
         self._processor = processor
         self._tokenizer = tokenizer
+        self._tail = _TAIL if "inference_mode" in call_parameters(processor) else ""
         self._added = {
             ident for token, ident in tokenizer.added_tokens.items() if token.strip() and not token.isspace()
         }
@@ -91,12 +111,17 @@ class ImageProcessor:
             ValueError: It cannot process that.
         """
         seen = isinstance(given, Image.Image)
-        made = self._prepare(marker, {"images": [given]} if seen else {"audio": [given]})
-        ids = [int(ident) for ident in _as_array(made["input_ids"]).reshape(-1)]
+        made = self._prepare(marker + self._tail, {"images": [given]} if seen else {"audio": [given]})
+        ids = _flat(made["input_ids"])
+        written, first = self._written(ids)
+        span = slice(first, first + len(written.tokens))
         inputs = HELD.hold(
-            {name: _as_array(value) for name, value in made.items() if name not in _OF_THE_TEXT}
+            {
+                name: to_numpy(value)[:, span] if name in _BY_TOKEN else to_numpy(value)
+                for name, value in made.items()
+                if name not in _OF_THE_TEXT
+            }
         )
-        written = self._written(ids)
         return ProcessedImage(
             digest, written, self._count(written.tokens, "image" if seen else "audio"), inputs
         )
@@ -116,32 +141,37 @@ class ImageProcessor:
                 made["pixel_values"] = made.pop("images")
         return {name: value for name, value in made.items() if value is not None}
 
-    def _written(self, ids: Sequence[int]) -> ImageTokens:
-        begins = self._tokenizer.beginning
-        if begins and list(ids[: len(begins)]) == begins:
-            ids = ids[len(begins) :]
+    def _written(self, ids: Sequence[int]) -> tuple[ImageTokens, int]:
+        """Return the tokens of an image, and where they begin."""
+        bos = self._tokenizer.added_tokens.get(self._tokenizer.bos_token or "")
+        begins = self._tokenizer.beginning or ([] if bos is None else [bos])
+        skipped = len(begins) if list(ids[: len(begins)]) == begins else 0
+        ids = ids[skipped:]
         own = [at for at, ident in enumerate(ids) if ident in self._added]
         if not own:
             raise ValueError("its processor gives images no tokens of their own")
         first, behind = own[0], own[-1] + 1
         decode = self._tokenizer.decode
         before, after = (decode(part) if part else "" for part in (ids[:first], ids[behind:]))
-        return ImageTokens(before, tuple(ids[first:behind]), after)
+        after = after.removesuffix(self._tail)
+        return ImageTokens(before, tuple(ids[first:behind]), after), skipped + first
 
     def _count(self, tokens: Sequence[int], medium: Medium) -> int:
         ident: Any = getattr(self._processor, f"{medium}_token_id", None)
         counts = Counter(tokens)
-        return counts[ident] if ident in counts else counts.most_common(1)[0][1]
+        if counts[ident] > 1:
+            return counts[ident]
+        # It stands once where parts of an image have a token of their own (Llama 4's `<|patch|>`).
+        return counts.most_common(1)[0][1]
 
 
-def _as_array(value: Any) -> Any:
-    """Return a value as plain NumPy, of which no memory is MLX's: it goes to another thread."""
-    import mlx.core as mx
+def call_parameters(processor: Any) -> Collection[str]:
+    """Return what a processor takes when mlx-vlm calls it."""
+    call = getattr(processor, "process", processor)
+    return inspect.signature(call).parameters if callable(call) else ()
+
+
+def _flat(ids: Any) -> list[int]:
     import numpy as np
 
-    if isinstance(value, mx.array):
-        value = value.astype(mx.float32) if value.dtype == mx.bfloat16 else value
-        return np.array(value)
-    if isinstance(value, list) and value and isinstance(value[0], mx.array):
-        return [_as_array(item) for item in value]
-    return value
+    return [int(ident) for ident in np.asarray(to_numpy(ids)).reshape(-1)]

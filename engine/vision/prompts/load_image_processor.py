@@ -14,7 +14,7 @@ from greenroom.engine.catalog.files.load_failures import named_failures
 from greenroom.engine.catalog.kinds.vision_kinds import vision_module
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.engine.vision.prompts.image_processor import ImageProcessor
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor, call_parameters
 
 _CONFIGURATIONS = ("preprocessor_config.json", "processor_config.json", "config.json")
 
@@ -42,11 +42,37 @@ def load_image_processor(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of filters that hear nothing, and of names to come
             processor = load_processor(folder, add_detokenizer=False, trust_remote_code=trust_remote_code)
-        if not hasattr(processor, "image_processor"):
-            raise ValueError(f"{type(processor).__name__} takes no images")
+        if not takes_images(processor):
+            processor = _own_processor(folder, architecture, trust_remote_code)
         _keep_in_numpy(processor)
     hears = isinstance(read_optional(folder / "config.json").get("audio_config"), dict)
     return ImageProcessor(processor, tokenizer, _fingerprint(folder), hears=hears)
+
+
+def _own_processor(folder: Path, architecture: str, trust_remote_code: bool) -> Any:
+    """Return what the library's package of an architecture has for a processor.
+
+    mlx-vlm gives a tokenizer in its place where making it fails, and says nothing of why.
+
+    Raises:
+        Exception: Whatever it raises.
+        ValueError: It has none.
+    """
+    package = f"mlx_vlm.models.{vision_module(architecture)}"
+    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
+    classes = (value for module in modules for value in vars(module).values() if isinstance(value, type))
+    for each in classes:
+        if each.__module__.startswith(package) and each.__name__.endswith("Processor"):
+            if not (hasattr(each, "from_pretrained") and "images" in call_parameters(each.__call__)):
+                continue
+            if not hasattr(each, "preprocess"):
+                return each.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    raise ValueError("there is no processor of images in its folder, and mlx-vlm has none for it")
+
+
+def takes_images(processor: Any) -> bool:
+    """Return whether a processor can be called with images, whatever it makes them ready with."""
+    return hasattr(processor, "image_processor") or "images" in call_parameters(processor)
 
 
 def _keep_in_numpy(processor: Any) -> None:

@@ -13,9 +13,10 @@ from greenroom.engine.adapters.prompts.image_writer import ImageMark
 from greenroom.engine.adapters.templates.chat_template import TemplateMessage, shows_in_order
 from greenroom.engine.adapters.templates.template_probe import TemplateTraits
 from greenroom.engine.audio.samples import Samples
+from greenroom.engine.catalog.files.load_failures import failure_reason
 from greenroom.engine.device.device_errors import is_device_error
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.engine.vision.prompts.image_processor import ImageProcessor
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 
 Render = Callable[[Sequence[TemplateMessage]], str | None]
 
@@ -32,21 +33,32 @@ def find_marks(
     Raises:
         ValueError: Neither its template nor its processor tells how images are.
     """
-    found = _Finder(render, traits, tokenizer, processor, "image").find()
+    finder = _Finder(render, traits, tokenizer, processor, "image")
+    found = finder.find()
     if found is None:
-        raise ValueError("its processor replaces nothing that its template writes for images")
+        raise ValueError(finder.reason)
     heard = _Finder(render, traits, tokenizer, processor, "audio").find() if processor.hearing else None
     marks: dict[Medium, ImageMark] = {"image": found}
     return marks if heard is None else {**marks, "audio": heard}
 
 
+def process_samples(
+    marks: Mapping[Medium, ImageMark], processor: ImageProcessor
+) -> Mapping[Medium, ProcessedImage]:
+    """Return what a model is given of an image without content, and of silence if it hears."""
+    return {
+        medium: processor.process(_sample(medium, processor), mark.marker, b"")
+        for medium, mark in marks.items()
+    }
+
+
 def reserved_words(
-    marks: Mapping[Medium, ImageMark], processor: ImageProcessor, tokenizer: ChatTokenizer
+    marks: Mapping[Medium, ImageMark], samples: Mapping[Medium, ProcessedImage], tokenizer: ChatTokenizer
 ) -> tuple[str, ...]:
     """Return what only templates may write: the markers, and the tokens that take their places."""
     words: list[str] = []
     for medium, mark in marks.items():
-        own = set(processor.process(_sample(medium, processor), mark.marker, b"").written.tokens)
+        own = set(samples[medium].written.tokens)
         words += (mark.marker, *(token for token, ident in tokenizer.added_tokens.items() if ident in own))
     return tuple(dict.fromkeys(words))
 
@@ -89,6 +101,14 @@ class _Finder:
         self._tokenizer = tokenizer
         self._processor = processor
         self._medium = medium
+        self._failures: list[str] = []
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was found: what the processor said of the likeliest marker."""
+        if not self._failures:
+            return "its processor replaces nothing that its template writes for images"
+        return f"its processor fails with an image ({self._failures[0]})"
 
     def find(self) -> ImageMark | None:
         """Return it; None if neither template nor processor tells."""
@@ -114,6 +134,8 @@ class _Finder:
         except Exception as error:  # whatever a processor says of a text without its marker
             if is_device_error(error):
                 raise
+            reason = failure_reason(error, self._tokenizer.folder)
+            self._failures.append(f"{type(error).__name__}: {reason}")
             return False
         return made.tokens > 1 and bool(made.inputs)
 

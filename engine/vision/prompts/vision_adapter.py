@@ -15,10 +15,10 @@ from greenroom.engine.adapters.templates.template_probe import probe_template, t
 from greenroom.engine.images.limits import ImageLimits
 from greenroom.engine.slices import Slices, run_slices
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.engine.vision.prompts.image_processor import ImageProcessor
+from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
 from greenroom.engine.vision.prompts.image_reader import ImageReader
 from greenroom.engine.vision.prompts.load_image_processor import load_image_processor
-from greenroom.engine.vision.prompts.template_images import find_marks, reserved_words
+from greenroom.engine.vision.prompts.template_images import find_marks, process_samples, reserved_words
 from greenroom.schemas.capabilities import CapabilityRecord
 from greenroom.schemas.generation import GenerationParameters
 from greenroom.schemas.model_protocol import PromptContents
@@ -36,6 +36,7 @@ class VisionAdapter(Adapter):
         image_tokens: Tokens that stand for images, which raw prompts must not hold.
         greedy: What shows images is answered with temperature 0, unless the request or the operator names
             another one.
+        sample: An image with which the model is tried when it is loaded.
         arguments: Those of `Adapter`.
     """
 
@@ -47,12 +48,19 @@ class VisionAdapter(Adapter):
         reader: ImageReader,
         image_tokens: frozenset[int],
         greedy: bool = True,
+        sample: ProcessedImage | None = None,
         **named: Any,
     ) -> None:
         super().__init__(*arguments, **named)
+        self._sample = sample
         self._reader = reader
         self._image_tokens = image_tokens
         self._greedy_images = greedy
+
+    def pop_sample(self) -> ProcessedImage | None:
+        """Return the image with which the model is tried, once."""
+        sample, self._sample = self._sample, None
+        return sample
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
         """Do what `prepare_slices` does, without a pause.
@@ -143,7 +151,7 @@ def open_vision_adapter(
 def image_limits(record: CapabilityRecord, settings: Settings) -> ImageLimits:
     """Return what a request may show a model."""
     if not record.multi_image:
-        return ImageLimits(images=1, pages=1)
+        return ImageLimits(images=1, pages=1, single=True)
     return ImageLimits(images=settings.images_max_count, pages=settings.images_max_pages)
 
 
@@ -156,7 +164,8 @@ def _make(
 ) -> Adapter:
     traits = probe_template(tokenizer)
     marks = find_marks(template_renderer(tokenizer, traits), traits, tokenizer, processor)
-    reserved = reserved_words(marks, processor, tokenizer)
+    samples = process_samples(marks, processor)
+    reserved = reserved_words(marks, samples, tokenizer)
     tokenizer.reserve(reserved)
     added = tokenizer.added_tokens
     markers = {medium: mark.marker for medium, mark in marks.items()}
@@ -166,5 +175,6 @@ def _make(
         reader=ImageReader(processor, markers, image_limits(record, settings), settings.images_history),
         image_tokens=frozenset(added[word] for word in reserved if word in added),
         greedy=settings.images_greedy,
+        sample=samples["image"],
     )
     return make_adapter(record, tokenizer, settings, system_prompt, make)

@@ -105,7 +105,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any], ids: Mapping[str, in
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
-    weights = dict(tree_flatten(_new_model(config).parameters()))
+    weights = dict(tree_flatten(new_model(config).parameters()))
     tied = config["model_type"] in _TIED
     for name, value in weights.items():
         if value.ndim >= 2 and mx.all(value == value.flatten()[0]).item():
@@ -122,7 +122,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any], ids: Mapping[str, in
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
 
 
-def _new_model(config: Mapping[str, Any]) -> Any:
+def new_model(config: Mapping[str, Any]) -> Any:
     """Return one of mlx-vlm's models with random weights."""
     import copy
 

@@ -56,6 +56,15 @@ def test_more_than_are_allowed_since_the_last_answer_are_refused_by_name() -> No
     assert "4 images" in problem.detail
 
 
+def test_a_model_that_takes_one_image_says_so_and_blames_no_setting() -> None:
+    single = ImageLimits(images=1, pages=1, single=True)
+    with pytest.raises(ProblemError) as caught:
+        given_messages(turns("ab"), "all", single)
+    problem = caught.value.problem
+    assert (problem.status, problem.code) == (400, "too_many_images")
+    assert problem.detail == "There are 2 images, but this model takes one at a time."
+
+
 def test_images_of_earlier_steps_of_one_task_make_room() -> None:
     looks = [message("Do.")]
     for letter in "abcde":

@@ -1,0 +1,55 @@
+"""A model whose answers about images would be wrong is refused when it is loaded, whatever it is called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from greenroom.engine.adapters.prompts.image_writer import ImageTokens
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.loading.libraries import import_vision_libraries
+from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.vision.load_vision_model import load_vision_lazily
+from greenroom.engine.vision.open_vision_engine import open_vision_engine
+from greenroom.engine.vision.prompts.image_processor import ProcessedImage
+from greenroom.engine.vision.sample_check import check_sample
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.architectures.vision.vision_folders import make_vision_folder
+from greenroom.tests.support.engines.vision_adapters import seeing_adapter
+
+REFUSED = {
+    "llava_next": "mlx-vlm makes 160 embeddings of the 88 tokens that stand for an image",
+    "granite_vision": "embeddings of the",
+    "moondream3": "attend to what comes later",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_would_answer_wrong_is_refused_at_load(name: str, tmp_path: Path) -> None:
+    import_vision_libraries()
+    folder = make_vision_folder(name, tmp_path / name)
+    account = MemoryAccount(1 << 30, 1 << 28)
+    load = ModelLoad(folder, detect(folder), Settings(), account=account)
+    with pytest.raises(ProblemError) as caught:
+        open_vision_engine(load, seeing_adapter(folder))
+    problem = caught.value.problem
+    assert (problem.status, problem.code) == (503, "load_failed")
+    assert REFUSED[name] in problem.detail
+    assert account.statistics().weights == 0
+
+
+def test_a_model_that_keeps_what_it_sees_on_itself_is_refused(tmp_path: Path) -> None:
+    import_vision_libraries()
+    folder = make_vision_folder("hunyuan_vl", tmp_path / "hunyuan_vl")
+    config = json.loads((folder / "config.json").read_text())
+    grid, patch = np.array([[1, 4, 4]]), config["vision_config"]["patch_size"]
+    inputs = {"pixel_values": np.zeros((16, 3 * patch * patch), np.float32), "image_grid_thw": grid}
+    written = ImageTokens("", (config["image_token_id"],) * 8, "")
+    model = load_vision_lazily(folder, Settings()).model
+    with pytest.raises(ValueError, match=r"keeps what it has seen on the model itself \(_position_ids\)"):
+        check_sample(model, ProcessedImage(b"", written, 8, inputs), folder)

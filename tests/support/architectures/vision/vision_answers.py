@@ -1,0 +1,135 @@
+"""Answers of a tiny model that sees, by this program and by mlx-vlm itself, to the same conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.vision.open_vision_engine import open_vision_engine
+from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.schemas.events import Failed
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings import Settings
+from greenroom.tests.support.architectures.vision.vision_configs import OwnFields
+from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter
+from greenroom.tests.support.engines.vision_engines import VisionDriver, library
+
+TOKENS = 12
+"""Of each answer."""
+
+_SIZES = ((96, 64), (128, 128), (64, 96))
+
+Chat = Sequence[str | int]
+"""Texts, and pictures by their number."""
+
+TEXT: Chat = ("def read(self, size=-1): what does it return, and why?",)
+ONE: Chat = ("Look at ", 0, " what is it, and why?")
+OTHER: Chat = ("Look at ", 1, " what is it, and why?")
+TWO: Chat = ("Compare ", 2, " with ", 1, " what differs, and why?")
+
+
+@attrs.frozen
+class Comparison:
+    """Findings about one architecture.
+
+    Args:
+        verdict: One of `VERDICTS`.
+        reason: One sentence, empty where there is nothing to say.
+    """
+
+    verdict: str
+    reason: str = ""
+
+
+EQUAL, REFUSED, LIBRARY_FAILS, NOT_MADE = "equal", "refused", "mlx-vlm fails", "no tiny model"
+WRONG, BROKEN = "WRONG", "BROKEN"
+VERDICTS = (EQUAL, REFUSED, LIBRARY_FAILS, NOT_MADE, WRONG, BROKEN)
+_LENGTH = 300
+
+
+def compare(folder: Path, own: OwnFields) -> Comparison:
+    """Return how this program's answers compare with mlx-vlm's.
+
+    Args:
+        own: What the folder's model is made with.
+    """
+    chats = [chat for chat in (TEXT, ONE, OTHER, TWO) if _pictures(chat) <= own.images]
+    refusal = ""
+    try:
+        adapter = _open(folder)
+    except ProblemError as error:
+        refusal = _short(error.problem.detail).replace(f"The model '{folder.name}' could not be loaded: ", "")
+    try:
+        wanted = [_by_library(folder, own, chat) for chat in chats]
+    except Exception as error:  # foreign code
+        return Comparison(LIBRARY_FAILS, f"{type(error).__name__}: {_short(error)}")
+    if refusal:
+        return Comparison(REFUSED, refusal)
+    driver = VisionDriver(folder, adapter=adapter)
+    for number, chat in enumerate(chats):
+        driver.submit_chat(attrs.evolve(_request(chat), id=str(number)))
+    driver.run()
+    failed = [
+        event.problem for events in driver.events.values() for event in events if isinstance(event, Failed)
+    ]
+    if failed:
+        return Comparison(BROKEN, _short(f"{failed[0].status}: {failed[0].detail}"))
+    for chat, written, right in zip(chats, driver.tokens, wanted, strict=True):
+        if _cut(written) != _cut(right):
+            return Comparison(WRONG, f"{len(_cut(written))} tokens differ from mlx-vlm's: {chat}")
+    sees = wanted[1] != wanted[2]
+    return Comparison(EQUAL, "" if sees else "the answer does not depend on the picture, which proves little")
+
+
+def _open(folder: Path) -> VisionAdapter:
+    """Open a model as the server does, and close it; return its adapter."""
+    adapter = seeing_adapter(folder)
+    record = detect(folder)
+    open_vision_engine(ModelLoad(folder, record, Settings()), adapter).close()
+    return adapter
+
+
+def _pictures(chat: Chat) -> int:
+    return sum(isinstance(part, int) for part in chat)
+
+
+def _request(chat: Chat) -> Any:
+    parts = [part if isinstance(part, str) else png(*_SIZES[part], part + 1) for part in chat]
+    return asking([message(*parts)], {"max_tokens": TOKENS, "temperature": 0.0})
+
+
+def _by_library(folder: Path, own: OwnFields, chat: Chat) -> list[int]:
+    from mlx_vlm.generate import stream_generate
+
+    model, processor = library(folder)
+    content = [
+        {"type": "image"} if isinstance(part, int) else {"type": "text", "text": part} for part in chat
+    ]
+    tokenizer = getattr(processor, "tokenizer", processor)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    images = [picture(*_SIZES[part], part + 1) for part in chat if isinstance(part, int)]
+    if not images and own.beginning:
+        text = own.beginning + text  # it adds what a prompt begins with to those with images alone
+    if own.cuts_last:
+        text += "\n"
+    stream: Any = stream_generate
+    answer = stream(model, processor, text, image=images or None, max_tokens=TOKENS, temperature=0.0)
+    return [response.token for response in answer if response.token is not None][:TOKENS]
+
+
+def _cut(tokens: Sequence[int]) -> Sequence[int]:
+    """Return tokens up to the one that ends an answer, of which the last may stand twice."""
+    end = tokens.index(2) if 2 in tokens else len(tokens)
+    return tokens[:end]
+
+
+def _short(reason: object) -> str:
+    line = " ".join(str(reason).split())
+    return line if len(line) <= _LENGTH else line[: _LENGTH - 1] + "…"
