@@ -34,9 +34,11 @@ from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.health_routes import health_routes
 from greenroom.http.ranking.protocol import RANKING_PROTOCOL
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
+from greenroom.http.responses.sockets.socket_session import ResponseSockets
 from greenroom.http.transport.paced_body import PacedRequest
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.http.transport.request_id import new_request_id, request_id_headers
+from greenroom.http.transport.web_socket import WebSockets
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings import Settings
 
@@ -79,6 +81,11 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
         for routes in protocol.routes(refs, status_timeout):
             app.register_blueprint(routes)
     return app
+
+
+def web_sockets(app: QuartTrio, settings: Settings) -> WebSockets:
+    """Return what serves an application's sockets, by their paths."""
+    return {"/v1/responses": ResponseSockets(app, settings)}
 
 
 def _guard(app: QuartTrio, host_guard: HostGuard, respond: Callable[[Problem], Response]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import trio
 
 from greenroom.actors.system import System
-from greenroom.http.app import create_app, error_shapes
+from greenroom.http.app import create_app, error_shapes, web_sockets
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import open_listeners
 from greenroom.schemas.settings import Settings
@@ -35,5 +35,6 @@ async def serve(
     """
     listeners = await open_listeners(settings, sockets)
     app = create_app(system.refs, settings)
-    loop = AcceptLoop(app, settings, error_shapes=error_shapes)
+    sockets_of_app = web_sockets(app, settings)
+    loop = AcceptLoop(app, settings, error_shapes=error_shapes, web_sockets=sockets_of_app)
     await loop.run(listeners, trio.Event() if drain is None else drain, task_status)

@@ -24,6 +24,8 @@ from greenroom.http.responses.history.recall import recall, recall_nothing
 from greenroom.http.responses.history.recalled import Recalled
 from greenroom.http.responses.requests.parameters import UNSUPPORTED
 from greenroom.http.responses.requests.response_request import AskedResponse, parse_response_request
+from greenroom.http.responses.sockets.socket_answer import answer_on_socket
+from greenroom.http.responses.sockets.socket_turn import socket_turn
 from greenroom.http.responses.turns.stored_answer import answer_stored
 from greenroom.http.responses.turns.turn import parse_turn
 from greenroom.schemas.messages import JsonObject
@@ -48,7 +50,11 @@ def response_routes(refs: ActorRefs, status_timeout: float) -> Blueprint:
             storing=stores_answers(),
             defaults=sampling_defaults(),
         )
-        wire, turn = await read_request(ResponseRequest, RESPONSES, UNSUPPORTED, parse, files=True)
+        socket = socket_turn()
+        look = None if socket is None else socket.read
+        wire, turn = await read_request(ResponseRequest, RESPONSES, UNSUPPORTED, parse, files=True, look=look)
+        if socket is not None:
+            return await answer_on_socket(refs, turn, socket, status_timeout=status_timeout)
         stream = bool(wire.stream)
         if turn.stored:
             return await answer_stored(refs, turn, stream=stream, status_timeout=status_timeout)

@@ -21,6 +21,7 @@ from greenroom.http.transport.listeners import close_listeners
 from greenroom.http.transport.refusals import Refusals
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
+from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.settings import Settings
 
 log = structlog.get_logger(actor="http")
@@ -42,6 +43,7 @@ class AcceptLoop:
         app: Any ASGI application.
         send_timeout: Seconds after which a client that takes nothing is disconnected.
         error_shapes: What a document carries that refuses a client in the app's stead.
+        web_sockets: What serves WebSocket; upgrades of other paths are ignored.
     """
 
     def __init__(
@@ -50,10 +52,11 @@ class AcceptLoop:
         settings: Settings,
         send_timeout: float = SEND_TIMEOUT,
         error_shapes: ErrorShapes = no_shapes,
+        web_sockets: WebSockets = NO_WEB_SOCKETS,
     ) -> None:
         self._connections: set[Connection] = set()
         self._app = ASGIWrapper(app)
-        self._config = _config(settings, error_shapes)
+        self._config = _config(settings, error_shapes, web_sockets)
         self._context = WorkerContext(None)
         self._settings = settings
         self._send_timeout = send_timeout
@@ -162,8 +165,8 @@ class AcceptLoop:
                 self._all_closed.set()
 
 
-def _config(settings: Settings, error_shapes: ErrorShapes) -> ServerConfig:
-    config = ServerConfig(error_shapes)
+def _config(settings: Settings, error_shapes: ErrorShapes, web_sockets: WebSockets) -> ServerConfig:
+    config = ServerConfig(error_shapes, web_sockets)
     config.keep_alive_timeout = settings.idle_connection
     config.h11_max_incomplete_size = MAX_HEAD_BYTES
     config.include_server_header = False

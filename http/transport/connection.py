@@ -76,6 +76,7 @@ class Connection:
 
     def drain(self) -> None:
         """Take no more: a request whose body is still arriving is refused, one that is whole is answered."""
+        self._protocol.drain_web_socket()
         if self._protocol.is_uploading:
             self._tasks.spawn(self._protocol.refuse, draining())
 

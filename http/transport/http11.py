@@ -10,6 +10,7 @@ import h11
 import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData
+from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import Body, Event, Request
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
@@ -18,6 +19,7 @@ from hypercorn.typing import ASGISendEvent, ResponseSummary
 from greenroom.http.answering.errors.problem_documents import ErrorShapes
 from greenroom.http.transport.closing_response import closing_response
 from greenroom.http.transport.request_head import client_of, has_two_lengths, is_well_formed
+from greenroom.http.transport.web_socket import WebSocket, WebSockets, asks_for_web_socket
 from greenroom.schemas.problems import Problem
 
 MAX_AHEAD = 256 * 1024
@@ -27,14 +29,15 @@ MAX_HEADERS = 256
 
 
 class ServerConfig(Config):
-    """Hypercorn's configuration, with the shapes of what is refused in the app's stead."""
+    """Hypercorn's configuration, with the shapes of what is refused in the app's stead, and its sockets."""
 
-    def __init__(self, error_shapes: ErrorShapes) -> None:
+    def __init__(self, error_shapes: ErrorShapes, web_sockets: WebSockets) -> None:
         self.error_shapes = error_shapes
+        self.web_sockets = web_sockets
 
 
 class Http11(H11Protocol):
-    """HTTP/1.1 and nothing else: neither HTTP/2 nor WebSocket.
+    """HTTP/1.1 and nothing else: no HTTP/2, and WebSocket only on the paths that have one.
 
     A request's end is not announced to its app as a disconnect: Quart-Trio would cancel the request while it
     still finishes. Who hangs up is the connection's affair, which cancels all its tasks.
@@ -50,6 +53,7 @@ class Http11(H11Protocol):
     _refused = False
     _overrun = False
     _request: h11.Request | None = None
+    _web_socket: WebSocket | None = None
 
     def __init__(self, *args: Any, read_ahead: Callable[[], Awaitable[None]]) -> None:
         super().__init__(*args)
@@ -58,7 +62,20 @@ class Http11(H11Protocol):
     @property
     def is_uploading(self) -> bool:
         """Whether a request has begun whose body is not complete, and its answer has not."""
-        return self.connection.their_state is h11.SEND_BODY and self.connection.our_state is h11.SEND_RESPONSE
+        states = (self.connection.their_state, self.connection.our_state)
+        return states == (h11.SEND_BODY, h11.SEND_RESPONSE) and self._web_socket is None
+
+    async def handle(self, event: ConnectionEvent) -> None:
+        """Take what the client has sent, or that it is gone."""
+        if self._web_socket is not None and isinstance(event, RawData):
+            await self._web_socket.feed(event.data)
+        else:
+            await super().handle(event)
+
+    def drain_web_socket(self) -> None:
+        """Tell a socket, if this has become one, that the server ends."""
+        if self._web_socket is not None:
+            self._web_socket.draining.set()
 
     def keep(self, data: bytes) -> None:
         """Keep what came behind a request for when that is answered, as far as there is room."""
@@ -88,7 +105,7 @@ class Http11(H11Protocol):
         await super()._send_h11_event(event)
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Ignore upgrades, as a server may."""
+        """Ignore upgrades to HTTP/2, as a server may."""
 
     async def _create_stream(self, request: h11.Request) -> None:
         self._request = request
@@ -104,6 +121,12 @@ class Http11(H11Protocol):
             return
         if not is_well_formed(request):
             await self._send_error_response(400, "The request's target or its Host is malformed.")
+            return
+        serve = self.config.web_sockets.get(client_of(request)[0])
+        if serve is not None and asks_for_web_socket(request):
+            self._web_socket = WebSocket(request, self.client, self._write, self.config.error_shapes)
+            self.task_group.spawn(self._serve_web_socket, self._web_socket, serve)
+            await self._web_socket.feed(self.connection.trailing_data[0])
             return
         self.stream = RequestStream(
             self.app,
@@ -126,6 +149,15 @@ class Http11(H11Protocol):
                 state=self.connection_state,
             )
         )
+
+    async def _serve_web_socket(
+        self, web_socket: WebSocket, serve: Callable[[WebSocket], Awaitable[None]]
+    ) -> None:
+        await serve(web_socket)
+        await self.send(Closed())
+
+    async def _write(self, data: bytes) -> None:
+        await self.send(RawData(data))
 
     async def _send_error_response(
         self, status_code: int, detail: str = "The request is not valid HTTP/1.1."

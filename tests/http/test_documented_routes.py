@@ -7,7 +7,7 @@ from pathlib import Path
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
-from greenroom.http.app import create_app
+from greenroom.http.app import create_app, web_sockets
 from greenroom.http.command_line import COMMANDS
 from greenroom.schemas.pool_protocol import PoolMessage
 from greenroom.schemas.responses_protocol import ResponsesMessage
@@ -32,12 +32,14 @@ def documented(page: str) -> set[tuple[str, str]]:
 
 async def test_the_guide_lists_every_route() -> None:
     refs = ActorRefs(Inbox[PoolMessage]().ref, Inbox[StoreMessage]().ref, Inbox[ResponsesMessage]().ref)
-    app = create_app(refs, Settings())
+    settings = Settings()
+    app = create_app(refs, settings)
     served = {
         (method, re.sub(r"<[^>]+>", "{id}", rule.rule))
         for rule in app.url_map.iter_rules()
         for method in (rule.methods or set()) & {"GET", "POST"}
     }
+    served |= {("GET", path) for path in web_sockets(app, settings)}
     assert documented("guide.md") == served
     assert documented("messages.md") <= served
 

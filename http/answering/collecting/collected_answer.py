@@ -44,6 +44,7 @@ class CollectedChoice:
         dropped_messages: How many of the oldest messages were left out of the prompt.
         prompt: Its prompt, piece by piece, if the client wants it back.
         parameters: That its model answered with, where that is known.
+        system_prompt: The operator's that its conversation began with, empty for none; None if not known.
     """
 
     parts: tuple[AnswerPart, ...]
@@ -52,6 +53,7 @@ class CollectedChoice:
     dropped_messages: int = 0
     prompt: tuple[PromptText, ...] = ()
     parameters: GenerationParameters | None = None
+    system_prompt: str | None = None
 
     @property
     def text(self) -> str:
@@ -142,12 +144,14 @@ class ChoiceCollector:
         self.finished: Finished | None = None
         self.dropped_messages = 0
         self.parameters: GenerationParameters | None = None
+        self.system_prompt: str | None = None
 
     def add(self, event: InferenceEvent) -> None:
         """Add what an event of this choice brings."""
         match event:
             case Admitted():
                 self.dropped_messages, self.parameters = event.dropped_messages, event.parameters
+                self.system_prompt = event.system_prompt
             case PromptText():
                 self._prompt.append(event)
             case TextDelta(text, _, logprobs):
@@ -168,7 +172,15 @@ class ChoiceCollector:
             return None
         parts = tuple(part.whole() for part in self._parts)
         prompt, logprobs = tuple(self._prompt), tuple(self._logprobs)
-        return CollectedChoice(parts, logprobs, self.finished, self.dropped_messages, prompt, self.parameters)
+        return CollectedChoice(
+            parts,
+            logprobs,
+            self.finished,
+            self.dropped_messages,
+            prompt,
+            self.parameters,
+            self.system_prompt,
+        )
 
     def _part(self, empty: TextPart | Thought) -> _Part:
         """Return the last part if it is of that kind, else a new one."""

@@ -133,6 +133,7 @@ async def read_request(
     parse: Callable[[W, JsonObject], T],
     *,
     files: bool = False,
+    look: Callable[[JsonObject], None] | None = None,
 ) -> tuple[W, T]:
     """Return its JSON body as a wire type, and what was parsed from that.
 
@@ -140,12 +141,15 @@ async def read_request(
         unsupported: Official parameters that are refused unless their value asks for nothing.
         parse: Gets the wire type and the body as it came; called on another thread if the body is large.
         files: There may be images and other files in it: it may be larger than others.
+        look: Sees the body before anything of it is refused.
 
     Raises:
         ProblemError: 400, 413, 415 or 503; what is wrong with the body is named by its path.
     """
 
     def parse_body(body: JsonObject) -> tuple[W, T]:
+        if look is not None and isinstance(body, dict):
+            look(body)
         refuse_unsupported(body, unsupported)
         wire = structure(body, wire_type, converter)
         return wire, parse(wire, body)

@@ -43,20 +43,23 @@ def recall_nothing(asked: AskedResponse) -> Recalled:
     return Recalled(asked.request(), asked.items)
 
 
-async def recall(store: Ref[StoreMessage], asked: AskedResponse, owner: str, client: str) -> Recalled:
+async def recall(
+    store: Ref[StoreMessage], asked: AskedResponse, owner: str, client: str, known: Turns | None = None
+) -> Recalled:
     """Return a request with what the store has of its conversation.
 
     Reading ends with the request: a client that has left keeps no thread busy.
 
     Args:
         client: Who asks, as `request_client` names it.
+        known: The turns up to the response that it goes on from, where that is not stored.
 
     Raises:
         ProblemError: 404 that names what is not stored here; 400 that names the field: a compaction that
             cannot be opened, or a history that may not be cut and is too long to be read.
     """
     async with READING.lane(client):
-        turns = await _turns(store, asked, owner)
+        turns = known or await _turns(store, asked, owner)
         referred = await find_references(store, asked.items, owner)
         seal = await server_seal(store)
         return await trio.to_thread.run_sync(

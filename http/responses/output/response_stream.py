@@ -91,6 +91,12 @@ class ResponseStream:
             self._items.append(self._open.item("incomplete"))
         return created + self._state("failed", "failed", usage=usage, problem=problem) + DONE
 
+    def without_output(self) -> bytes:
+        """Return all events of a response for which nothing is generated."""
+        created = self._created()
+        self.finished = True
+        return created + self._state("completed", "completed", usage=Usage()) + DONE
+
     def event(self, event: RunEvent) -> bytes:
         """Return the events of the wire for an event of the answer, or an entry of a run's log."""
         if isinstance(event, QueueStatus):
@@ -231,8 +237,7 @@ class ResponseStream:
         return self._sent(kind, json_ascii(members)[1:-1])
 
     def _sent(self, kind: str, members: bytes) -> bytes:
-        number = self._number
-        self._number = number + 1
+        number, self._number = self._number, self._number + 1
         if number <= self._starting_after:
             return b""
         name = kind.encode()

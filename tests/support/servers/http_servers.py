@@ -14,10 +14,11 @@ from hypercorn.typing import ASGIFramework
 
 from greenroom.actors.engines import Engines
 from greenroom.actors.system import System, open_system
-from greenroom.http.app import create_app, error_shapes
+from greenroom.http.app import create_app, error_shapes, web_sockets
 from greenroom.http.transport.accept_loop import AcceptLoop
 from greenroom.http.transport.listeners import open_listeners
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
+from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.settings import Settings
 
 
@@ -50,11 +51,14 @@ class Server:
 
 @asynccontextmanager
 async def running(
-    app: ASGIFramework, settings: Settings, send_timeout: float = SEND_TIMEOUT
+    app: ASGIFramework,
+    settings: Settings,
+    send_timeout: float = SEND_TIMEOUT,
+    sockets: WebSockets = NO_WEB_SOCKETS,
 ) -> AsyncIterator[Server]:
     """Serve an application with our accept loop, on a free port."""
     settings = attrs.evolve(settings, port=0)
-    loop = AcceptLoop(app, settings, send_timeout, error_shapes)
+    loop = AcceptLoop(app, settings, send_timeout, error_shapes, sockets)
     drain, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[str, ...]]) -> None:
@@ -92,7 +96,7 @@ async def serving(
     """Serve a whole system, without its process."""
     async with open_system(settings, engines=engines, hang_timeout=hang_timeout) as system:
         app = create_app(system.refs, settings, status_timeout=status_timeout)
-        async with running(app, settings, send_timeout) as server:
+        async with running(app, settings, send_timeout, web_sockets(app, settings)) as server:
             yield Served(server, system)
 
 

@@ -1,0 +1,75 @@
+"""From server-sent events to the messages of a socket, which carry the same JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from greenroom.http.answering.encoding.json_encoding import json_ascii
+from greenroom.http.answering.errors.openai_errors import error_object
+from greenroom.schemas.problems import Problem
+
+_DATA = b"data: "
+_DONE = b"[DONE]"
+_END = b"\n\n"
+_FAILED = b'{"type":"response.failed"'
+_ENDS = (_FAILED, b'{"type":"response.completed"', b'{"type":"response.incomplete"')
+_NOT_FOUND = "previous_response_not_found"
+
+
+class EventTexts:
+    """Takes the stream of one response apart.
+
+    Attributes:
+        ended: The last event has come.
+        failed: It said that the response failed.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.failed = False
+        self._rest = b""
+
+    def feed(self, data: bytes, lane: str | None) -> list[bytes]:
+        """Return the events that are complete with this part of the stream, as JSON.
+
+        Args:
+            lane: Every event is marked with it, if there is one.
+        """
+        *blocks, self._rest = (self._rest + data).split(_END)
+        texts = []
+        for block in blocks:
+            text = block[block.find(_DATA) + len(_DATA) :]
+            if text == _DONE:
+                continue
+            if text.startswith(_ENDS):
+                self.ended, self.failed = True, text.startswith(_FAILED)
+            texts.append(
+                text if lane is None else b"%b,%b" % (text[:-1], json_ascii({"stream_id": lane})[1:])
+            )
+        return texts
+
+
+def error_text(problem: Problem, lane: str | None = None) -> bytes:
+    """Return the event that says why a message is not answered."""
+    headers = {} if problem.retry_after is None else {"retry-after": str(problem.retry_after)}
+    return _error_text(problem.status, error_object(problem), headers, lane)
+
+
+def refusal_text(status: int, headers: Mapping[str, str], document: bytes, lane: str | None) -> bytes:
+    """Return the event for what would be the answer to a request by HTTP."""
+    error = json.loads(document)["error"]
+    told = {name: headers[name] for name in ("retry-after", "x-request-id") if name in headers}
+    return _error_text(status, error, told, lane)
+
+
+def _error_text(status: int, error: dict[str, Any], headers: Mapping[str, str], lane: str | None) -> bytes:
+    if error["code"] == _NOT_FOUND:
+        status = 400  # as OpenAI's sockets say it
+    event: dict[str, Any] = {"type": "error", "status": status, "error": error}
+    if headers:
+        event["error"] = {**error, "headers": headers}
+    if lane is not None:
+        event["stream_id"] = lane
+    return json_ascii(event)

@@ -1,0 +1,77 @@
+"""Histories of responses that are not stored: they live as long as the socket that they were made on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+
+import attrs
+
+from greenroom.schemas.store_protocol import Turns
+
+MAX_LENGTH = 64 << 20
+"""Characters of all histories of a process; the least recently used are forgotten for others."""
+ITEM_LENGTH = 256
+"""Characters that an item counts as beside its own."""
+MAX_LANES = 16
+"""Of a socket's lanes, whose latest response is kept."""
+
+
+@attrs.frozen
+class _Kept:
+    lane: str
+    turns: Turns
+    length: int
+
+
+class LocalHistories:
+    """Keeps, for each lane of each socket, the history up to its latest response.
+
+    Args:
+        max_length: See `MAX_LENGTH`.
+
+    Attributes:
+        length: Characters of all that is kept.
+    """
+
+    def __init__(self, max_length: int = MAX_LENGTH) -> None:
+        self.length = 0
+        self._max_length = max_length
+        self._kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()
+        self._latest: defaultdict[int, dict[str, str]] = defaultdict(dict)
+
+    def find(self, socket: int, response: str) -> Turns | None:
+        """Return the history up to a response, if it is the latest of a lane of that socket."""
+        kept = self._kept.get((socket, response))
+        if kept is None:
+            return None
+        self._kept.move_to_end((socket, response))
+        return kept.turns
+
+    def keep(self, socket: int, lane: str, response: str, turns: Turns) -> None:
+        """Keep a history in place of the lane's last one, as far as there is room."""
+        latest = self._latest[socket]
+        if lane in latest:
+            self.evict(socket, latest[lane])
+        elif len(latest) >= MAX_LANES:
+            self.evict(socket, next(iter(latest.values())))
+        length = sum(len(item.body) + ITEM_LENGTH for turn in turns.turns for item in turn.items)
+        if length > self._max_length:
+            return
+        while self.length + length > self._max_length:
+            self.evict(*next(iter(self._kept)))
+        self._kept[socket, response] = _Kept(lane, turns, length)
+        self._latest[socket][lane] = response
+        self.length += length
+
+    def evict(self, socket: int, response: str) -> None:
+        """Forget a response of a socket, if it is kept."""
+        kept = self._kept.pop((socket, response), None)
+        if kept is not None:
+            self.length -= kept.length
+            del self._latest[socket][kept.lane]
+
+    def forget(self, socket: int) -> None:
+        """Forget all that a socket has, which is closed."""
+        for response in [*self._latest[socket].values()]:
+            self.evict(socket, response)
+        del self._latest[socket]

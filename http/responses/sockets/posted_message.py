@@ -1,0 +1,124 @@
+"""A message of a socket as the request that it would be by HTTP: what holds for those holds for it too."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+import trio
+from hypercorn.typing import ConnectionState, HTTPRequestEvent, HTTPScope
+from quart_trio import QuartTrio
+
+from greenroom.http.responses.sockets.event_texts import EventTexts, error_text, refusal_text
+from greenroom.http.responses.sockets.incoming_messages import IncomingMessage
+from greenroom.http.responses.sockets.socket_turn import STATE, SocketTurn
+from greenroom.http.transport.web_socket import WebSocket
+from greenroom.schemas.problems import internal_error
+
+log = structlog.get_logger(actor="http")
+
+_OF_ANOTHER_REQUEST = (
+    "connection",
+    "upgrade",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "expect",
+)
+"""Headers of the handshake that say nothing of a message."""
+_OF_SOCKETS = "sec-websocket-"
+
+
+class PostedMessage:
+    """Posts one message to the application, and sends its client the events that come back.
+
+    Args:
+        turn: What the message is on its socket.
+    """
+
+    def __init__(self, app: QuartTrio, socket: WebSocket, message: IncomingMessage, turn: SocketTurn) -> None:
+        self._app = app
+        self._socket = socket
+        self._message = message
+        self._turn = turn
+        self._texts = EventTexts()
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._document = b""
+        self._received = False
+        self._scope = self._make_scope()
+
+    async def answer(self) -> None:
+        """Return when its last event is sent."""
+        began = time.monotonic()
+        self._message.resources.close()  # The request counts what it holds itself.
+        try:
+            await self._app(self._scope, self._receive, self._send)
+        except Exception:
+            log.exception("message crashed")
+        if self._status and self._status != 200:
+            await self._socket.send(
+                [refusal_text(self._status, self._headers, self._document, self._turn.lane)]
+            )
+        elif not self._texts.ended:
+            await self._socket.send([error_text(internal_error(), self._turn.lane)])
+        if self._texts.failed or not self._texts.ended:
+            self._turn.fail()
+        log.info(
+            "message answered",
+            path=self._socket.path,
+            status=self._status,
+            ms=round((time.monotonic() - began) * 1000, 1),
+            request_id=self._scope["state"].get("request_id"),
+        )
+
+    def _make_scope(self) -> HTTPScope:
+        headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in self._socket.headers
+            if name.lower() not in _OF_ANOTHER_REQUEST and not name.lower().startswith(_OF_SOCKETS)
+        ]
+        headers += [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(self._message.size).encode()),
+        ]
+        path = self._socket.path
+        return {
+            "type": "http",
+            "asgi": {"spec_version": "2.3", "version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode("latin-1"),
+            "query_string": b"",
+            "root_path": "",
+            "headers": headers,
+            "client": self._socket.client,
+            "server": None,
+            "state": ConnectionState({STATE: self._turn}),
+            "extensions": {},
+        }
+
+    async def _receive(self) -> HTTPRequestEvent:
+        pieces = self._message.pieces
+        if self._received:
+            await trio.sleep_forever()
+        piece = bytes(pieces.popleft()) if pieces else b""
+        self._received = not pieces
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+    async def _send(self, event: Any) -> None:
+        match event["type"]:
+            case "http.response.start":
+                self._status = int(event["status"])
+                self._headers = {
+                    name.decode("latin-1").lower(): value.decode("latin-1")
+                    for name, value in event["headers"]
+                }
+            case "http.response.body" if self._status == 200:
+                if texts := self._texts.feed(bytes(event.get("body", b"")), self._turn.lane):
+                    await self._socket.send(texts)
+            case "http.response.body":
+                self._document += bytes(event.get("body", b""))

@@ -1,0 +1,107 @@
+"""The answer to a message of a socket: the events of a stream, and what the socket keeps of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import attrs
+import trio
+from quart import Response
+
+from greenroom.actors.actor_refs import ActorRefs
+from greenroom.actors.consultation import count_prompt_tokens
+from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.collecting.collected_answer import CollectedChoice
+from greenroom.http.answering.collecting.recorded_answer import Recording
+from greenroom.http.answering.requests.current_request import request_client, request_owner, with_files
+from greenroom.http.answering.streaming.event_stream import SERVER_SENT_EVENTS
+from greenroom.http.responses.history.recall import recall
+from greenroom.http.responses.history.recalled import Recalled
+from greenroom.http.responses.output.output_items import output_items
+from greenroom.http.responses.output.response_formatter import ResponseFormatter
+from greenroom.http.responses.output.response_stream import DONE
+from greenroom.http.responses.sockets.socket_turn import SocketTurn
+from greenroom.http.responses.turns.stored_answer import answer_stored
+from greenroom.http.responses.turns.turn import Turn
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.store_protocol import Turns
+from greenroom.schemas.stored import StoredItem, StoredTurn
+
+
+async def answer_on_socket(
+    refs: ActorRefs, turn: Turn, socket: SocketTurn, *, status_timeout: float
+) -> Response:
+    """Return the stream of a response; what is not stored is kept for the socket's next turns.
+
+    Args:
+        status_timeout: Seconds that its client waits for its status at most.
+
+    Raises:
+        ProblemError: The request is refused, or failed before its status was sent.
+    """
+    if turn.stored and socket.generates:
+        return await answer_stored(refs, turn, stream=True, status_timeout=status_timeout)
+    known = socket.history() if turn.asked.conversation is None else None
+    recalled = turn.alone or await recall(refs.store, turn.asked, request_owner(), request_client(), known)
+    brought = await trio.to_thread.run_sync(recalled.stored_input, turn.formatter.answer_id)
+    kept = KeptTurn(socket, known or Turns(()), recalled, brought, turn.formatter)
+    if not socket.generates:
+        return await _prepare(refs, recalled, kept)
+    return await answer_request(
+        refs.pool,
+        [recalled.request],
+        turn.formatter,
+        stream=True,
+        status_timeout=status_timeout,
+        recording=Recording(kept.record, DONE),
+    )
+
+
+@attrs.frozen
+class KeptTurn:
+    """Keeps a turn that is not stored for those that follow on its socket.
+
+    Args:
+        before: The turns before it.
+        brought: Items of its request.
+    """
+
+    socket: SocketTurn
+    before: Turns
+    recalled: Recalled
+    brought: tuple[StoredItem, ...]
+    formatter: ResponseFormatter
+
+    async def record(self, _model: str, choices: Sequence[CollectedChoice]) -> Problem | None:
+        """Keep the complete turn."""
+        [choice] = choices
+        echo, ident = self.formatter.echo, self.formatter.answer_id
+        items = output_items(choice, ident, echo.calls, seals_thoughts=echo.seals_thoughts)
+        self.keep(
+            tuple(StoredItem(str(item["id"]), json.dumps(item)) for item in items), choice.system_prompt
+        )
+        return None
+
+    def keep(self, written: tuple[StoredItem, ...], system_prompt: str | None) -> None:
+        """Keep the turn with what the model has written.
+
+        Args:
+            system_prompt: See `Turns`; what the conversation began with holds.
+        """
+        begun_with = self.recalled.system_prompt
+        turns = Turns(
+            (*self.before.turns, StoredTurn((*self.brought, *written))),
+            self.recalled.left_out,
+            system_prompt if begun_with is None else begun_with,
+        )
+        self.socket.keep(self.formatter.answer_id, turns)
+
+
+async def _prepare(refs: ActorRefs, recalled: Recalled, kept: KeptTurn) -> Response:
+    """Return the events of a response for which nothing is written: those that follow go on from it."""
+    request = await with_files(recalled.request)
+    await count_prompt_tokens(refs.pool, request)
+    kept.keep((), None)
+    events = kept.formatter.stream(str(request.key)).without_output()
+    return Response(events, content_type=SERVER_SENT_EVENTS)

@@ -1,0 +1,183 @@
+"""One client's socket from its handshake to its close: its messages are answered one after the other."""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+from typing import cast
+
+import attrs
+import structlog
+import trio
+from quart_trio import QuartTrio
+from wsproto.frame_protocol import CloseReason
+
+from greenroom.http.answering.requests.current_request import BODIES
+from greenroom.http.guard.host_guard import HostGuard
+from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.responses.sockets.event_texts import error_text
+from greenroom.http.responses.sockets.incoming_messages import IncomingMessages, Refused
+from greenroom.http.responses.sockets.local_histories import LocalHistories
+from greenroom.http.responses.sockets.posted_message import PostedMessage
+from greenroom.http.responses.sockets.socket_turn import SocketTurn
+from greenroom.http.transport.web_socket import WebSocket
+from greenroom.schemas.problems import Problem, draining
+from greenroom.schemas.settings import Settings
+
+log = structlog.get_logger(actor="http")
+
+
+@attrs.frozen
+class SocketLimits:
+    """How long a socket may take, in seconds.
+
+    Args:
+        age: That it is served for (OpenAI's guide, and Open Responses 2026-04-24).
+        idle: Between an answer and the next message: tools run meanwhile, and people think.
+        message: In which a message must arrive.
+    """
+
+    age: float = 3600.0
+    idle: float = 600.0
+    message: float = 60.0
+
+
+AGED = Problem(
+    400,
+    "websocket_connection_limit_reached",
+    "This socket has been open for too long. Open another one to go on.",
+)
+LATE = Problem(408, "request_timeout", "The message did not arrive in time.")
+
+
+class ResponseSockets:
+    """Serves `/v1/responses` over WebSocket: what each message says is answered as if it were posted.
+
+    Args:
+        app: That has the routes.
+    """
+
+    def __init__(self, app: QuartTrio, settings: Settings, limits: SocketLimits | None = None) -> None:
+        self._app = app
+        self._guard = HostGuard(settings)
+        self._limits = limits or SocketLimits()
+        self._histories = LocalHistories()
+        self._numbers = count()
+
+    async def __call__(self, socket: WebSocket) -> None:
+        """Serve one socket until it is closed."""
+        refusal = self._guard.find_problem(socket.headers)
+        if refusal is not None:
+            await socket.refuse(refusal)
+            return
+        number = next(self._numbers)
+        try:
+            await SocketSession(self._app, socket, number, self._histories, self._limits).run()
+        finally:
+            self._histories.forget(number)
+
+
+class SocketSession:
+    """Answers the messages of one socket.
+
+    Args:
+        number: Of the socket.
+    """
+
+    def __init__(
+        self, app: QuartTrio, socket: WebSocket, number: int, histories: LocalHistories, limits: SocketLimits
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._socket = socket
+        self._number = number
+        self._histories = histories
+        bodies = cast("RequestBodies", app.extensions[BODIES])
+        self._messages = IncomingMessages(bodies.largest, bodies.account)
+        self._is_answering = False
+        self._end: Problem | None = None
+        self._touched = trio.current_time()
+        self._tasks = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Return when either side has closed, and everything begun for it has ended."""
+        await self._socket.accept()
+        log.info("socket opened", path=self._socket.path)
+        try:
+            with self._tasks:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._answer_messages)
+                    nursery.start_soon(self._wait_for_end)
+                    await self._receive_messages()
+                    nursery.cancel_scope.cancel("the client has closed")
+        finally:
+            self._messages.close()
+            log.info("socket closed", path=self._socket.path)
+
+    async def _receive_messages(self) -> None:
+        began = 0.0
+        while True:
+            deadline = began + self._limits.message if self._messages.is_open else math.inf
+            with trio.move_on_at(deadline) as waiting:
+                part = await self._socket.receive()
+            if waiting.cancelled_caught:
+                await self._refuse(Refused(LATE, CloseReason.POLICY_VIOLATION))
+                return
+            if part is None:
+                return
+            if not self._messages.is_open:
+                began = trio.current_time()
+            self._touched = trio.current_time()
+            refused = self._messages.add(part)
+            if refused is not None:
+                await self._refuse(refused)
+
+    async def _refuse(self, refused: Refused) -> None:
+        await self._socket.send([error_text(refused.problem)])
+        if refused.code is not None:
+            await self._close(refused.code, refused.problem.code)
+
+    async def _answer_messages(self) -> None:
+        while True:
+            message = await self._messages.next()
+            if message.problem is not None:
+                await self._socket.send([error_text(message.problem)])
+                continue
+            self._is_answering = True
+            turn = SocketTurn(self._number, self._histories)
+            await PostedMessage(self._app, self._socket, message, turn).answer()
+            self._is_answering = False
+            self._touched = trio.current_time()
+            if self._end is not None:
+                await self._finish(self._end)
+
+    async def _wait_for_end(self) -> None:
+        """Wait until the server drains, or the socket is too old or idle; an answer is completed."""
+        aged_at = trio.current_time() + self._limits.age
+        while self._end is None:
+            idle_since = trio.current_time() if self._is_answering else self._touched
+            with trio.move_on_at(min(aged_at, idle_since + self._limits.idle)):
+                await self._socket.draining.wait()
+            now = trio.current_time()
+            if self._socket.draining.is_set():
+                self._end = draining()
+            elif now >= aged_at:
+                self._end = AGED
+            elif not self._is_answering and now >= self._touched + self._limits.idle:
+                await self._close(CloseReason.NORMAL_CLOSURE, "idle")
+        if not self._is_answering:
+            await self._finish(self._end)
+
+    async def _finish(self, problem: Problem) -> None:
+        """Close, and say so for each message that gets no answer any more."""
+        unanswered = self._messages.close()
+        if problem is AGED:
+            await self._socket.send([error_text(problem)])
+            await self._close(CloseReason.NORMAL_CLOSURE, problem.code)
+        else:
+            await self._socket.send([error_text(problem)] * unanswered)
+            await self._close(CloseReason.GOING_AWAY, problem.code)
+
+    async def _close(self, code: CloseReason, reason: str) -> None:
+        await self._socket.close(code, reason)
+        self._tasks.cancel(reason)

@@ -1,0 +1,177 @@
+"""WebSocket on one connection (RFC 6455): its frames as parts of messages, and how it closes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from email.utils import formatdate
+
+import attrs
+import h11
+import trio
+from werkzeug.datastructures import Headers
+from wsproto.connection import Connection as FrameReader
+from wsproto.connection import ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
+from wsproto.utilities import generate_accept_token
+
+from greenroom.http.answering.errors.problem_documents import ErrorShapes
+from greenroom.http.transport.closing_response import closing_response
+from greenroom.http.transport.request_head import client_of
+from greenroom.schemas.problems import Problem
+
+PARTS_AHEAD = 4
+"""Parts of messages that wait to be taken before no more is read from the socket."""
+EVENTS_AT_ONCE = 64
+"""Frames that are read between two turns of other connections: the smallest has six bytes."""
+_FINAL_TEXT = 0x81
+_SHORT, _MEDIUM = 126, 1 << 16
+_KEY_LENGTH = 24
+"""Of 16 bytes as base64."""
+
+
+@attrs.frozen
+class Part:
+    """A part of a message, in the order in which they come.
+
+    Args:
+        data: Of a text in UTF-8.
+        ends: It is the message's last one.
+    """
+
+    data: bytes
+    is_text: bool
+    ends: bool
+
+
+class WebSocket:
+    """One client's socket. It is read only as fast as its parts are taken.
+
+    Args:
+        request: That asked for the upgrade.
+        client: Address and port of the peer, if it has one.
+        write: Sends bytes to the client.
+        error_shapes: What a refusal carries for the client's protocol.
+
+    Attributes:
+        draining: Set when the server ends: nothing new is begun.
+    """
+
+    def __init__(
+        self,
+        request: h11.Request,
+        client: tuple[str, int] | None,
+        write: Callable[[bytes], Awaitable[None]],
+        error_shapes: ErrorShapes,
+    ) -> None:
+        self.path, self.headers = client_of(request)
+        self.client = client
+        self.draining = trio.Event()
+        self._write = write
+        self._error_shapes = error_shapes
+        self._reader = FrameReader(ConnectionType.SERVER)
+        self._ended = False
+        self._parts, self._taken = trio.open_memory_channel[Part](PARTS_AHEAD)
+
+    async def refuse(self, problem: Problem) -> None:
+        """Answer the request with a problem; the connection ends with it."""
+        self._ended = True
+        await self._write(closing_response(problem, self._error_shapes(self.path, self.headers)))
+
+    async def accept(self) -> None:
+        """Change from HTTP to frames; of the extensions that a client offers none is taken."""
+        token = generate_accept_token(self.headers["Sec-WebSocket-Key"].encode()).decode()
+        head = {
+            "upgrade": "websocket",
+            "connection": "Upgrade",
+            "sec-websocket-accept": token,
+            "date": formatdate(usegmt=True),
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        await self._write(f"HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n".encode())
+
+    async def receive(self) -> Part | None:
+        """Return the next part of a message; None when the client has closed or broken the protocol."""
+        try:
+            return await self._taken.receive()
+        except trio.EndOfChannel:
+            return None
+
+    async def send(self, texts: Sequence[bytes]) -> None:
+        """Send messages, each a frame, as one piece; nothing any more behind a close."""
+        if not self._ended:
+            await self._write(b"".join(map(text_frame, texts)))
+
+    async def close(self, code: int, reason: str) -> None:
+        """Say that this side ends."""
+        if not self._ended:
+            self._ended = True
+            await self._write(self._reader.send(CloseConnection(code, reason)))
+
+    async def feed(self, data: bytes) -> None:
+        """Take what the client has sent."""
+        if self._ended:
+            return
+        self._reader.receive_data(data)
+        for count, event in enumerate(self._reader.events(), 1):
+            if count % EVENTS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if self._ended:
+                return
+            await self._handle(event)
+
+    async def _handle(self, event: Event) -> None:
+        match event:
+            case TextMessage() | BytesMessage():
+                await self._hand_on(event)
+            case Ping():
+                await self._write(self._reader.send(event.response()))
+            case CloseConnection(code, _):
+                self._ended = True
+                if self._reader.state is ConnectionState.REMOTE_CLOSING:
+                    await self._write(self._reader.send(event.response()))
+                else:  # The frames are malformed.
+                    await self._write(self._reader.send(CloseConnection(code)))
+                self._parts.close()
+
+    async def _hand_on(self, event: TextMessage | BytesMessage) -> None:
+        data = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+        if data or event.message_finished:
+            try:
+                await self._parts.send(Part(data, isinstance(event, TextMessage), event.message_finished))
+            except trio.BrokenResourceError:
+                self._ended = True
+
+
+WebSockets = Mapping[str, Callable[[WebSocket], Awaitable[None]]]
+"""What serves the sockets of a server, by their paths."""
+NO_WEB_SOCKETS: WebSockets = {}
+
+
+def text_frame(data: bytes) -> bytes:
+    """Return a message of text as one frame; wsproto would decode and encode each token for it."""
+    size = len(data)
+    if size < _SHORT:
+        return b"%c%c%b" % (_FINAL_TEXT, size, data)
+    if size < _MEDIUM:
+        return b"%c%c%b%b" % (_FINAL_TEXT, 126, size.to_bytes(2), data)
+    return b"%c%c%b%b" % (_FINAL_TEXT, 127, size.to_bytes(8), data)
+
+
+def asks_for_web_socket(request: h11.Request) -> bool:
+    """Return whether a request is a handshake (RFC 6455, section 4.2.1); others are plain requests."""
+    _, headers = client_of(request)
+    connection = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
+    return (
+        request.method == b"GET"
+        and request.http_version == b"1.1"
+        and headers.get("Upgrade", "").strip().lower() == "websocket"
+        and "upgrade" in connection
+        and headers.get("Sec-WebSocket-Version", "").strip() == "13"
+        and _is_key(headers)
+        and not any(name in headers for name in ("Content-Length", "Transfer-Encoding"))
+    )
+
+
+def _is_key(headers: Headers) -> bool:
+    key = headers.get("Sec-WebSocket-Key", "").strip()
+    return len(key) == _KEY_LENGTH and key.isascii() and key.endswith("==")

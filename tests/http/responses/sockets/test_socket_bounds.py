@@ -1,0 +1,281 @@
+"""Sockets of clients that are of other sites, hostile, slow, silent or gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import structlog
+import trio
+from wsproto.events import CloseConnection, Ping, TextMessage
+
+from greenroom.http.app import create_app
+from greenroom.http.guard.request_body import RequestBodies
+from greenroom.http.responses.sockets.incoming_messages import MAX_WAITING, IncomingMessages
+from greenroom.http.responses.sockets.socket_session import ResponseSockets, SocketLimits
+from greenroom.http.transport.web_socket import Part
+from greenroom.schemas.settings import MEGABYTE, Settings
+from greenroom.tests.support.actors.actor_systems import Faults, FaultyEngines, eventually, status
+from greenroom.tests.support.clients.web_socket_clients import (
+    PATH,
+    RawSocket,
+    handshake,
+    open_socket,
+    until_closed,
+)
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, running, serving
+
+LOCAL = {"type": "response.create", "model": "qwen3", "store": False, "input": "one", "max_output_tokens": 4}
+
+
+async def refused(served: Served, **headers: str) -> RawResponse:
+    async with connected(served.server) as client:
+        await client.request("GET", PATH, b"", **handshake(**headers))
+        return await client.receive_response()
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"origin": "https://evil.example"}, "origin_not_allowed"),
+        ({"origin": "null"}, "origin_not_allowed"),
+        ({"sec_fetch_site": "cross-site"}, "origin_not_allowed"),
+        ({"host": "evil.example"}, "host_not_allowed"),
+    ],
+)
+async def test_pages_of_other_sites_open_no_socket(
+    server_without_model: Served, headers: dict[str, str], code: str
+) -> None:
+    answer = await refused(server_without_model, **headers)
+    assert (answer.status, answer.json()["error"]["code"]) == (403, code)
+    await until_closed(server_without_model)
+
+
+async def test_pages_of_allowed_sites_do(server_without_model: Served) -> None:
+    async with open_socket(server_without_model, origin="https://chat.example", host="greenroom.example"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec_websocket_version": "8"},
+        {"sec_websocket_key": "short"},
+        {"upgrade": "h2c"},
+        {"connection": "keep-alive"},
+        {"content_length": "0"},
+    ],
+)
+async def test_what_is_no_handshake_is_a_plain_request(
+    server_without_model: Served, headers: dict[str, str]
+) -> None:
+    answer = await refused(server_without_model, **headers)
+    assert (answer.status, answer.headers["allow"]) == (405, "OPTIONS, POST")
+
+
+async def test_no_extension_is_taken(server_without_model: Served) -> None:
+    async with connected(server_without_model.server) as client:
+        await client.request("GET", PATH, b"", **handshake(sec_websocket_extensions="permessage-deflate"))
+        head = await client.read_until(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 ")
+        assert b"sec-websocket-extensions" not in head.lower()
+        assert b"sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '"text"', "nonsense", "\x00", "[" * 10_000])
+async def test_what_is_no_message_is_named_and_the_socket_goes_on(
+    server_without_model: Served, text: str
+) -> None:
+    async with open_socket(server_without_model) as socket:
+        for _ in range(2):
+            [event] = await socket.answer(text)
+            assert event["status"] in (400, 413)
+
+
+async def test_a_message_may_come_in_pieces(server_without_model: Served) -> None:
+    text = json.dumps({**LOCAL, "type": "réponse"})
+    async with open_socket(server_without_model) as socket:
+        for letter in text[:-1]:
+            await socket.send_event(TextMessage(letter, message_finished=False))
+            await socket.send_event(Ping(b"between"))
+        await socket.send_event(TextMessage(text[-1]))
+        [event] = await socket.rest()
+        assert event["error"]["param"] == "type"
+        assert socket.pongs == [b"between"] * (len(text) - 1)
+
+
+async def closed_with(socket: RawSocket) -> tuple[int, list[str]]:
+    """Return the code of the close frame, and the codes of the errors before it."""
+    errors = []
+    while (event := await socket.receive()) is not None:
+        errors.append(event["error"]["code"])
+    assert socket.closed is not None
+    return int(socket.closed.code), errors
+
+
+async def test_a_binary_message_closes_the_socket(server_without_model: Served) -> None:
+    async with open_socket(server_without_model) as socket:
+        await socket.send_binary(b"{}")
+        assert await closed_with(socket) == (1003, ["invalid_json"])
+    await until_closed(server_without_model)
+
+
+async def test_a_message_that_is_too_large_closes_the_socket(server_without_model: Served) -> None:
+    async with open_socket(server_without_model) as socket:
+        # Its length alone is no reason: what comes of it is.
+        await socket.client.send(b"\x81\xff" + (2**62).to_bytes(8) + b"\0\0\0\0")
+        for _ in range(2 * 16 + 1):
+            await socket.client.send(b"x" * (MEGABYTE // 16))
+        assert await closed_with(socket) == (1009, ["body_too_large"])
+    await until_closed(server_without_model)
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"\x81\x02{}", 1002),  # not masked
+        (b"\xf1\x80\0\0\0\0", 1002),  # reserved bits
+        (b"\x80\x80\0\0\0\0", 1002),  # goes on from nothing
+        (b"\x81\x81\0\0\0\0\xff", 1007),  # no UTF-8
+    ],
+)
+async def test_malformed_frames_close_the_socket(
+    server_without_model: Served, frame: bytes, code: int
+) -> None:
+    async with open_socket(server_without_model) as socket:
+        await socket.client.send(frame)
+        assert await closed_with(socket) == (code, [])
+    await until_closed(server_without_model)
+
+
+async def test_a_client_that_closes_is_answered(server_without_model: Served) -> None:
+    async with open_socket(server_without_model) as socket:
+        await socket.send_event(CloseConnection(1000, "enough"))
+        assert await closed_with(socket) == (1000, [])
+    await until_closed(server_without_model)
+
+
+@asynccontextmanager
+async def hanging(settings: Settings, tokens: int = 1000) -> AsyncIterator[tuple[Served, RawSocket, Faults]]:
+    """Give a socket whose answer stands still behind its first words."""
+    faults = Faults()
+    async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
+        try:
+            async with open_socket(served) as socket:
+                await socket.send({**LOCAL, "max_output_tokens": tokens, "ignore_eos": True})
+                event = await socket.receive()
+                assert event is not None
+                faults.hang.add("req_" + event["response"]["id"].removeprefix("resp_"))
+                while not faults.hangs.is_set():  # noqa: ASYNC110
+                    await trio.sleep(0.001)
+                yield served, socket, faults
+        finally:
+            faults.hang.clear()
+            faults.release.set()
+
+
+@pytest.mark.parametrize("how", ["hang up", "close"])
+async def test_whoever_leaves_ends_the_generation(settings: Settings, how: str) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with hanging(settings) as (served, socket, faults):
+            if how == "close":
+                await socket.send_event(CloseConnection(1000))
+            else:
+                await socket.client.stream.aclose()
+            await until_closed(served)
+            faults.hang.clear()
+            faults.release.set()
+
+            async def idle() -> bool:
+                now = await status(served.system.pool, "qwen3")
+                return now.running == now.waiting == 0
+
+            await eventually(idle)
+    assert [line["reason"] for line in logs if line["event"] == "request finished"] == ["cancelled"]
+
+
+async def test_two_messages_are_answered_one_after_the_other(settings: Settings) -> None:
+    async with serving(settings) as served, open_socket(served) as socket:
+        for number in range(3):
+            await socket.send({**LOCAL, "stream_id": str(number)})
+        lanes = [event["stream_id"] for _ in range(3) for event in await socket.rest()]
+        assert lanes == sorted(lanes)
+        assert set(lanes) == {"0", "1", "2"}
+
+
+async def test_only_so_many_messages_wait(settings: Settings) -> None:
+    async with hanging(settings) as (_, socket, _):
+        for _ in range(MAX_WAITING + 1):
+            await socket.send({**LOCAL, "max_output_tokens": 1})
+        while (event := await socket.receive()) is not None and event["type"] != "error":
+            pass
+        assert event is not None
+        assert (event["status"], event["error"]["code"]) == (429, "too_many_messages")
+
+
+async def test_waiting_messages_count_as_bodies() -> None:
+    bodies = RequestBodies(MEGABYTE)
+    first, second = (IncomingMessages(bodies.largest, bodies.account) for _ in range(2))
+    for messages in (first, second):
+        for _ in range(MAX_WAITING):
+            assert messages.add(Part(b"x" * 900_000, is_text=True, ends=True)) is None
+    found = [(await second.next()).problem for _ in range(MAX_WAITING)]
+    assert found[0] is None
+    assert found[-1] is not None
+    assert found[-1].code == "too_many_bodies"
+    assert first.close() == MAX_WAITING
+    second.add(Part(b"x" * 900_000, is_text=True, ends=True))
+    assert (await second.next()).problem is None
+
+
+async def test_a_drain_closes_idle_sockets_and_lets_answers_end(settings: Settings) -> None:
+    settings = attrs.evolve(settings, shutdown_timeout=3600.0)
+    async with hanging(settings, tokens=400) as (served, busy, faults), open_socket(served) as idle:
+        await busy.send(LOCAL)
+        served.server.drain.set()
+        assert await closed_with(idle) == (1001, [])
+        faults.release.set()
+        assert (await busy.rest())[-1]["type"] == "response.incomplete"
+        assert await closed_with(busy) == (1001, ["draining"])
+        await served.server.stopped.wait()
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent", "expected"),
+    [
+        (SocketLimits(idle=0.05), b"", (1000, [])),
+        (SocketLimits(age=0.05), b"", (1000, ["websocket_connection_limit_reached"])),
+        (SocketLimits(message=0.05), b"\x01\x81\0\0\0\0{", (1008, ["request_timeout"])),
+    ],
+    ids=["idle", "old", "slow message"],
+)
+async def test_sockets_end_in_time(
+    settings: Settings, limits: SocketLimits, sent: bytes, expected: tuple[int, list[str]]
+) -> None:
+    async with serving(settings) as served:
+        app = create_app(served.system.refs, settings)
+        sockets = {PATH: ResponseSockets(app, settings, limits)}
+        async with running(app, settings, sockets=sockets) as server:
+            own = Served(server, served.system)
+            async with open_socket(own) as socket:
+                await socket.client.send(sent)
+                assert await closed_with(socket) == expected
+            await until_closed(own)
+
+
+async def test_a_reader_that_takes_nothing_loses_its_socket(settings: Settings) -> None:
+    async with serving(settings, send_timeout=0.2) as served, open_socket(served) as socket:
+        echoed = {**LOCAL, "tools": [{"type": "web_search", "note": "x" * 900_000}], "generate": False}
+        for _ in range(4):
+            await socket.send(echoed)
+        await until_closed(served)
+
+
+async def test_sockets_count_as_connections(settings: Settings) -> None:
+    settings = attrs.evolve(settings, max_connections=1)
+    async with serving(settings) as served, open_socket(served):
+        answer = await refused(served)
+        assert (answer.status, answer.json()["error"]["code"]) == (503, "too_many_connections")
