@@ -1,8 +1,8 @@
-"""Which sequences are computed and which wait, so that no cache ever exceeds the account.
+"""Admission control: decides which sequences run and which wait, so that KV caches stay within the budget.
 
-What is given up for memory, in this order: cached prefixes, the admission of waiting requests, a sequence of
-the client that holds most. That one is preempted, its cache is released, and later it resumes from its own
-tokens. A sequence that does not fit even alone ends.
+If memory runs out, cached prefixes are evicted first, then waiting requests are held back, and then a
+sequence of the client with the most rows is preempted: its cache is released, and it resumes later from its
+own tokens. A sequence that does not fit even alone ends.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.statistics import AdmissionStatistics
 
 MAX_RESERVED_TOKENS = 1024
-"""Tokens of an answer for which memory is reserved at most; few answers are longer."""
+"""Most output tokens to reserve memory for in advance; few answers are longer."""
 
 MAX_CHUNK_TOKENS = 2048
-"""Tokens of a prompt that are computed at once at most."""
+"""Most prompt tokens in one prefill chunk."""
 
 _POLL_SECONDS = 0.02
-"""Seconds between two looks at the account while only other models' sequences run."""
+"""Seconds between two checks for free memory while only other models' sequences run."""
 
 log = structlog.get_logger(__name__)
 
 
 class Admission:
-    """Lets requests into prefill and sequences into batches as far as there is memory for them.
+    """Admits requests to prefill, and prefilled sequences to batches, as far as memory allows.
 
     Args:
-        memory: What this model's caches take.
-        max_rows: Sequences that are computed at once at most.
+        memory: Memory for this model's KV caches.
+        max_rows: Maximum number of sequences that run at once.
 
     Attributes:
-        max_reserved_tokens: Tokens of an answer for which memory is reserved at most.
+        max_reserved_tokens: Most output tokens to reserve memory for in advance.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Admission:
         return len(self._waiting)
 
     def statistics(self) -> AdmissionStatistics:
-        """Return what lack of memory has cost so far."""
+        """Return counts of preempted, resumed and cut sequences."""
         return AdmissionStatistics(self._preempted, self._resumed, self._cut)
 
     def add(self, sequence: Sequence, client: str, conversation: str) -> None:
-        """Add a request to those that wait; choices that cannot begin with the first wait by themselves.
+        """Queue a request; parallel samples beyond the row limit get queue entries of their own.
 
         Raises:
-            ProblemError: 400: its prompt does not fit into the account even alone.
+            ProblemError: 400 if the prompt does not fit into memory even alone.
         """
         if not _fits_alone(sequence, self._memory):
             raise ProblemError(self.prompt_too_long(sequence))
@@ -84,11 +84,11 @@ class Admission:
             self._waiting.add(QueueEntry(choice, client, conversation, tokens))
 
     def prompt_too_long(self, sequence: Sequence) -> Problem:
-        """Return the problem of a prompt that can never be computed."""
+        """Return the problem for a prompt that can never fit into memory."""
         return _prompt_too_long(sequence, self._memory.share.capacity() or 0)
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence that has ended, wherever it stands, and release its memory."""
+        """Remove a finished or cancelled sequence and release its memory."""
         self._admitted.pop(sequence.serial, None)
         self._memory.release(sequence)
         self._waiting.remove(sequence)
@@ -96,7 +96,7 @@ class Admission:
             self._memory.share.cancel_reservation()
 
     def admit_waiting(self) -> list[Sequence]:
-        """Move waiting requests into prefill as far as rows and memory allow; return what never fits."""
+        """Move waiting requests into prefill as rows and memory allow; return those that can never fit."""
         if not len(self._waiting):
             return []
         impossible: list[Sequence] = []
@@ -120,7 +120,7 @@ class Admission:
         return impossible
 
     def start_decoding(self) -> SequenceFailures:
-        """Move sequences whose prompts are computed into batches; return those that cannot join one."""
+        """Add prefilled sequences to batches; return those that cannot be added."""
         if not (arrivals := self._prefill.pop_prefilled()):
             return []
         for prefilled in arrivals:
@@ -135,7 +135,7 @@ class Admission:
         return failures
 
     def reserve_step(self) -> list[Sequence]:
-        """Reserve the memory of the next step; return sequences that have to end since it never fits."""
+        """Reserve the memory of the next step; return sequences that must end because they can never fit."""
         while growing := self._batches.growing():
             usages = [batch.growth.usage(self._memory.size_model) for batch in growing]
             if self._memory.reserve_temporary(sum(usage.copied for usage in usages)):
@@ -153,12 +153,12 @@ class Admission:
         return []
 
     def _bytes_of(self, entry: QueueEntry) -> int:
-        """Return the bytes that an entry's sequences may take to their ends."""
+        """Return the bytes of KV cache reserved for an entry's sequences."""
         tokens = max(entry.tokens, entry.sequence.length + 1)
         return entry.choices * self._memory.size_model.nbytes(1, tokens)
 
     def _fits(self, nbytes: int) -> bool:
-        """Return whether so many bytes of running caches fit, and a copy of a layer of them."""
+        """Return whether running caches of `nbytes`, plus a copy of their largest layer, fit."""
         available = self._memory.share.available_for_running()
         return available is None or nbytes * (1 + self._memory.size_model.largest_layer_share) <= available
 
@@ -185,9 +185,10 @@ class Admission:
         return True
 
     def _reserve_parallel_samples(self, sequence: Sequence, nbytes: int) -> None:
-        """Reserve the further choices of a request; those that do not fit start on their own, later.
+        """Reserve memory for a request's other parallel samples; those that do not fit start later, alone.
 
-        So do those whose copies would hold others up: they get the prompt from the prefix cache, bit by bit.
+        So do samples whose cache copies would stall running streams: they restore the prompt from the prefix
+        cache in bounded steps instead.
         """
         samples = parallel_samples_of(sequence)
         if not samples:
@@ -207,7 +208,7 @@ class Admission:
                 self._preempt(own_entry, for_memory=together)
 
     def _preempt_one(self) -> list[Sequence]:
-        """Preempt a sequence, or cut the only one that never fits; return a sequence to end."""
+        """Preempt a sequence, or stop the only one if it can never fit; return the sequences to end."""
         entry = first_to_preempt(self._admitted.values())
         sequence = entry.sequence
         alone = all(len(batch.sequences) == 1 for batch in self._batches)
@@ -222,7 +223,7 @@ class Admission:
             self._batches.compact()
             return []
         for batch in self._batches:
-            batch.remove(sequence)  # it awaits drafted tokens, so it comes first
+            batch.remove(sequence)  # awaits drafted tokens, so it must precede the count below
         self._cut += 1
         log.info("answer cut", request_id=sequence.request_id, tokens=sequence.sampled, reason="memory")
         sequence.max_tokens = sequence.sampled
@@ -240,14 +241,15 @@ class Admission:
 
 
 def held_rows(admitted: Iterable[QueueEntry]) -> HeldRows:
-    """Return what clients hold of what is computed."""
+    """Count the rows that each client's admitted sequences use."""
     return HeldRows((entry.client, entry.choices) for entry in admitted)
 
 
 def first_to_preempt(admitted: Collection[QueueEntry]) -> QueueEntry:
-    """Return who gives way first: of the client that holds most, one that is overdrawn, and that began last.
+    """Return the entry to preempt first.
 
-    So an answer can use all that was reserved for it, and all that is reserved anew when it was preempted.
+    It belongs to the client with the most rows; among those, entries that outgrew their reservation come
+    first, then the most recently started. So an answer can always use its full reservation.
     """
     held = held_rows(admitted)
     return max(admitted, key=lambda entry: (held.of(entry.client), entry.is_overdrawn, entry.sequence.serial))

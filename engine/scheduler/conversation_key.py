@@ -1,4 +1,4 @@
-"""Which requests belong to one conversation: those that begin with the same question."""
+"""Keys that group the requests of one conversation: requests with the same first user message."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from greenroom.schemas.requests import ChatInput, InferenceRequest
 
 
 def conversation_key(request: InferenceRequest) -> str:
-    """Return a key of the request's conversation; empty if it is one of its own.
+    """Return the key of the request's conversation; empty if the request has no user message.
 
-    No protocol names conversations, but every turn repeats the first question.
+    No protocol identifies conversations, but every turn repeats the first user message.
     """
     if not isinstance(request.input, ChatInput):
         return ""

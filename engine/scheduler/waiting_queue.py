@@ -1,4 +1,4 @@
-"""Requests that wait for memory, in the order in which they get it."""
+"""Queue of requests that wait for memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from greenroom.engine.sequences.sequence import Sequence
 
 @attrs.define(eq=False)
 class QueueEntry:
-    """A sequence's place, while it waits and while it is computed.
+    """A sequence's entry in the waiting queue, kept while the sequence runs.
 
     Args:
-        tokens: Those for which memory is reserved while it is computed, in each of its choices' caches.
-        choices: How many sequences start with it.
+        tokens: Tokens per choice for which memory is reserved while it runs.
+        choices: Number of parallel samples that start with it.
     """
 
     sequence: Sequence
@@ -29,11 +29,11 @@ class QueueEntry:
 
     @property
     def is_overdrawn(self) -> bool:
-        """Whether its answer has become longer than what memory was reserved for."""
+        """True once the sequence has outgrown its reserved tokens."""
         return self.sequence.length > self.tokens
 
     def preempt(self, max_reserved_tokens: int) -> None:
-        """Stop the sequence for now; it is computed anew from its prompt and its answer so far."""
+        """Preempt the sequence; it is later recomputed from its prompt and the tokens generated so far."""
         sequence = self.sequence
         sequence.preempt()
         rest = min(sequence.max_tokens - sequence.generated, max_reserved_tokens)
@@ -41,11 +41,11 @@ class QueueEntry:
 
 
 class WaitingQueue:
-    """Preempted sequences resume first; then clients and conversations take turns.
+    """Waiting requests: preempted sequences resume first, then clients and conversations take turns.
 
-    Of those that are preempted, that whose client holds the fewest rows is first; of equal ones, that which
-    began first. What has not yet begun passes it only if its client holds fewer. What is first stays first
-    until there is memory for it, however much it needs: smaller requests do not overtake it for ever.
+    Among preempted sequences, the one whose client holds the fewest rows is first, then the oldest. A new
+    request passes it only if its client holds fewer rows. The first entry keeps its place until its memory is
+    free, however much it needs, so smaller requests cannot overtake it forever.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class WaitingQueue:
         return len(self._preempted) + len(self._new)
 
     def add(self, entry: QueueEntry) -> None:
-        """Add a request, or a sequence that was preempted."""
+        """Add a new request or a preempted sequence."""
         if entry.sequence.preempted:
             self._preempted.append(entry)
             self._preempted.sort(key=lambda preempted: preempted.sequence.serial)
@@ -70,10 +70,11 @@ class WaitingQueue:
         return chain(self._preempted, self._new)
 
     def peek(self, held: HeldRows | None = None) -> QueueEntry | None:
-        """Return the entry that is next.
+        """Return the next entry.
 
         Args:
-            held: By the clients; None: all that wait fit, so that the oldest is as good as any other.
+            held: Rows that each client holds; None if all waiting entries fit, so that the order does not
+                matter.
         """
         if held is None:
             return next(iter(self), None)
@@ -85,7 +86,7 @@ class WaitingQueue:
         return self._next_new(fewer) if fewer else self._preempted[rows.index(fewest)]
 
     def _next_new(self, entries: list[QueueEntry]) -> QueueEntry:
-        """Return the one of these whose client's turn it is."""
+        """Return the entry whose client is next in the fair queue."""
         waiting = [
             WaitingPrompt(entry.client, entry.conversation, len(entry.sequence.prefill_tokens))
             for entry in entries
@@ -93,7 +94,7 @@ class WaitingQueue:
         return entries[self._fair_queue.choose(waiting)]
 
     def pop(self, entry: QueueEntry) -> None:
-        """Remove an entry that is admitted."""
+        """Remove an admitted entry."""
         if entry in self._preempted:
             self._preempted.remove(entry)
             return
@@ -101,6 +102,6 @@ class WaitingQueue:
         self._fair_queue.charge([entry.client], entry.tokens * entry.choices)
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence, if it is here."""
+        """Remove a sequence's entry, if there is one."""
         self._preempted = [entry for entry in self._preempted if entry.sequence is not sequence]
         self._new = [entry for entry in self._new if entry.sequence is not sequence]

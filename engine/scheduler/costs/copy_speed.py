@@ -1,4 +1,4 @@
-"""What a copy takes on this device, before any cache was copied."""
+"""Measurement of the device's copy speed, made before any KV cache has been copied."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ _TRIES = 3
 
 
 def time_copy() -> tuple[int, float]:
-    """Return the bytes of a copy into memory that was not used before, and the milliseconds that it takes.
+    """Time copies into fresh memory; return the bytes of a copy and the milliseconds of the slowest.
 
-    Of several, the slowest: what is believed to take too long is not tried, and smaller copies correct that.
+    The slowest is the safe choice: copies that look too slow are never tried, whereas an estimate that is too
+    high is corrected by later, smaller copies.
     """
     source = mx.ones((1, 1, _COPIED_BYTES // 2), dtype=mx.uint8)
-    mx.eval(mx.concatenate([source, source[..., :1]], axis=2))  # kernels are compiled when first used
+    mx.eval(mx.concatenate([source, source[..., :1]], axis=2))  # compiles the kernels
     copies: list[mx.array] = []
     slowest = 0.0
     for _ in range(_TRIES):

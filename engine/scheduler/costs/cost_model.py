@@ -1,7 +1,7 @@
-"""What a step costs, in milliseconds, learnt from the steps that were made.
+"""Cost model of engine steps, in milliseconds, fitted to measured steps.
 
-Costs are sums of things that can be counted, each times a coefficient that nobody knows beforehand: it is
-fitted to what was measured, where older samples decay, so that it follows the machine and its other users.
+Costs are linear in counts (passes, rows, tokens …). The coefficients are fitted online; older samples decay,
+so that the model follows changes of the machine's load.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from greenroom.engine.batch.shape import Shape
 _DECAY = 0.97
 _PRIOR_WEIGHT = 1e-2
 _OUTLIER_CLIP = 3.0
-"""How many times what was expected a sample may take and still weigh as much as others."""
+"""Largest ratio of measured to expected time at which a sample keeps its full weight."""
 
 
 class LinearCost:
-    """Non-negative least squares over relative errors, a sample at a time.
+    """Online non-negative least squares over relative errors.
 
     Args:
-        prior: First guess of the coefficients; only their proportions matter, the first sample scales them.
+        prior: Initial coefficients; only their proportions matter, since the first sample scales them.
     """
 
     def __init__(self, prior: Sequence[float]) -> None:
@@ -35,20 +35,20 @@ class LinearCost:
 
     @property
     def coefficients(self) -> tuple[float, ...]:
-        """Milliseconds for one of each thing."""
+        """Milliseconds per unit of each count."""
         if self._coefficients is None:
             self._coefficients = self._fit()
         return self._coefficients
 
     def predict(self, counts: Sequence[float]) -> float:
-        """Return the milliseconds for so many of each thing."""
+        """Return the predicted milliseconds for these counts."""
         return sum(count * each for count, each in zip(counts, self.coefficients, strict=True))
 
     def observe(self, counts: Sequence[float], milliseconds: float) -> None:
-        """Add a sample; one that took many times what was expected weighs less.
+        """Add a sample; outliers weigh less.
 
-        Errors are relative to what was expected, whatever it took: were slow samples to weigh less than fast
-        ones, the fit would lie below the mean, and chunks would be larger than they are meant to be.
+        Errors are relative to the expected time, not to the measured one: otherwise slow samples would weigh
+        less than fast ones, the fit would lie below the mean, and prefill chunks would be too large.
         """
         if milliseconds <= 0:
             return
@@ -65,7 +65,7 @@ class LinearCost:
         self._coefficients = None
 
     def _fit(self) -> tuple[float, ...]:
-        """Return the least squares solution, without the coefficients that would be negative."""
+        """Return the least squares solution, with negative coefficients set to zero."""
         products = [list(row) for row in self._products]
         targets = list(self._targets)
         for index, guess in enumerate(self._prior):
@@ -85,9 +85,9 @@ class LinearCost:
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Return the solution of a small positive definite system, by elimination.
+    """Solve a small positive definite system by elimination.
 
-    For three unknowns numpy takes longer: 20 µs instead of 15 to add a sample, solve and predict.
+    For three unknowns numpy is slower: 20 µs instead of 15 to add a sample, solve and predict.
     """
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
@@ -105,24 +105,24 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 PrefillChunk = tuple[int, int, int]
-"""Rows of a prefill chunk, tokens of each, and tokens that their caches hold already."""
+"""Rows of a prefill chunk, tokens per row, and tokens already in their KV caches."""
 
 _SAMPLES_PER_FIT = 8
 _SMOOTHING = 0.2
 _SMOOTHING_RARE = 0.4
-"""Weight of a step in how fast the machine is taken to be at the moment; more if steps like it are rare."""
+"""Smoothing weight of the machine's current slowness for a decode-only step that follows prefill."""
 _PAIRS_PER_TOKEN = 256
-"""Even the smallest models spend on a token by itself what attention to this many others costs."""
+"""Attention pairs that cost at most as much as the linear work of one token, even in the smallest models."""
 _PADDING_PER_PASS = (256, 8192)
 
 
 class StepCosts:
-    """Costs of the two things a step does: decode every running sequence, and compute a prefill chunk.
+    """Costs of decode steps, prefill chunks and KV cache copies.
 
-    A pass costs its weights, each of its rows, and each cached token that a row attends to, padding included.
-    A chunk costs each token, and each pair of a token and one before it. That it also costs a pass over the
-    weights is left to its tokens: told apart from them, noise makes one of the two nothing and chunks huge.
-    A copy of caches costs its bytes.
+    A decode pass costs a constant for the weights, plus an amount per row and per cached token attended to,
+    padding included. A prefill chunk costs an amount per token and per attention pair. It has no constant for
+    the weights: noise would drive one of the two coefficients to zero and make chunks huge. A copy costs its
+    bytes.
     """
 
     def __init__(self) -> None:
@@ -134,40 +134,46 @@ class StepCosts:
         self._decode_samples: list[tuple[list[float], float]] = []
 
     def decode_ms(self, batches: Sequence[Shape]) -> float:
-        """Return the milliseconds of one step of these batches."""
+        """Return the predicted milliseconds of one decode step of these batches."""
         return self._slowness * self.decode.predict(_decode_counts(batches))
 
     def prefill_ms(self, chunks: Sequence[PrefillChunk]) -> float:
-        """Return the milliseconds of some prefill chunks."""
+        """Return the predicted milliseconds of these prefill chunks."""
         return self.prefill.predict(_prefill_counts(chunks))
 
     def copy_ms(self, copied: int) -> float:
-        """Return the milliseconds of copying so many bytes; 0 until a copy was timed."""
+        """Return the predicted milliseconds of a copy of `copied` bytes; 0 until a copy has been timed."""
         return self.copy.predict((copied,)) if self.copy.samples else 0.0
 
     def bytes_within(self, milliseconds: float) -> float:
-        """Return how many bytes are copied in so many milliseconds; a guess until a copy was timed."""
+        """Return the bytes that can be copied within a time; a guess until a copy has been timed."""
         return milliseconds / max(self.copy.coefficients[0], 1e-12)
 
     def tokens_within(self, milliseconds: float, context: int) -> int:
-        """Return how many tokens of one prompt, whose cache holds `context` tokens already, cost no more."""
+        """Return the number of tokens of one prompt that can be prefilled within a time.
+
+        Args:
+            context: Tokens already in the prompt's KV cache.
+        """
         token, pair = self.prefill.coefficients
-        # Late in a prompt all seems to be attention, from which nothing follows for the next one's beginning.
+        # Late in a prompt, the fit ascribes all time to attention; the next prompt's start differs.
         linear = max(token, _PAIRS_PER_TOKEN * pair) + pair * context
         return int(2 * milliseconds / (linear + math.sqrt(linear * linear + 2 * pair * milliseconds)))
 
     @property
     def padding_per_pass(self) -> float:
-        """Padded tokens that cost as much as one more pass over the weights, within reason."""
+        """Padded tokens that cost as much as one more pass over the weights, clamped to a sane range."""
         weights, _, token = self.decode.coefficients
         low, high = _PADDING_PER_PASS
         return min(max(weights / token, low), high) if token > 0 else high
 
     def observe(self, batches: Sequence[Shape], chunks: Sequence[PrefillChunk], milliseconds: float) -> None:
-        """Add what was computed in a stretch of time, and how long it took.
+        """Add a measured interval.
 
         Args:
-            batches: What was decoded, step after step.
+            batches: Shapes of the batches decoded in it, over all of its steps.
+            chunks: Prefill chunks computed in it.
+            milliseconds: Length of the interval.
         """
         if not chunks:
             self._observe_decode(_decode_counts(batches), milliseconds)
@@ -177,11 +183,11 @@ class StepCosts:
         self.prefill.observe(_prefill_counts(chunks), max(rest, milliseconds / 20))
 
     def observe_copy(self, copied: int, milliseconds: float) -> None:
-        """Add how long it took to copy caches, beside what else a step did."""
+        """Add a measured copy of KV caches, other work excluded."""
         self.copy.observe((copied,), milliseconds)
 
     def _observe_decode(self, counts: list[float], milliseconds: float) -> None:
-        """Add a step without prefill; they are summed up, since there are so many."""
+        """Add a step without prefill; every eight of them are reduced to their median before the fit."""
         if self.decode.samples:
             ratio = min(milliseconds / max(self.decode.predict(counts), 1e-6), _OUTLIER_CLIP)
             weight = _SMOOTHING_RARE if self._prefilled else _SMOOTHING

@@ -1,4 +1,4 @@
-"""What decode steps and prefill chunks took, by when the tokens of the running sequences arrived."""
+"""Timing of decode steps and prefill chunks from the arrival times of sampled tokens."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from greenroom.engine.scheduler.costs.cost_model import PrefillChunk, StepCosts
 
 
 class StepTimer:
-    """Tells which work lay between two tokens of the running sequences.
+    """Attributes the time between two token arrivals to the work done in between.
 
-    The tokens of a step are read after the next one was launched, so the chunk before the last step lies
-    between two reads. But launching can block when much is under way, and then it is the chunk behind that
-    step. Where the two differ in kind, both intervals together are looked at, or none.
+    The tokens of a step are read after the next step has been launched, so the chunk launched before the last
+    step usually lies between two reads. But if a launch blocks because too much is in flight, it is the chunk
+    launched after that step. If the two chunks differ in kind, the timer observes both intervals together, or
+    neither.
 
     Args:
-        clock: Seconds, from any origin.
+        costs: Cost model to update.
+        clock: Clock in seconds, with any origin.
     """
 
     def __init__(self, costs: StepCosts, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -34,11 +36,16 @@ class StepTimer:
         self._delay_ms: float | None = None
 
     def on_launched(self, shapes: list[Shape], copied: int) -> None:
-        """Record a launched step, for which so many bytes were copied; no shapes if it is not to be timed."""
+        """Record a launched decode step.
+
+        Args:
+            shapes: Shapes of its batches; empty if the step is not to be timed.
+            copied: Bytes of KV cache copied for it.
+        """
         self._running, self._launched = self._launched, (shapes, copied)
 
     def on_tokens_read(self) -> None:
-        """Record that the tokens of the step before have arrived."""
+        """Record that the tokens of the previous step have arrived."""
         now = self._clock()
         shapes, copied = self._running
         copying = self._launched[1]
@@ -57,24 +64,24 @@ class StepTimer:
     def on_prefill_launched(
         self, chunks: Sequence[PrefillChunk], restored: int = 0, waited: float = 0.0
     ) -> None:
-        """Record that a chunk, or none, was launched behind the step.
+        """Record the prefill chunks, if any, launched after the step.
 
         Args:
-            restored: Bytes of cached prefixes that were copied there too.
-            waited: Milliseconds of what was computed there at once.
+            restored: Bytes of cached prefixes copied there too.
+            waited: Milliseconds of work computed there synchronously.
         """
         self._waited = (self._waited[1], waited)
         self._before, self._behind = self._behind, list(chunks)
         self._restored = (self._restored[1], restored)
 
     def _observe_restoring(self, shapes: list[Shape], milliseconds: float) -> None:
-        """Time copies of cached prefixes, where one lies before the step and one behind it."""
+        """Time copies of cached prefixes if they were made both before and after the step."""
         delay = milliseconds - self._costs.decode_ms(shapes)
         if all(self._restored) and not self._before and not self._behind:
             self._costs.observe_copy(sum(self._restored) // 2, max(delay, milliseconds / 20))
 
     def _observe_copy(self, shapes: list[Shape], milliseconds: float, copied: int, copying: int) -> None:
-        """Time a copy: it lies in the interval in which its step was launched or in the next."""
+        """Time a cache copy, which falls into the interval of its step's launch or into the next one."""
         prefill = self._costs.prefill_ms([*self._before, *self._behind]) / 2
         delay = milliseconds - self._costs.decode_ms(shapes) - prefill
         if copied and not copying and self._delay_ms is not None:

@@ -1,4 +1,4 @@
-"""Which sequences share a batched cache, where the longest row pads all others."""
+"""Policy that groups sequences into batched KV caches, in which the longest row pads all others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from greenroom.engine.batch.shape import Shape
 
 @attrs.frozen
 class BatchLimits:
-    """What batches may cost at the moment.
+    """Current limits on padding and copies of batches.
 
     Args:
         padding_per_pass: Padded tokens that cost as much as one more pass over the weights.
-        copyable_tokens: Tokens, padding included, whose copy does not hold up running streams for too long.
+        copyable_tokens: Most tokens, padding included, that can be copied without stalling streams too long.
     """
 
     padding_per_pass: float
@@ -28,14 +28,14 @@ class BatchPolicy:
     """Weighs padding against one more pass over the weights.
 
     Args:
-        hysteresis: How many times the padding must exceed a pass before batches that exist are changed, and
-            the other way round: each change copies caches.
+        hysteresis: Factor by which a change must pay off before existing batches are split or merged, since
+            each change copies KV caches.
     """
 
     hysteresis: float = 1.5
 
     def place(self, batches: Sequence[Shape], arrival: Shape, limits: BatchLimits) -> int | None:
-        """Return the index of the batch that sequences join; None if a batch of their own is cheaper."""
+        """Return the index of the batch to add sequences to; None if a batch of their own is cheaper."""
         added = [
             padding(batch, arrival) if _copied(batch, arrival) <= limits.copyable_tokens else math.inf
             for batch in batches
@@ -44,10 +44,10 @@ class BatchPolicy:
         return best if best is not None and added[best] <= limits.padding_per_pass else None
 
     def merge(self, batches: Sequence[Shape], limits: BatchLimits) -> tuple[int, int] | None:
-        """Return the indices of two batches that had better be one.
+        """Return the indices of two batches that are cheaper as one; None if there are none.
 
-        A copy reads what a pass over these rows reads, so it has paid for itself when a few passes are saved;
-        only batches that are worth that are merged.
+        A copy reads as much memory as a pass over these rows, so it pays for itself after a few saved passes;
+        only such batches are merged.
         """
         pairs = [
             (padding(batches[one], batches[other]), (one, other))
@@ -59,10 +59,10 @@ class BatchPolicy:
         return pair if added * self.hysteresis < limits.padding_per_pass else None
 
     def split(self, lengths: Sequence[int], limits: BatchLimits) -> int | None:
-        """Return the length up to which sequences had better be split off into a batch of their own.
+        """Return the length up to which sequences are split off into a new batch; None to keep the batch.
 
         Args:
-            lengths: Of each sequence of a batch.
+            lengths: Lengths in tokens of the batch's sequences.
         """
         ordered = sorted(lengths)
         if ordered and len(ordered) * ordered[-1] > limits.copyable_tokens:
@@ -77,11 +77,11 @@ class BatchPolicy:
 
 
 def _copied(one: Shape, other: Shape) -> int:
-    """Return the tokens, padding included, that two batches hold as one."""
+    """Return the tokens, padding included, of the merged batch."""
     return (one[0] + other[0]) * max(one[1], other[1])
 
 
 def padding(one: Shape, other: Shape) -> int:
-    """Return the padded tokens that two batches have as one and not as two."""
+    """Return the padded tokens that merging two batches adds."""
     (rows, length), (more_rows, other_length) = one, other
     return (rows if length < other_length else more_rows) * abs(length - other_length)

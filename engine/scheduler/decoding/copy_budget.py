@@ -1,4 +1,4 @@
-"""What copies of running caches may take: bytes of memory, and time for which streams stand still."""
+"""Budget for copies of running KV caches: memory, and the time for which they stall streams."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from greenroom.engine.scheduler.costs.cost_model import StepCosts
 from greenroom.engine.scheduler.decoding.batch_policy import BatchLimits
 
 MAX_COPY_MS = 150.0
-"""Milliseconds for which streams may stand still for others to join; else those decode beside."""
+"""Most milliseconds that a copy may stall streams so that others can join; longer ones are avoided."""
 
 
 class CopyBudget:
-    """Says which copies may be made.
+    """Decides which cache copies are allowed.
 
     Args:
-        costs: What a copy takes, as far as copies were timed.
-        memory: What the caches may take.
+        costs: Cost model with the measured copy speed.
+        memory: Memory for the KV caches.
     """
 
     def __init__(self, costs: StepCosts, memory: KvMemory) -> None:
@@ -27,12 +27,12 @@ class CopyBudget:
 
     @property
     def limits(self) -> BatchLimits:
-        """What batches may cost at the moment."""
+        """Current limits on padding and copies of batches."""
         size_model = self._memory.size_model
         per_token = self._costs.copy_ms(size_model.nbytes(1, GROWTH_STEP)) / GROWTH_STEP
         copyable = MAX_COPY_MS / per_token if per_token else math.inf
         return BatchLimits(self._costs.padding_per_pass, copyable)
 
     def is_short(self, nbytes: int) -> bool:
-        """Return whether the copy of so many bytes holds nobody up for too long."""
+        """Return whether a copy of `nbytes` stalls streams for an acceptable time."""
         return self._costs.copy_ms(nbytes) <= MAX_COPY_MS

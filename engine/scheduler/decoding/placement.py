@@ -1,4 +1,4 @@
-"""Which batch sequences join, which leave one because their grammar is slow, and whose turn it is."""
+"""Placement of sequences in batches, separation of slow grammars, and the choice of batches to launch."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from greenroom.engine.grammar.matching.pace import Pace
 
 Arrivals = dict[Batch, list[PrefilledSequences]]
-"""Sequences that are about to join a batch, by that."""
+"""Prefilled sequences to be added, by their target batch."""
 
 
 def movable(batches: Iterable[Batch]) -> list[Batch]:
-    """Return the batches whose rows may come, go and move: those that wait for no grammar in a step."""
+    """Return the batches whose rows can be added, removed or moved: those not waiting for a grammar mask."""
     return [batch for batch in batches if not batch.is_waiting]
 
 
 def open_to(pace: Pace | None, batches: Iterable[Batch]) -> list[Batch]:
-    """Return the batches that sequences with a grammar of that pace may join; None: none is slow."""
+    """Return the batches that sequences with this slow grammar may join; None for sequences without one."""
     return [
         batch for batch in movable(batches) if batch.active and batch.batchable and batch.slow_pace is pace
     ]
 
 
 def take_turns(batches: list[Batch]) -> list[Batch]:
-    """Return the batches to launch: one at most whose grammar is slow, which goes to the end of them all."""
+    """Return the batches to launch, at most one with a slow grammar, which moves to the end of the list."""
     slow = [batch for batch in movable(batches) if batch.active and batch.slow_pace is not None]
     if slow:
         batches.remove(slow[0])
@@ -47,12 +47,12 @@ def place(
     policy: BatchPolicy,
     limits: BatchLimits,
 ) -> Batch | None:
-    """Return the batch that sequences join; None if they had better have one of their own.
+    """Return the batch to add sequences to; None if they need a batch of their own.
 
-    Those with a slow grammar share one with those under the same, and with no others.
+    Sequences with a slow grammar share a batch only with sequences under the same grammar.
 
     Args:
-        arrivals: What joins them already.
+        arrivals: Sequences already assigned to a batch in this step.
     """
     if not prefilled.batchable:
         return None
@@ -65,13 +65,13 @@ def place(
 
 
 def separate_slow(batches: Iterable[Batch], reserve: Callable[[int], bool]) -> list[Batch]:
-    """Move sequences with slow grammars out of batches where others would wait for them.
+    """Split sequences with slow grammars off batches in which others would wait for them.
 
     Args:
-        reserve: Reserves bytes for the copies; returns whether they are there.
+        reserve: Reserves bytes for the copies; returns whether they fit.
 
     Returns:
-        Their new batches, one for each slow grammar.
+        The new batches, one per slow grammar.
     """
     made: list[Batch] = []
     for batch in batches:

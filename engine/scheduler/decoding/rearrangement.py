@@ -1,4 +1,4 @@
-"""Sequences that join a batch, and batches that are split or merged where that makes steps cheaper."""
+"""Changes to running batches: sequences join, and batches are split or merged if that makes steps cheaper."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from greenroom.engine.sequences.failures import SequenceFailures, not_computed
 def join(
     model: Any, batch: Batch, arrivals: list[PrefilledSequences], memory: KvMemory
 ) -> tuple[list[Batch], SequenceFailures]:
-    """Add sequences to a batch if there is memory for the copy; else they decode beside it.
+    """Add sequences to a batch if the copy fits into memory; else they decode in batches of their own.
 
-    If that fails, each is tried by itself, to see whose cache it is.
+    If joining fails, each arrival is tried by itself to find the faulty one.
 
     Returns:
-        Their own batches, and those that cannot be added.
+        New batches for sequences that did not fit, and sequences that cannot be added.
     """
     sequences = [sequence for prefilled in arrivals for sequence in prefilled.sequences]
     longest = max(batch.length, *(sequence.length for sequence in sequences))
@@ -52,7 +52,7 @@ def join(
 def rearrange(
     running: Iterable[Batch], policy: BatchPolicy, limits: BatchLimits, memory: KvMemory
 ) -> list[Batch]:
-    """Split a batch, or merge two, where that makes steps cheaper; return the batch that was split off."""
+    """Split one batch or merge two if that makes steps cheaper; return the batch split off, if any."""
     batches = open_to(None, running)
     for batch in batches:
         sequences = [sequence for sequence in batch.sequences if sequence is not None]

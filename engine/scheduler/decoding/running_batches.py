@@ -1,4 +1,4 @@
-"""The batches that decode: which sequences they hold, and what their steps cost."""
+"""The batches that decode, with the placement of sequences in them and the timing of their steps."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from greenroom.engine.speculation.policy import MAX_DRAFT
 from greenroom.engine.speculation.speculation import Speculation
 
 STEPS_PER_REARRANGEMENT = 32
-"""Each copies caches, and lengths change by a token a step."""
+"""Decode steps between two rearrangements: each one copies caches, and lengths grow by one token per step."""
 
 
 class RunningBatches:
-    """Puts sequences of similar length into one batch, moves them when that is cheaper, and times the steps.
+    """Batches sequences of similar length, moves them if that is cheaper, and times the steps.
 
     Args:
-        costs: Learns what steps cost.
-        memory: What the caches may take.
-        speculation: Drafts tokens for a sequence that is alone.
-        clock: Seconds, from any origin.
+        costs: Cost model that learns from the timed steps.
+        memory: Memory for the KV caches.
+        speculation: Speculative decoding for a sequence that runs alone.
+        clock: Clock in seconds, with any origin.
 
     Attributes:
-        copies: Which copies of the caches may be made.
-        timer: Told by the engine when tokens have arrived and what prefill was launched.
+        copies: Budget for copies of the caches.
+        timer: Step timer; the engine reports token arrivals and prefill launches to it.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class RunningBatches:
 
     @property
     def shapes(self) -> list[Shape]:
-        """Of the batches that will be launched next."""
+        """Shapes of the batches with active sequences."""
         return [batch.shape for batch in self._batches if batch.active]
 
     @property
     def lookahead(self) -> int:
-        """Tokens that may be drafted for the next step."""
+        """Draft tokens that the next step may add."""
         return MAX_DRAFT if self._speculation is not None and self._is_single_sequence else 0
 
     @property
@@ -87,20 +87,20 @@ class RunningBatches:
 
     @property
     def step_ms(self) -> float:
-        """What a step without prefill would take now; 0 if there is none."""
+        """Predicted milliseconds of a step without prefill; 0 if nothing decodes."""
         shapes = self.shapes
         return self._costs.decode_ms(shapes) if shapes else 0.0
 
     @property
     def copy_ms(self) -> float:
-        """What the copies for the last step delayed it by."""
+        """Predicted milliseconds that cache copies added to the last step."""
         return self._costs.copy_ms(self._copied)
 
     def add(self, arrivals: Iterable[PrefilledSequences]) -> SequenceFailures:
-        """Add prefilled sequences to the batches where they fit, with one copy per batch.
+        """Add prefilled sequences to suitable batches, with one copy per batch.
 
         Returns:
-            Those that cannot be added.
+            The sequences that cannot be added.
         """
         per_batch: Arrivals = {}
         for prefilled in arrivals:
@@ -118,10 +118,7 @@ class RunningBatches:
         return failures
 
     def maybe_rearrange(self) -> None:
-        """Move sequences to where they cost less, now and then, and compact batches.
-
-        Those with slow grammars go to batches of their own at once.
-        """
+        """Separate slow grammars, grow and compact caches, and periodically split or merge batches."""
         self._steps += 1
         self._batches += separate_slow(movable(self._batches), self._memory.reserve_temporary)
         for batch in movable(self._batches):
@@ -132,7 +129,7 @@ class RunningBatches:
             batch.maybe_compact(self._memory.reserve_temporary)
 
     def record_memory(self) -> None:
-        """Charge the account with what the caches take."""
+        """Charge the memory account with the current size of the caches."""
         nbytes = self._speculation.nbytes if self._speculation is not None else 0
         largest_layer = 0
         for batch in self._batches:
@@ -142,12 +139,12 @@ class RunningBatches:
         self._memory.record_usage(nbytes, largest_layer, len(self._batches))
 
     def growing(self) -> list[Batch]:
-        """Return the batches whose caches the next step makes larger."""
+        """Return the batches whose caches the next step has to grow."""
         size_model, lookahead = self._memory.size_model, self.lookahead
         return [batch for batch in movable(self._batches) if batch.growth.is_due(size_model, lookahead)]
 
     def release_drafts(self) -> bool:
-        """Release the caches of a model that drafts; return whether there were any."""
+        """Release the draft model's caches; return whether there were any."""
         if self._speculation is None or not self._speculation.nbytes:
             return False
         self._speculation.reset()
@@ -155,7 +152,7 @@ class RunningBatches:
         return True
 
     def release_copies(self) -> bool:
-        """Wait for this step's copies, so that what they were made from is freed; return whether any were."""
+        """Wait for this step's cache copies, which frees their sources; return whether there were any."""
         if not self._memory.temporary_bytes:
             return False
         for batch in self._batches:
@@ -164,7 +161,7 @@ class RunningBatches:
         return True
 
     def compact(self) -> bool:
-        """Compact a batch to free memory; return whether that was possible."""
+        """Compact one batch to free memory; return whether any could be compacted."""
         memory = self._memory
         for batch in movable(self._batches):
             active, rows = batch.active, len(batch.sequences)
@@ -177,17 +174,17 @@ class RunningBatches:
         return False
 
     def preempt(self, sequence: Sequence) -> None:
-        """Remove a sequence that will be computed anew, and its token in flight, which may lie elsewhere."""
+        """Remove a sequence to be recomputed later, along with its token in flight, even in another batch."""
         if any(batch.preempt(sequence) for batch in self._batches):
             for batch in self._batches:
                 batch.discard_pending(sequence)
         self.remove_finished()
 
     def launch(self, alone: bool = False) -> bool:
-        """Launch the forward pass of the batches whose turn it is; return whether there were any.
+        """Launch a forward pass of each due batch; return whether there were any.
 
         Args:
-            alone: Nothing else is computed beside.
+            alone: Nothing else is computed at the same time, so speculative decoding is allowed.
         """
         speculation = self._speculation
         if speculation is not None and not (alone and self._is_single_sequence):
@@ -200,12 +197,12 @@ class RunningBatches:
         return bool(launched)
 
     def remove_finished(self) -> None:
-        """Remove the batches in which nothing is left to compute or to read."""
+        """Remove the batches that have nothing left to compute or to read."""
         self._batches = [batch for batch in self._batches if not batch.is_done]
         if not self._batches and self._speculation is not None:
             self._speculation.reset()
 
     def close(self) -> None:
-        """Release all batches, and the model."""
+        """Release all batches and the model."""
         self._batches.clear()
         self._model = self._speculation = None

@@ -1,4 +1,4 @@
-"""Prompts that arrive together at an idle engine: their chunks may be longer than beside other streams."""
+"""Batching window for prompts that arrive together at an idle engine, whose prefill chunks may be longer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 class BatchingWindow:
-    """The prompts for whose chunks the sequences that came with them wait between two tokens.
+    """Tracks prompts that arrived with the decoding sequences, which tolerate longer chunks for them.
 
-    The first sequences of a burst decode as soon as their prompts are done. Were the chunks of the others as
-    short as beside streams of somebody else, the few would decode for long without the many.
+    The first sequences of a burst start to decode when their prompts are computed. If the other prompts were
+    prefilled in the short chunks that protect unrelated streams, the few would decode alone for a long time.
 
     Args:
-        policy: Says which prompts are similar enough to be waited for.
+        policy: Defines prompts of similar length.
     """
 
     def __init__(self, policy: PrefillPolicy) -> None:
@@ -27,11 +27,11 @@ class BatchingWindow:
         self._closes_at = 0.0
 
     def open(self, prefilled: PrefilledSequences, requests: Iterable[PrefillRequest], now: float) -> None:
-        """Let the first sequences that are done while nothing decodes wait for those of these like them.
+        """Open a window when the first sequences finish prefill on an idle engine.
 
         Args:
-            requests: All that are not wholly computed.
-            now: Seconds; who arrives until a window later is one of them.
+            requests: All requests whose prompts are not fully computed.
+            now: Current time in seconds; similar prompts that arrive within the window join it.
         """
         self._longest = max(len(sequence.prefill_tokens) for sequence in prefilled.sequences)
         self._closes_at = now + self._policy.batching_window_ms / 1e3
@@ -40,12 +40,12 @@ class BatchingWindow:
             self.add(request, now)
 
     def add(self, request: PrefillRequest, now: float) -> None:
-        """Count a prompt among those that came together, if it is similar and not too late."""
+        """Add a prompt if the window is open and the prompt is short enough."""
         if now < self._closes_at and self._policy.is_similar(request.remaining, self._longest):
             self._sequences.add(request.sequence)
 
     def covers(self, request: PrefillRequest) -> bool:
-        """Return whether those that decode came with this request."""
+        """Return whether a request arrived in the same burst as the decoding sequences."""
         return request.sequence in self._sequences
 
     def remove(self, sequence: Sequence) -> None:

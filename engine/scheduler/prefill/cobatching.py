@@ -1,4 +1,4 @@
-"""Prompts that are computed in one chunk."""
+"""Selection of prompts that share a prefill chunk."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from greenroom.engine.scheduler.prefill.prefix_reuse import PrefixReuse
 
 
 class Cobatching:
-    """Chooses the prompts that share a chunk: several only if all are whole and can share a batch.
+    """Chooses prompts that share a chunk: several only if all of their remaining tokens fit into it.
 
     Args:
-        policy: How much padding a chunk may have.
-        prefix_reuse: Gives them their caches.
-        runner: Reserves the memory of their common one.
+        policy: Limits the padding of a chunk.
+        prefix_reuse: Restores cached prefixes.
+        runner: Reserves memory for the shared KV cache.
     """
 
     def __init__(self, policy: PrefillPolicy, prefix_reuse: PrefixReuse, runner: PrefillRunner) -> None:
@@ -30,9 +30,9 @@ class Cobatching:
         """Return the prompts of the next chunk.
 
         Args:
-            first: Is among them; its cached prefix is restored.
-            requests: All that are not wholly computed.
-            tokens: Size of the chunk, padding included.
+            first: Prompt that the chunk must contain; its cached prefix is restored.
+            requests: All requests whose prompts are not fully computed.
+            tokens: Size of the chunk in tokens, padding included.
         """
         whole = [
             request

@@ -1,4 +1,4 @@
-"""How much of the waiting prompts is computed between two decode steps."""
+"""Policy for the amount of prefill between two decode steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from greenroom.engine.scheduler.costs.cost_model import StepCosts
 
 _FIRST_CHUNK = 16
 _FIRST_CHUNK_IDLE = 256
-"""Tokens of a first chunk, when nobody knows yet what one costs."""
+"""Tokens of a first chunk while costs are unknown."""
 _KNOWN_AFTER = 8
-"""Chunks after which costs are known well enough for a larger first chunk."""
+"""Number of timed chunks after which a larger first chunk is safe."""
 _GROWTH = 2
 _SIMILAR = 2
 _SKIP_EVERY = 64
@@ -22,16 +22,16 @@ _SKIPS = 2
 
 @attrs.frozen
 class PrefillPolicy:
-    """Sizes chunks in milliseconds, so that running streams see a bounded time between tokens.
+    """Sizes chunks in milliseconds, to bound the inter-token latency of running streams.
 
     Args:
-        max_stall: Decode steps that a chunk of a lone prompt may add between two tokens of running streams.
-        step_ms: What a decode step counts at least: a shorter wait is seen by nobody.
-        max_waiting_factor: How many times longer chunks may be while that many prompts wait.
-        idle_ms: Length of a chunk while nothing decodes; the next prompt to come waits for it.
-        batching_window_ms: Length of a chunk while all that decode came together with its prompts.
-        min_chunk: Tokens that a chunk has whatever they cost, so that every prompt is done one day.
-        max_chunk: Tokens that no chunk exceeds, padding included.
+        max_stall: Most decode steps' worth of time that a chunk of a lone prompt may add between two tokens.
+        step_ms: Lower bound for the assumed decode step in milliseconds; nobody notices a shorter wait.
+        max_waiting_factor: Largest factor by which chunks grow with the number of waiting prompts.
+        idle_ms: Milliseconds of a chunk while nothing decodes; a newly arriving prompt waits for it.
+        batching_window_ms: Milliseconds of a chunk while all decoding sequences arrived with its prompts.
+        min_chunk: Least tokens of a chunk, whatever they cost, so that every prompt makes progress.
+        max_chunk: Most tokens of a chunk, padding included.
         padding: Largest share of a chunk that may be padding.
     """
 
@@ -45,15 +45,15 @@ class PrefillPolicy:
     padding: float = 0.25
 
     def budget(self, decode_ms: float, waiting: int = 1, *, window: bool = False) -> float:
-        """Return the milliseconds for the next chunk.
+        """Return the time budget of the next chunk, in milliseconds.
 
-        A burst of prompts is done soonest for all if those that decode already give way: sequences cost less
-        together, and the first of a burst would otherwise decode alone for long.
+        A burst of prompts finishes soonest if decoding sequences yield to prefill: sequences are cheaper in
+        one batch, and the first of a burst would otherwise decode alone for long.
 
         Args:
-            decode_ms: What a decode step of the running batches takes; 0 if there are none.
-            waiting: Prompts that are not computed.
-            window: The prompt came together with all that decode.
+            decode_ms: Milliseconds of a decode step of the running batches; 0 if there are none.
+            waiting: Number of prompts not fully computed.
+            window: Whether the prompt arrived with all decoding sequences.
         """
         if not decode_ms:
             return self.idle_ms
@@ -62,14 +62,18 @@ class PrefillPolicy:
         return max(stall, self.batching_window_ms) if window else stall
 
     def is_similar(self, remaining: int, longest: int) -> bool:
-        """Return whether sequences, of which the longest prompt has so many tokens, wait for a prompt."""
+        """Return whether a batching window should stay open for a prompt with `remaining` tokens left.
+
+        Args:
+            longest: Tokens of the longest prompt that opened the window.
+        """
         return remaining <= _SIMILAR * longest
 
     def skips_prefill(self, mixed_steps: int) -> bool:
-        """Return whether the next step goes without a chunk, which shows what a decode step takes by itself.
+        """Return whether the next step runs without prefill, to measure the decode step by itself.
 
-        The machine may have become slower or faster since the prompt began; chunks alone cannot tell that
-        from a prompt that costs more.
+        The machine may have become slower or faster since the prompt began; chunk times alone cannot tell
+        that from a more expensive prompt.
 
         Args:
             mixed_steps: Steps since prefill began beside running batches.
@@ -77,15 +81,15 @@ class PrefillPolicy:
         return mixed_steps % _SKIP_EVERY >= _SKIP_EVERY - _SKIPS
 
     def chunk_tokens(self, costs: StepCosts, budget: float, context: int, last: int, *, idle: bool) -> int:
-        """Return how many tokens of one prompt fit into the budget.
+        """Return the number of tokens of one prompt that fit into the budget.
 
-        Chunks grow step by step, since costs are only known for what was tried; where no other streams would
-        notice a wrong guess, only until a few were timed.
+        Chunks grow gradually, since costs are only known for sizes already tried; if no other stream would
+        notice a wrong guess, this ends after a few timed chunks.
 
         Args:
-            context: Tokens that its cache holds already.
-            last: Tokens of the chunk before; 0 at the beginning.
-            idle: Nothing decodes but what came together with the prompt.
+            context: Tokens already in its KV cache.
+            last: Tokens of the previous chunk; 0 at the start.
+            idle: Whether nothing decodes but sequences that arrived with the prompt.
         """
         if math.isinf(budget):
             return self.max_chunk
@@ -99,11 +103,11 @@ class PrefillPolicy:
         return max(min(fitting, tried, self.max_chunk), self.min_chunk)
 
     def cobatched(self, remaining: Sequence[int], first: int, tokens: int) -> list[int]:
-        """Return the indices of the prompts that share a chunk with the `first`: those with little padding.
+        """Return the indices of the prompts that can share a chunk with `first` at little padding.
 
         Args:
-            remaining: Tokens that each prompt still needs.
-            tokens: Size of the chunk, padding included.
+            remaining: Uncomputed tokens of each prompt.
+            tokens: Size of the chunk in tokens, padding included.
         """
         chosen, longest, total = [first], remaining[first], remaining[first]
         by_difference = sorted(range(len(remaining)), key=lambda index: abs(remaining[index] - longest))

@@ -1,4 +1,4 @@
-"""Prompts that are computed in bounded chunks between decode steps."""
+"""Queue of prompts that are prefilled in bounded chunks between decode steps."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.events import PromptProgress
 
 _DISK_POLL = 0.01
-"""Seconds for which a step waits for the disk when nothing else is to be computed."""
+"""Seconds that a step waits for the disk if there is nothing else to compute."""
 
 
 class PrefillQueue:
-    """Prompts in the order in which they were first admitted, one chunk at a time.
+    """Prefills admitted prompts, one chunk at a time, in fair order.
 
-    The last token of a prompt is never computed here: it is the input of the sequence's first decode step.
+    The last token of a prompt is not computed here: it is the input of the sequence's first decode step.
 
     Args:
-        model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`.
-        memory: What the caches may take.
-        clock: Seconds, from any origin.
+        model: Model, called as `model(tokens, cache=…)` with tokens of shape `[rows, chunk]`.
+        memory: Memory for the KV caches.
+        clock: Clock in seconds, with any origin.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class PrefillQueue:
 
     @property
     def prefilling(self) -> int:
-        """Sequences whose prompts are not wholly computed."""
+        """Number of sequences whose prompts are not fully computed."""
         return len(self._requests)
 
     @property
     def restored_bytes(self) -> int:
-        """Bytes that the last `advance` copied of cached prefixes."""
+        """Bytes of cached prefixes that the last `advance` copied."""
         return self._prefix_reuse.copied
 
     @property
     def waited_ms(self) -> float:
-        """Milliseconds of what the last `advance` computed at once."""
+        """Milliseconds of work that the last `advance` computed synchronously."""
         return self._runner.waited_ms
 
     @property
     def prefilled(self) -> int:
-        """Sequences whose prompts are computed and that join a batch at the next step."""
+        """Number of sequences that are prefilled and join a batch at the next step."""
         return sum(len(prefilled.sequences) for prefilled in self._prefilled)
 
     def add(self, sequence: Sequence, client: str = "", conversation: str = "") -> None:
@@ -98,13 +98,13 @@ class PrefillQueue:
         self._prefix_reuse.add(request, self._requests)
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a prompt, if it is here; a chunk of it that is under way is wasted."""
+        """Remove a prompt if it is queued; work on its chunk in flight is wasted."""
         self._remove([request for request in self._requests if request.sequence is sequence])
         remaining = (prefilled.without(sequence) for prefilled in self._prefilled)
         self._prefilled = [prefilled for prefilled in remaining if prefilled is not None]
 
     def preempt(self, sequence: Sequence) -> bool:
-        """Remove a prompt and free its cache at once; return whether it was here."""
+        """Remove a prompt and free its cache at once; return whether it was queued."""
         request = next((request for request in self._requests if request.sequence is sequence), None)
         if request is None:
             return False
@@ -114,28 +114,28 @@ class PrefillQueue:
         return True
 
     def pop_prefilled(self) -> list[PrefilledSequences]:
-        """Remove and return what can decode; the caches may still be under way, which nobody has to await."""
+        """Remove and return prefilled sequences; their caches may be in flight and need not be awaited."""
         if self._in_flight is not None and self._requests:
-            self._finish_chunk(idle=True)  # a decode step behind it would hide what it takes
+            self._finish_chunk(idle=True)  # a decode step after it would hide its time
         popped, self._prefilled = self._prefilled, []
         return popped
 
     def pop_failed(self) -> SequenceFailures:
-        """Remove and return what could not be computed."""
+        """Remove and return the sequences whose prefill failed."""
         failed, self._failed = self._failed, []
         return failed
 
     def advance(
         self, decode_ms: float, copy_ms: float = 0.0
     ) -> tuple[list[tuple[Sequence, PromptProgress]], list[PrefillChunk]]:
-        """Start the next chunk, once the one before it is done.
+        """Launch the next chunk, once the previous one is done.
 
         Args:
-            decode_ms: What a decode step takes, which the chunk delays; 0 if nothing is decoding.
-            copy_ms: What copies delayed the last one by, which is taken from the chunk.
+            decode_ms: Milliseconds of a decode step, which the chunk delays; 0 if nothing decodes.
+            copy_ms: Milliseconds that cache copies added to the last step, deducted from the chunk's budget.
 
         Returns:
-            How far prompts have come, and what was launched.
+            Progress of the computed prompts, and the launched chunks.
         """
         idle = decode_ms == 0
         self._finish_chunk(idle)
@@ -153,7 +153,7 @@ class PrefillQueue:
         if self._policy.skips_prefill(self._mixed_steps):
             return [], []
         budget = self._policy.budget(decode_ms, _count_waiting(following, self._requests), window=window)
-        began = self._clock()  # launching can block, and then it is what takes the time
+        began = self._clock()  # a launch can block and then takes most of the time
         reached, chunks = self._fill(max(budget - copy_ms, 0.0), idle, window)
         if chunks:
             self._last_chunk = sum(rows * tokens for rows, tokens, _ in chunks)
@@ -161,7 +161,7 @@ class PrefillQueue:
         return [(request.sequence, request.progress) for request in reached], chunks
 
     def _finish_chunk(self, idle: bool) -> None:
-        """Wait for the chunk under way; nobody else times it when nothing is decoding."""
+        """Wait for the chunk in flight; if nothing decodes, also time it, since the step timer does not."""
         self._runner.wait()
         if self._in_flight is not None and idle:
             began, chunks = self._in_flight
@@ -171,9 +171,9 @@ class PrefillQueue:
     def _fill(
         self, budget: float, idle: bool, window: bool
     ) -> tuple[list[PrefillRequest], list[PrefillChunk]]:
-        """Launch chunks for so many milliseconds: the next prompt's as soon as one is done.
+        """Launch chunks until the time budget is spent, moving to the next prompt when one is complete.
 
-        Where nothing decodes, the first that is done does so before anything else is computed.
+        If nothing decodes, stop after the first complete prompt, so that it can decode at once.
         """
         reached: list[PrefillRequest] = []
         chunks: list[PrefillChunk] = []
@@ -187,7 +187,7 @@ class PrefillQueue:
             ready = self._prefix_reuse.start(first, self._requests, timed=idle)
             copying = self._prefix_reuse.pop_cost()
             budget -= copying
-            if not ready or (copying and budget <= 0 and not idle):  # its chunk would come on top
+            if not ready or (copying and budget <= 0 and not idle):  # its chunk would exceed the budget
                 break
             context, last = first.computed, self._last_chunk
             tokens = self._policy.chunk_tokens(self._costs, budget, context, last, idle=idle or window)
@@ -205,13 +205,17 @@ class PrefillQueue:
         return reached, chunks
 
     def _next(self) -> PrefillRequest | None:
-        """Return the prompt that is computed next; None if all wait for the disk."""
+        """Return the prompt to compute next; None if all wait for the disk or for a shared prefix."""
         able = [request for request in self._requests if not self._prefix_reuse.should_wait(request)]
         waiting = [WaitingPrompt(request.client, request.conversation, request.remaining) for request in able]
         return able[self._fair_queue.choose(waiting)] if able else None
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
-        """Launch a chunk, of so many tokens if it is one prompt's; nothing if all of it was cached."""
+        """Launch a chunk of the chosen prompts.
+
+        Args:
+            tokens: Size of the chunk if it holds a single prompt.
+        """
         launched = self._runner.launch(chosen, tokens, budget)
         if launched.prefilled is not None:
             self._remove(chosen)
@@ -231,8 +235,8 @@ class PrefillQueue:
 
 
 def _count_waiting(following: PrefillRequest | None, requests: list[PrefillRequest]) -> int:
-    """Return how many prompts count as waiting, for which streams give way, when that one is next.
+    """Return the number of waiting prompts for the chunk budget, given the next prompt.
 
-    One with features takes as long as many, so that the streams beside it give way no more for others.
+    A prompt with image or audio features takes as long as many, so streams yield no further for others.
     """
     return 1 if following is not None and following.sequence.features is not None else len(requests)

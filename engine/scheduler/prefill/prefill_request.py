@@ -1,4 +1,4 @@
-"""A request whose prompt is being computed, and how far it has come."""
+"""State of a request during prefill."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from greenroom.schemas.events import PromptProgress
 
 @attrs.define(eq=False)
 class PrefillRequest:
-    """A sequence whose prompt is not wholly computed.
+    """A sequence whose prompt is not fully computed.
 
     Args:
-        cache: Plain; made when the first chunk is due.
-        restoration: What still has to fill the cache with a prefix that was computed before.
-        computed: Tokens that the cache holds, or will once that is done and the chunk under way is evaluated.
-        client: Who asks.
-        conversation: Which of the client's conversations it belongs to.
-        checkpoints: Where chunks have to end, in tokens.
-        on_disk: Whether files have to be read for what is cached.
-        alone: It shares no chunk with others: one that it shared has failed, or its prompt is scored.
-        cache_version: Of the prefix cache when `computed` was matched, before the first chunk was due.
+        cache: Unbatched KV cache; created when the first chunk is due.
+        restoration: Pending copy of a cached prefix into the cache.
+        computed: Tokens in the cache, including pending restoration and the chunk in flight.
+        client: Client that sent the request.
+        conversation: Key of the client's conversation.
+        checkpoints: Token positions at which chunks must end.
+        on_disk: Whether files must be read for the cached prefix.
+        alone: Whether it must not share chunks: a shared chunk failed, or its prompt is scored.
+        cache_version: Version of the prefix cache at the last match; matching happens before the first chunk.
     """
 
     sequence: Sequence
@@ -43,7 +43,7 @@ class PrefillRequest:
 
     @property
     def until_checkpoint(self) -> int:
-        """Tokens of the longest chunk that may be computed next."""
+        """Most tokens that the next chunk may have."""
         following = (checkpoint - self.computed for checkpoint in self.checkpoints)
         longest = next((tokens for tokens in following if tokens > 0), self.remaining)
         scores, features = self.sequence.prompt_logprobs, self.sequence.features
@@ -52,18 +52,18 @@ class PrefillRequest:
         return longest if scores is None or scores.is_complete else min(longest, scores.chunk)
 
     def chunk(self, tokens: int) -> int:
-        """Return how many tokens are computed next, if about so many shall be; 0 if features come first."""
+        """Return the size of the next chunk, at most `tokens`; 0 if features must be computed first."""
         count, features = min(self.until_checkpoint, tokens), self.sequence.features
         return count if features is None else features.chunk(self.computed, count)
 
     @property
     def remaining(self) -> int:
-        """Tokens still to compute; the last one of the prompt is the sequence's first decode step."""
+        """Uncomputed tokens; the last prompt token is left to the sequence's first decode step."""
         return len(self.sequence.prefill_tokens) - 1 - self.computed
 
     @property
     def progress(self) -> PromptProgress:
-        """How far it has come, as clients are told."""
+        """Prefill progress as reported to clients."""
         sequence, total = self.sequence, len(self.sequence.prefill_tokens)
         processed = self.computed if self.remaining else total
         metrics = sequence.metrics

@@ -1,4 +1,4 @@
-"""Prefill chunks: what the model is called with, and what becomes of the caches."""
+"""Runner that launches prefill chunks and inserts the computed caches into the prefix cache."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from greenroom.engine.sequences.failures import SequenceFailures, not_computed
 from greenroom.schemas.problems import ProblemError
 
 _FEATURE_SHARE = 0.75
-"""Of a chunk's time that pieces of features get: nobody knows beforehand what one takes."""
+"""Share of a chunk's time budget for computing features, whose cost is not known in advance."""
 
 log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(eq=False)
 class LaunchedChunk:
-    """What became of a chunk.
+    """Result of launching a chunk.
 
     Args:
-        chunks: What is computed: one chunk, or none.
-        prefilled: The sequences of it, if all of their prompts is computed.
-        failures: The sequence, if it cannot be computed.
-        waited_ms: What was computed at once, and waited for.
+        chunks: The launched chunk; empty if there was none.
+        prefilled: Its sequences, if their prompts are complete.
+        failures: Its sequences, if they cannot be computed.
+        waited_ms: Milliseconds of work computed synchronously.
     """
 
     chunks: list[PrefillChunk]
@@ -47,16 +47,17 @@ class LaunchedChunk:
 
 
 class PrefillRunner:
-    """Computes chunks of prompts, and inserts what is computed into the prefix cache.
+    """Computes prompt chunks and inserts the results into the prefix cache.
 
     Args:
-        model: Called as `model(tokens, cache=…)`, tokens `[rows, chunk]`, with what features add to that.
-        prefix_cache: Gets what is computed.
-        memory: What the caches may take; None is unlimited.
-        clock: Seconds, from any origin.
+        model: Model, called as `model(tokens, cache=…)` with tokens of shape `[rows, chunk]` and feature
+            arguments.
+        prefix_cache: Cache that receives computed prompts.
+        memory: Memory for the KV caches; None is unlimited.
+        clock: Clock in seconds, with any origin.
 
     Attributes:
-        waited_ms: What was computed at once, and waited for, since somebody set it to 0.
+        waited_ms: Milliseconds of work computed synchronously since the last reset to 0.
     """
 
     def __init__(
@@ -80,15 +81,15 @@ class PrefillRunner:
     def launch(
         self, requests: Sequence[PrefillRequest], tokens: int, milliseconds: float = 0.0
     ) -> LaunchedChunk:
-        """Launch so many tokens of a prompt, or all that remains of several.
+        """Launch `tokens` tokens of one prompt, or all remaining tokens of several.
 
-        Where several fail, each is computed by itself from then on, to see which one it is.
+        If a shared chunk fails, its prompts are computed one by one from then on, to find the faulty one.
 
         Args:
-            milliseconds: For which a prompt's features are computed instead, if its next tokens need them.
+            milliseconds: Time budget for computing features, if the prompt's next tokens need them.
 
         Raises:
-            Exception: What the device has failed with, for these prompts or for anything before them.
+            Exception: A device failure, caused by these prompts or by earlier work.
         """
         first, together = requests[0], len(requests) > 1
         context = first.computed
@@ -113,7 +114,7 @@ class PrefillRunner:
         return LaunchedChunk([(len(requests), width, context)] if width else [], prefilled)
 
     def compute(self, request: PrefillRequest, tokens: int) -> PrefilledSequences | None:
-        """Launch the next so many tokens of a prompt; return its sequence if that is all of it."""
+        """Launch the next `tokens` tokens of a prompt; return its sequence if the prompt is complete."""
         cache = request.cache
         assert cache is not None
         if tokens:
@@ -124,7 +125,7 @@ class PrefillRunner:
             scored: list[mx.array] = []
             features = request.sequence.features
             added = {} if features is None else features.arguments(span.start, span.stop)
-            logits = self._model(inputs, cache=cache, **added)  # computed only if somebody looks at them
+            logits = self._model(inputs, cache=cache, **added)  # lazy: computed only if they are scored
             if (scores := request.sequence.prompt_logprobs) is not None:
                 scored = scores.score(logits[0], request.computed)
             self._launch(cache, scored)
@@ -139,7 +140,7 @@ class PrefillRunner:
         return PrefilledSequences((request.sequence,), cache)
 
     def compute_together(self, requests: Sequence[PrefillRequest]) -> PrefilledSequences:
-        """Launch all that remains of several prompts in one pass."""
+        """Launch all remaining tokens of several prompts in one pass."""
         cache = caches.merge([request.cache for request in requests if request.cache is not None])
         lengths = [request.remaining for request in requests]
         width = max(lengths)
@@ -164,13 +165,13 @@ class PrefillRunner:
             sequence.metrics.written_tokens = written
 
     def wait(self) -> None:
-        """Wait for everything that was launched."""
+        """Wait for all launched chunks."""
         for cache in self._in_flight:
             mx.eval(caches.state(cache))
         self._in_flight = []
 
     def reserve(self, requests: Sequence[PrefillRequest]) -> bool:
-        """Reserve a batched cache of these prompts, beside their cached prefixes; return whether it fits."""
+        """Reserve a batched cache for these prompts beside their cached prefixes; return whether it fits."""
         if self._memory is None:
             return True
         size_model = self._memory.size_model
@@ -180,7 +181,7 @@ class PrefillRunner:
         return self._memory.grow([request.sequence for request in requests], batched + cached)
 
     def _compute_features(self, request: PrefillRequest, milliseconds: float) -> float:
-        """Compute features of a prompt for so long; return the milliseconds that it took."""
+        """Compute a prompt's features within a time budget; return the milliseconds taken."""
         features = request.sequence.features
         assert features is not None
         began = self._clock()
@@ -193,9 +194,10 @@ class PrefillRunner:
 
 
 def _pad(request: PrefillRequest, padding: int) -> list[int]:
-    """Return what is to be computed of a prompt, with its own last token behind it.
+    """Return a prompt's remaining tokens, padded with its last token.
 
-    The embedding of token 0 is often zeros, of which an architecture that divides by a length makes NaN.
+    The embedding of token 0 is often all zeros, which becomes NaN in architectures that normalize by a
+    length.
     """
     tokens = request.sequence.prefill_tokens
     return [*tokens[request.computed : -1], *[tokens[-1]] * padding]

@@ -1,4 +1,4 @@
-"""What need not be computed of a prompt: a prefix that is cached, or that another prompt computes."""
+"""Reuse of prefixes that are cached, or that another prompt is computing."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from greenroom.engine.scheduler.prefill.prefill_request import PrefillRequest
 from greenroom.engine.scheduler.prefill.prefix_sharing import PrefixSharing
 
 FIRST_SLICE_BYTES = 16e6
-"""Of a slice that is copied first."""
+"""Size in bytes of the first copied slice of a prefix."""
 _GROWTH = 2
-"""How many times the bytes of the slice before a slice may have."""
+"""Largest growth factor from one slice's bytes to the next."""
 
 _MAX_SLICE_MS = 100.0
-"""Milliseconds of a slice beside running streams, however slow their steps are."""
+"""Most milliseconds of a slice beside running streams, however slow their steps are."""
 
 
 log = structlog.get_logger(__name__)
 
 
 class PrefixReuse:
-    """Gives requests their caches, filled with the longest prefix that was computed before.
+    """Creates the KV caches of requests and fills them with the longest cached prefix.
 
-    What is copied for that is bounded at each step, as chunks of prompts are.
+    The bytes copied in each step are bounded, as prefill chunks are.
 
     Args:
-        model: Whose caches they are.
-        prefix_cache: What was computed before.
-        costs: Tells what copies take.
-        clock: Seconds, from any origin.
-        room: Tells for how many tokens the cache of a prompt has room, by the prompt's length.
+        model: Model that creates the caches.
+        prefix_cache: Prefix cache to restore from.
+        costs: Cost model with the measured copy speed.
+        clock: Clock in seconds, with any origin.
+        room: Function from a prompt's length to the token capacity of its cache.
 
     Attributes:
-        copied: Bytes that were copied since the last `allow`.
+        copied: Bytes copied since the last `allow`.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class PrefixReuse:
         self._sharing = PrefixSharing(prefix_cache.is_cacheable)
 
     def add(self, request: PrefillRequest, requests: Iterable[PrefillRequest]) -> None:
-        """Compare a new request with those under way, which get checkpoints where they diverge from it."""
+        """Compare a new request with those in prefill and add checkpoints where they diverge from it."""
         shared = self._sharing.add(request.sequence)
         for other in requests:
             if other.sequence in shared:
                 self._add_checkpoints(other, [shared[other.sequence]])
 
     def match(self, requests: Iterable[PrefillRequest]) -> None:
-        """Match requests that have not started with the prefix cache, if it has changed."""
+        """Match requests that have not started against the prefix cache, if it has changed."""
         version = self._prefix_cache.version
         for request in requests:
             if request.cache is None and request.cache_version != version:
@@ -79,26 +79,27 @@ class PrefixReuse:
                 request.cache_version = version
 
     def should_wait(self, request: PrefillRequest) -> bool:
-        """Return whether a request has to wait for the disk, or had better for one that is under way."""
+        """Return whether a request must wait for the disk, or should wait for a shared prefix."""
         if request.restoration is not None:
             return request.restoration.is_waiting()
         if request.cache is not None:
             return False
-        reading = request.on_disk and self._reading is not None  # what a file holds is read once for all
+        reading = request.on_disk and self._reading is not None  # one reads the file for all
         return reading or self._sharing.should_wait(request.sequence, request.computed)
 
     def wait_for_disk(self, seconds: float) -> None:
-        """Wait for what is being read, but no longer than that."""
+        """Wait for a pending read from disk, up to `seconds`."""
         if self._reading is not None and self._reading.restoration is not None:
             self._reading.restoration.is_waiting(seconds)
 
     def allow(self, milliseconds: float, *, idle: bool = False) -> None:
-        """Let `start` copy for so long until the next call; one array it may copy however long that takes.
+        """Set the time that `start` may spend on copies until the next call; one array is always copied.
 
-        Slices grow step by step, as chunks do: a small copy may reuse memory, a large one has to be given it.
+        Slices grow gradually, as chunks do: a small copy may reuse memory, but a large one needs an
+        allocation.
 
         Args:
-            idle: Nothing decodes, so that nobody waits for more than the next slice.
+            idle: Whether nothing decodes, so that no stream waits for the copies.
         """
         self._slice = self.copied or self._slice
         fitting = self._costs.bytes_within(milliseconds if idle else min(milliseconds, _MAX_SLICE_MS))
@@ -106,18 +107,18 @@ class PrefixReuse:
         self.copied = self._charged = 0
 
     def pop_cost(self) -> float:
-        """Return the milliseconds of what was copied since the last call."""
+        """Return the predicted milliseconds of the copies made since the last call."""
         added, self._charged = self.copied - self._charged, self.copied
         return added * self._costs.copy.coefficients[0]
 
     def start(
         self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], *, timed: bool = False
     ) -> bool:
-        """Give a request its cache, and go on to fill it; return whether it holds what there was.
+        """Create a request's cache if needed and continue to restore its prefix; return whether it is done.
 
         Args:
-            requests: All that are not wholly computed.
-            timed: Wait for the copies, since nothing else is computed.
+            requests: All requests whose prompts are not fully computed.
+            timed: Whether to wait for the copies and time them, since nothing else is computed.
         """
         if request.cache is None:
             metrics = request.sequence.metrics
@@ -137,7 +138,7 @@ class PrefixReuse:
             return True
         self.copied += copied
         if timed and copied:
-            caches.evaluate(request.cache or [])  # a slice in flight would hold up whoever comes next
+            caches.evaluate(request.cache or [])  # else the next work would wait for the slice in flight
             self._costs.observe_copy(copied, (self._clock() - began) * 1e3)
         if not restoration.is_done:
             return False
@@ -149,10 +150,10 @@ class PrefixReuse:
     def start_whole(
         self, request: PrefillRequest, requests: GenericSequence[PrefillRequest], max_length: int
     ) -> bool:
-        """Start a request; return whether its rest can be computed at once beside others, now.
+        """Start a request; return whether the rest of its prompt can share a chunk now.
 
         Args:
-            max_length: Tokens of a prompt whose cached prefix does not pad the others too much.
+            max_length: Prompt length in tokens up to which a cached prefix does not pad the others too much.
         """
         ready = self.start(request, requests)
         return (
@@ -177,7 +178,7 @@ class PrefixReuse:
             self._reading = request
 
     def _compute_instead(self, request: PrefillRequest) -> None:
-        """Give a request whose cached prefix is of no use an empty cache, and share none with it."""
+        """Give a request an empty cache after its restoration failed, and stop sharing prefixes with it."""
         log.exception("prefix not restored", request_id=request.sequence.request_id)
         self.remove(request)
         request.sequence.key = None
@@ -192,6 +193,6 @@ class PrefixReuse:
             sequence.metrics.cached_tokens = request.computed
 
     def _add_checkpoints(self, request: PrefillRequest, shared: Iterable[int]) -> None:
-        """End chunks where a prompt diverges from others, if its cache cannot be cut later."""
+        """Add checkpoints where a prompt diverges from others, if its cache cannot be trimmed later."""
         added = self._prefix_cache.checkpoints(request.sequence, request.computed, shared)
         request.checkpoints = tuple(sorted({*request.checkpoints, *added}))

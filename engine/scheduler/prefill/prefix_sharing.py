@@ -1,4 +1,4 @@
-"""Prompts that arrive together and have a prefix in common: one computes it, the others continue from it."""
+"""In-flight prefix sharing: one of several prompts computes the common prefix, the others reuse it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 class PrefixSharing:
-    """Which prompts under way others had better wait for.
+    """Finds prompts in prefill whose prefix others should wait for.
 
     Args:
-        is_cacheable: Whether what is computed of a sequence's prompt will be there for others.
+        is_cacheable: Predicate: whether a sequence's computed prompt enters the prefix cache.
     """
 
     def __init__(self, is_cacheable: Callable[[Sequence], bool]) -> None:
@@ -23,14 +23,14 @@ class PrefixSharing:
         self._shared: dict[Sequence, dict[Sequence, int]] = {}
 
     def start(self, sequence: Sequence, waiting: Iterable[Sequence]) -> set[int]:
-        """Mark a prompt as under way; return the lengths of the prefixes that waiting ones share with it."""
+        """Mark a prompt as in prefill; return the lengths of the prefixes that it shares with waiting ones."""
         if not self._is_cacheable(sequence):
             return set()
         self._shared[sequence] = {}
         return {self._compare(sequence, other) for other in waiting if other is not sequence} - {0}
 
     def add(self, sequence: Sequence) -> dict[Sequence, int]:
-        """Compare a waiting prompt with those under way; return how many tokens it shares with which."""
+        """Compare a waiting prompt with those in prefill; return the shared tokens by sequence."""
         return {leader: count for leader in self._shared if (count := self._compare(leader, sequence))}
 
     def remove(self, sequence: Sequence) -> None:
@@ -41,7 +41,7 @@ class PrefixSharing:
             shared.pop(sequence, None)
 
     def should_wait(self, sequence: Sequence, cached: int) -> bool:
-        """Return whether a prompt of which so many tokens are cached gains by waiting for one under way."""
+        """Return whether a prompt with `cached` tokens gains by waiting for one in prefill."""
         return any(
             sequence in shared and shared[sequence] - cached >= MIN_TOKENS_RUNNING
             for shared in self._shared.values()
@@ -50,7 +50,7 @@ class PrefixSharing:
     def _compare(self, leader: Sequence, sequence: Sequence) -> int:
         if sequence.key != leader.key or not self._is_cacheable(sequence):
             return 0
-        # The last token is never shared: it is each sequence's own first step.
+        # The last token is never shared: it is the input of each sequence's own first decode step.
         count = common_length(self._bytes(leader), self._bytes(sequence)) // 4
         if count >= MIN_TOKENS_RUNNING:
             self._shared[leader][sequence] = count
