@@ -1,4 +1,4 @@
-"""Sequences that decode together over one cache: our own step."""
+"""A batch of sequences that decode together over one KV cache."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Sequences over one cache; the row of one that is removed stays until the batch is compacted.
+    """Sequences over one KV cache; the row of a removed sequence stays until the batch is compacted.
 
-    A step of the engine is `maybe_compact`, `launch`, `read`, `sample`: the forward pass of the next token is
-    in flight while the host reads and processes the token before it, and so is sampling it where that needs
-    no host.
+    An engine step calls `maybe_compact`, `launch`, `read` and `sample`. The forward pass of the next token is
+    in flight while the host reads and processes the previous token. Sampling is in flight too, unless it
+    needs the host.
 
     Args:
-        model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
+        model: Model, called as `model(tokens, cache=…)` with tokens of shape `[rows, 1]`; returns logits
+            `[rows, 1, vocabulary]`.
 
     Attributes:
         batchable: Whether other sequences can be added.
-        growth: How large its cache is, and when it grows.
+        growth: Size of the cache and the schedule of its growth.
     """
 
     def __init__(self, model: Any, prefilled: PrefilledSequences) -> None:
@@ -45,16 +46,16 @@ class Batch:
         self.growth = CacheGrowth(self._cache)
         self._compaction = CompactionPolicy()
         self._successors: list[Batch] = []
-        """Batches to which sequences were moved whose last tokens are read here."""
+        """Batches to which sequences were moved whose last tokens are still read here."""
 
     @property
     def sequences(self) -> list[Sequence | None]:
-        """By row of the cache; None where one was removed."""
+        """Sequences by row of the cache; None for a removed one."""
         return self._cache.sequences
 
     @property
     def active(self) -> int:
-        """Sequences that go on."""
+        """Number of sequences that are not removed."""
         return self._cache.active
 
     @property
@@ -64,50 +65,50 @@ class Batch:
 
     @property
     def shape(self) -> Shape:
-        """Rows that are computed, and the length of the longest."""
+        """Number of rows, removed ones included, and tokens of the longest sequence."""
         return len(self._cache.sequences), self._cache.length
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its cache."""
+        """Size of the cache in bytes."""
         return self._cache.nbytes
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to compute or to read."""
+        """True if nothing is left to compute or to read."""
         return not self._decode_step.has_pending and self._cache.active == 0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the step that was launched waits for a grammar; until then no rows may come, go or move."""
+        """True while the launched step waits for a grammar mask; until then rows must not change."""
         return self._decode_step.is_waiting
 
     @property
     def slow_pace(self) -> Pace | None:
-        """The pace of the slow grammar that all its sequences follow, so that no others wait for it."""
+        """Pace of the slow grammar that all its sequences share; None if they share none."""
         return common_slow_pace(sequence for sequence in self.sequences if sequence is not None)
 
     @property
     def is_verifying(self) -> bool:
-        """Whether the step that was launched is one over drafted tokens."""
+        """True if the launched step verifies draft tokens."""
         return self._decode_step.is_verifying
 
     def evaluate_cache(self) -> None:
-        """Wait for copies of the cache that are pending, so that what they were made from is freed."""
+        """Wait for pending copies of the cache, which frees their sources."""
         caches.evaluate(self._cache.layers)
 
     def pop_copied_bytes(self) -> int:
-        """Return the bytes of caches that were copied since the last call."""
+        """Return the bytes of cache copied since the last call."""
         return self._cache.pop_copied_bytes()
 
     def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
-        """Add sequences, all in one copy of the cache.
+        """Add sequences with a single copy of the cache.
 
         Args:
-            layerwise: Copy layer by layer, which takes longer and less memory.
+            layerwise: Copy one layer at a time, which is slower but needs less memory.
 
         Raises:
-            JoinError: They cannot be added; those that there are go on.
+            JoinError: The sequences cannot be added; those already in the batch are not affected.
         """
         self._finish_verification()
         self.compact(layerwise=layerwise)
@@ -115,7 +116,7 @@ class Batch:
         self._invalidate()
 
     def merge(self, other: Batch) -> None:
-        """Add all sequences of another batch, which keeps only the tokens that it has yet to read."""
+        """Add all sequences of another batch, which keeps only its unread tokens."""
         other._finish_verification()
         other.compact()
         self.add([other._cache.detach()])
@@ -123,7 +124,7 @@ class Batch:
         other._successors = [self]
 
     def split(self, sequences: GenericSequence[Sequence]) -> Batch:
-        """Move sequences, some but not all, to a batch of their own, and return it."""
+        """Move some of the sequences to a new batch and return it."""
         self.compact()
         batch = Batch(self._model, self._cache.split_off(sequences))
         self.compact()
@@ -132,11 +133,11 @@ class Batch:
         return batch
 
     def report_progress(self, sequence: Sequence) -> None:
-        """Let the prefix cache take a part of an answer whose last token was just read."""
+        """Offer a partial answer to the prefix cache, after its last token was read."""
         self._cache.report_progress(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Stop computing for a sequence, if it is here; a token of it that is in flight is dropped."""
+        """Remove a sequence if it is here; its token in flight is discarded."""
         self._finish_verification()
         for row, member in enumerate(self.sequences):
             if member is sequence:
@@ -145,9 +146,9 @@ class Batch:
             successor.remove(sequence)
 
     def preempt(self, sequence: Sequence) -> bool:
-        """Stop computing for a sequence that will be resumed; return whether it was here.
+        """Remove a sequence that will resume later; return whether it was here.
 
-        Its token that is in flight is still read, here or where it was sampled; see `discard_pending`.
+        Its token in flight is still read, here or in the batch that sampled it; see `discard_pending`.
         """
         self._finish_verification()
         if sequence not in self.sequences:
@@ -157,14 +158,14 @@ class Batch:
         return True
 
     def discard_pending(self, sequence: Sequence) -> None:
-        """Drop the token in flight of a sequence that was preempted, if it was sampled here."""
+        """Discard the token in flight of a preempted sequence, if it was sampled here."""
         self._decode_step.discard_pending(sequence)
 
     def maybe_compact(self, reserve: Callable[[int], bool]) -> None:
-        """Compact once the rows of removed sequences cost more than a copy of the cache.
+        """Compact the cache once the rows of removed sequences cost more than a copy.
 
         Args:
-            reserve: Reserves bytes for the copy; returns whether they are there.
+            reserve: Reserves bytes for the copy; returns whether they fit.
         """
         active, rows = self._cache.active, len(self._cache.sequences)
         worth_it = 0 < active < rows and self._compaction.should_compact(rows, active)
@@ -177,13 +178,13 @@ class Batch:
             self._invalidate()
 
     def launch(self, speculation: Speculation | None = None) -> int:
-        """Start the forward pass for all rows; its input may still be in flight itself.
+        """Launch the forward pass for all rows; their input tokens may still be in flight.
 
         Args:
-            speculation: May add drafted tokens to the input of a sequence that is alone.
+            speculation: Speculative decoding that may add draft tokens to the input of a lone sequence.
 
         Returns:
-            Tokens that it adds to the cache of every row: none if the step before waits for a grammar.
+            Tokens added to every row of the cache; 0 if the previous step waits for a grammar mask.
         """
         self._finish_verification()
         added = self._decode_step.launch(speculation)
@@ -191,28 +192,28 @@ class Batch:
         return added
 
     def read(self) -> Iterator[tuple[Sequence, int | None]]:
-        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step.
+        """Yield the tokens that the last step sampled, with their sequences; the only wait in a step.
 
-        None stands for one that was sampled from what is no number: its sequence cannot go on.
+        A token of None was sampled from logits that are not finite: its sequence must end.
         """
         return self._decode_step.read()
 
     def sample(self) -> SequenceFailures:
-        """Sample the next tokens from the logits of `launch`; a sequence is removed after its last one.
+        """Sample the next tokens from the logits of `launch`; remove sequences that reach their token limit.
 
         Returns:
-            Sequences that cannot go on; their tokens must not be read.
+            Sequences that failed; their tokens must not be read.
         """
         if not self._decode_step.has_pending:
             self._successors = []
         return self._decode_step.sample()
 
     def _finish_verification(self) -> None:
-        """Wait for tokens that are compared with drafted ones."""
+        """Wait for the tokens that verify drafts."""
         if self._decode_step.finish_verification():
             self.growth.invalidate()
 
     def _invalidate(self) -> None:
-        """Measure the cache again and make another sampler: the rows have changed."""
+        """Discard the cached size and the sampler after a change of rows."""
         self._decode_step.invalidate()
         self.growth.invalidate()

@@ -1,4 +1,4 @@
-"""The sequences of a batch and the cache that they share."""
+"""The KV cache shared by the sequences of a batch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 class JoinError(Exception):
-    """The caches of sequences cannot be joined with those of a batch."""
+    """Error if caches of sequences cannot be joined with a batch's cache."""
 
 
 class BatchCache:
-    """The cache of some sequences; the row of one that is removed stays as None until it is compacted.
+    """KV cache of a batch; the row of a removed sequence stays, as None, until compaction.
 
     Attributes:
-        sequences: By row of the cache.
-        layers: Plain for one row, batched for more; empty when nothing is left to compute.
-        inputs: The token of each row that is to be computed next, `[rows]` (uint32), perhaps in flight.
+        sequences: Sequences by row of the cache.
+        layers: Unbatched layer caches for one row, batched ones for more; empty if nothing is left to
+            compute.
+        inputs: Next input token of each row, `[rows]` (uint32), possibly in flight.
     """
 
     def __init__(self, prefilled: PrefilledSequences) -> None:
@@ -35,7 +36,7 @@ class BatchCache:
 
     @property
     def active(self) -> int:
-        """Sequences that go on."""
+        """Number of sequences that are not removed."""
         return len(self.sequences) - self.sequences.count(None)
 
     @property
@@ -45,33 +46,33 @@ class BatchCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it occupies."""
+        """Size in bytes."""
         return caches.size_in_bytes(self.layers)
 
     @property
     def position_shifts(self) -> tuple[int, ...]:
-        """What the position of each row's next token is more than its place; empty if of none."""
+        """Offset from cache index to position id of each row's next token; empty if all are 0."""
         features = [sequence.features if sequence is not None else None for sequence in self.sequences]
         shifts = tuple(each.position_shift if each is not None else 0 for each in features)
         return shifts if any(shifts) else ()
 
     def pop_copied_bytes(self) -> int:
-        """Return the bytes that were copied since the last call."""
+        """Return the bytes copied since the last call."""
         copied, self._copied_bytes = self._copied_bytes, 0
         return copied
 
     def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
-        """Add sequences, all in one copy; the cache must be compacted.
+        """Add sequences with a single copy; the cache must be compacted.
 
         Raises:
-            JoinError: They cannot be added; nothing has changed.
+            JoinError: The sequences cannot be added; the cache is unchanged.
         """
         single = [arrival for arrival in prefilled if len(arrival.sequences) == 1]
         batched = [arrival for arrival in prefilled if len(arrival.sequences) > 1]
         try:
             self.layers = self._joined(single, batched, layerwise)
         except Exception as error:
-            if layerwise:  # what there was is gone
+            if layerwise:  # the old cache is gone
                 raise
             raise_unless_own(error)
             raise JoinError("the caches do not fit together") from error
@@ -86,7 +87,7 @@ class BatchCache:
         batched: GenericSequence[PrefilledSequences],
         layerwise: bool,
     ) -> Cache:
-        """Return the cache with these rows; the one that there is only changes if `layerwise`."""
+        """Return the cache with added rows; the current one changes only if `layerwise`."""
         layers = self.layers if layerwise else caches.shallow_copy(self.layers)
         plain = [arrival.cache for arrival in single]
         if len(self.sequences) == 1:
@@ -112,7 +113,7 @@ class BatchCache:
         return True
 
     def split_off(self, sequences: Container[Sequence]) -> PrefilledSequences:
-        """Move those sequences to a cache of their own, and return them."""
+        """Move sequences to a cache of their own and return them."""
         moving = {
             row: sequence
             for row, sequence in enumerate(self.sequences)
@@ -126,27 +127,27 @@ class BatchCache:
         return PrefilledSequences(tuple(moving.values()), cache, self.inputs[mx.array(list(moving))])
 
     def detach(self) -> PrefilledSequences:
-        """Return all sequences with the cache itself, which must be compacted; nothing is left here."""
+        """Move all sequences out together with the cache, which must be compacted."""
         sequences = tuple(sequence for sequence in self.sequences if sequence is not None)
         detached = PrefilledSequences(sequences, self.layers, self.inputs)
         self.sequences, self.layers = [None] * len(self.sequences), []
         return detached
 
     def report_progress(self, sequence: Sequence) -> None:
-        """Let the prefix cache take a part of the answer of a sequence, if it is still here."""
+        """Offer a sequence's partial answer to the prefix cache, if the sequence is still here."""
         if sequence.on_progress is not None and sequence in self.sequences:
             row = None if len(self.sequences) == 1 else self.sequences.index(sequence)
             sequence.on_progress(sequence, self.layers, row)
 
     def remove(self, row: int) -> None:
-        """Remove a sequence; the prefix cache may take its prompt and what was read of its answer."""
+        """Remove a sequence; the prefix cache may take its prompt and the tokens read so far."""
         sequence = self.sequences[row]
         if sequence is not None and sequence.on_remove is not None:
             sequence.on_remove(sequence, self.layers, None if len(self.sequences) == 1 else row)
         self.sequences[row] = None
 
     def discard(self, sequence: Sequence) -> None:
-        """Remove a sequence that is preempted: nothing of it is read any more."""
+        """Remove a preempted sequence, without offering it to the prefix cache."""
         self.sequences[self.sequences.index(sequence)] = None
         if self.active == 0:
             self.layers = []

@@ -1,4 +1,4 @@
-"""The next tokens of the sequences of a batch, and their log-probabilities."""
+"""Sampling of a batch's next tokens, with their log-probabilities."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from greenroom.engine.sequences.sequence import Sequence
 
 @attrs.frozen(eq=False)
 class Sampled:
-    """Tokens that are being sampled, by row.
+    """Sampled tokens in flight, by row.
 
     Args:
-        tokens: `[rows]` (uint32), which the next step takes.
-        marked: The same for the host, marked where the row's logits are not finite (`mark_broken`).
-        scored: Of the rows that asked for log-probabilities.
+        tokens: Input of the next step, `[rows]` (uint32).
+        marked: The same tokens for the host, marked if the row's logits are not finite (`mark_broken`).
+        scored: Log-probabilities of the rows that requested them.
     """
 
     tokens: mx.array
@@ -31,20 +31,20 @@ class Sampled:
 
 
 class BatchSampling:
-    """Keeps the sampler of a batch as long as its rows stay the same."""
+    """Samples for a batch and reuses the sampler while its rows stay the same."""
 
     def __init__(self) -> None:
         self._sampler: Sampler | None = None
         self._scorer: LogprobScorer | None = None
 
     def invalidate(self) -> None:
-        """Make another sampler next time: rows were added or compacted, or tokens sampled elsewhere."""
+        """Discard the sampler: rows were added or compacted, or tokens were sampled elsewhere."""
         self._sampler = None
 
     def sample(
         self, logits: mx.array, sequences: GenericSequence[Sequence | None]
     ) -> tuple[Sampled, SequenceFailures]:
-        """Start sampling from logits `[rows, vocabulary]`; return the sequences that cannot go on, too."""
+        """Launch sampling from logits `[rows, vocabulary]`; return the tokens and failed sequences."""
         sampler = self._sampler
         if sampler is None or sampler.is_stale:
             sampler = self._make_sampler(sequences)
@@ -76,11 +76,11 @@ class BatchSampling:
 
 
 def needs_host(sequences: GenericSequence[Sequence | None]) -> bool:
-    """Return whether the next tokens can be sampled only when the host has read those before them.
+    """Return whether sampling depends on the previous tokens having been read by the host.
 
-    Otherwise sampling is launched together with the forward pass, in one evaluation instead of two.
+    If not, sampling is launched together with the forward pass, in one evaluation instead of two.
     """
-    # A generator takes three times as long, at every step.
+    # A generator would take three times as long, at every step.
     for sequence in sequences:
         if sequence is not None and (sequence.matcher is not None or sequence.sampling.has_penalties):
             return True

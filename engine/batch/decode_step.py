@@ -1,4 +1,4 @@
-"""One decode step after the other for the sequences of a batch."""
+"""Decode steps of a batch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.engine.speculation.speculation import Speculation
 
 _EVALUATE_STEPS = 64
-"""Steps after which counters that no layer reads are evaluated, so that they do not pile up as a graph."""
+"""Steps between evaluations of cache counters that no layer reads, so that their graph stays small."""
 
 
 class DecodeStep:
-    """Launches steps, reads the tokens of the one before and samples the next ones.
+    """Launches forward passes, reads the tokens of the previous step and samples the next ones.
 
     Args:
-        model: Called as `model(tokens, cache=…)`, tokens `[rows, 1]`; returns logits `[rows, 1, vocabulary]`.
-            Where positions differ from places, `position_shifts` tells by how much, row by row.
-        cache: Sequences may be added and removed between `finish_verification` and `launch`.
+        model: Model, called as `model(tokens, cache=…)` with tokens of shape `[rows, 1]`; returns logits
+            `[rows, 1, vocabulary]`. `position_shifts` are passed by row if position ids differ from cache
+            indices.
+        cache: KV cache; its sequences may change only between `finish_verification` and `launch`.
     """
 
     def __init__(self, model: Any, cache: BatchCache) -> None:
@@ -44,23 +45,23 @@ class DecodeStep:
 
     @property
     def has_pending(self) -> bool:
-        """Whether `read` will yield tokens."""
+        """True if `read` has tokens to yield."""
         return self._pending is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the step that was launched waits for a grammar; until then no rows may come, go or move."""
+        """True while the launched step waits for a grammar mask; until then rows must not change."""
         return self._logits is not None
 
     @property
     def is_verifying(self) -> bool:
-        """Whether the step that was launched is one over drafted tokens."""
+        """True if the launched step verifies draft tokens."""
         return self._drafting.is_verifying
 
     def finish_verification(self) -> bool:
-        """Wait for tokens that are compared with drafted ones; return whether there were any.
+        """Wait for the tokens that verify drafts; return whether there were any.
 
-        Then the cache may be shorter than the last step left it.
+        The cache may then be shorter than after the last step.
         """
         pending = self._drafting.pop_accepted()
         if pending is None:
@@ -70,23 +71,23 @@ class DecodeStep:
         return True
 
     def invalidate(self) -> None:
-        """Make another sampler: rows were added or compacted."""
+        """Discard the sampler after rows were added or compacted."""
         self._sampling.invalidate()
 
     def move(self, sequences: GenericSequence[Sequence]) -> None:
-        """Read the tokens in flight of sequences that go on elsewhere, but never wait for their grammars."""
+        """Mark sequences as moved: their tokens in flight are read here without awaiting their grammars."""
         self._moved = (*self._moved, *sequences)
 
     def discard_pending(self, sequence: Sequence) -> None:
-        """Drop the token of a sequence that is preempted."""
+        """Discard the token in flight of a preempted sequence."""
         if self._pending is not None:
             self._pending.discard(sequence)
 
     def launch(self, speculation: Speculation | None) -> int:
-        """Start the forward pass for all rows, unless one waits; call `finish_verification` before.
+        """Launch the forward pass for all rows; call `finish_verification` first.
 
         Returns:
-            Tokens that it adds to the cache of every row.
+            Tokens added to every row of the cache; 0 if a step still waits for a grammar mask.
         """
         cache = self._cache
         if self.is_waiting or cache.active == 0 or self._has_sampled_last():
@@ -115,10 +116,10 @@ class DecodeStep:
         return logits
 
     def read(self) -> Iterator[tuple[Sequence, int | None]]:
-        """Yield the tokens that the last step sampled, with their sequences: the only wait of a step.
+        """Yield the tokens that the last step sampled, with their sequences; the only wait in a step.
 
-        None stands for one that was sampled from what is no number: its sequence cannot go on.
-        Yields nothing while a slow grammar reads one of them on another thread.
+        A token of None was sampled from logits that are not finite: its sequence must end. Yields nothing
+        while another thread computes the mask of a slow grammar for one of the tokens.
         """
         pending = self._pending
         if pending is None:
@@ -147,12 +148,12 @@ class DecodeStep:
                 yield sequence, token
 
     def sample(self) -> SequenceFailures:
-        """Sample the next tokens from the logits of `launch`; a sequence is removed after its last one.
+        """Sample the next tokens from the logits of `launch`; remove sequences that reach their token limit.
 
-        Does nothing while a slow grammar's mask is not there.
+        Does nothing until the masks of slow grammars are ready.
 
         Returns:
-            Sequences that cannot go on; their tokens must not be read.
+            Sequences that failed; their tokens must not be read.
         """
         cache = self._cache
         if not (self._are_tokens_read() and prepare_masks(cache.sequences)):
@@ -179,14 +180,14 @@ class DecodeStep:
         return failures
 
     def _are_tokens_read(self) -> bool:
-        """Return whether every grammar knows the tokens that it has to."""
+        """Return whether every grammar has received all sampled tokens."""
         return not any(
             sequence is not None and sequence.matcher is not None and sequence.generated < sequence.sampled
             for sequence in self._cache.sequences
         )
 
     def _has_sampled_last(self) -> bool:
-        """Return whether the last token of the only sequence is sampled, but not read."""
+        """Return whether the last token of the only sequence has been sampled."""
         sequences = self._cache.sequences
         sequence = sequences[0] if len(sequences) == 1 else None
         return sequence is not None and sequence.sampled >= sequence.max_tokens

@@ -1,4 +1,4 @@
-"""Drafted tokens of a sequence that is alone: from the step that verifies them to what is accepted."""
+"""Draft tokens of a lone sequence, from verification to acceptance."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from greenroom.engine.speculation.verification import Verification
 
 
 class Drafting:
-    """The drafts of one step after the other: `draft`, `verify`, and `pop_accepted` before the next.
+    """Drafts of successive steps: `draft`, `verify`, then `pop_accepted` before the next step.
 
     Args:
-        cache: Where the sequence is; it may have others beside it while nothing is drafted.
+        cache: KV cache of the sequence; other sequences may share it while nothing is drafted.
     """
 
     def __init__(self, cache: BatchCache) -> None:
@@ -26,15 +26,15 @@ class Drafting:
 
     @property
     def is_verifying(self) -> bool:
-        """Whether the step that was launched is one over drafted tokens."""
+        """True if the launched step verifies draft tokens."""
         return self._drafts is not None
 
     def draft(self, speculation: Speculation | None, pending: PendingTokens | None) -> mx.array | None:
-        """Return what may follow the sequence's next input: `[drafted]` (uint32); None for a plain step.
+        """Return draft tokens to follow the next input, `[drafted]` (uint32); None for a plain step.
 
         Args:
-            speculation: Makes drafts and measures them; None while the sequence is not alone.
-            pending: Tokens that it has not taken; they are waited for where that is worth it.
+            speculation: Proposes and measures drafts; None while the sequence is not alone.
+            pending: Tokens not yet read; awaited only if drafts are worth it.
         """
         self._speculation = speculation
         if speculation is None:
@@ -47,7 +47,7 @@ class Drafting:
         return self._drafts
 
     def await_tokens(self, pending: PendingTokens | None) -> list[int]:
-        """Wait for those tokens and return them; when they arrive tells what a step takes."""
+        """Wait for the tokens and return them; their arrival times the step."""
         if pending is None:
             return []
         arrives = pending.in_flight
@@ -57,10 +57,10 @@ class Drafting:
         return tokens
 
     def verify(self, logits: mx.array) -> None:
-        """Start sampling at every place of the drafts, unless their sequence was removed meanwhile.
+        """Launch sampling at every draft position, unless the sequence was removed meanwhile.
 
         Args:
-            logits: `[drafted + 1, vocabulary]`.
+            logits: Logits of the step, `[drafted + 1, vocabulary]`.
         """
         (sequence,) = self._cache.sequences
         drafts, self._drafts = self._drafts, None
@@ -68,10 +68,10 @@ class Drafting:
             self._verification = Verification(sequence, drafts, logits)
 
     def pop_accepted(self) -> PendingTokens | None:
-        """Wait for what `verify` started, and trim rejected drafts from the cache.
+        """Wait for the verification that `verify` launched, and trim rejected drafts from the cache.
 
         Returns:
-            The sequence's next tokens; None if nothing was started.
+            The sequence's next tokens; None if nothing was launched.
         """
         verification, self._verification = self._verification, None
         if verification is None:

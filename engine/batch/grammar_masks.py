@@ -1,4 +1,4 @@
-"""Grammars of the sequences of a batch: which of their tokens may be sampled next."""
+"""Grammar masks of a batch, which exclude tokens from sampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def common_slow_pace(sequences: Iterable[Sequence]) -> Pace | None:
-    """Return the pace of the slow grammar that all these sequences follow; None if there is no such."""
+    """Return the pace of the slow grammar that all these sequences share; None if they share none."""
     paces = {sequence.slow_pace for sequence in sequences}
     return paces.pop() if len(paces) == 1 else None
 
@@ -24,10 +24,10 @@ def common_slow_pace(sequences: Iterable[Sequence]) -> Pace | None:
 def prepare_masks(
     sequences: GenericSequence[Sequence | None], tokens: GenericSequence[int] | None = None
 ) -> bool:
-    """Have slow masks computed on other threads; return whether all are there.
+    """Start computing slow masks on other threads; return whether all masks are ready.
 
     Args:
-        tokens: Of each sequence, which its grammar has yet to accept; None if it has accepted all.
+        tokens: Next token of each sequence, not yet accepted by its grammar; None if all are accepted.
     """
     are_there = True
     for index, sequence in enumerate(sequences):
@@ -39,9 +39,9 @@ def prepare_masks(
 def apply_grammars(
     logits: mx.array, sequences: GenericSequence[Sequence | None]
 ) -> tuple[mx.array, SequenceFailures]:
-    """Return logits `[rows, vocabulary]` from which no token that a grammar forbids can be sampled.
+    """Mask logits `[rows, vocabulary]` so that tokens forbidden by a grammar cannot be sampled.
 
-    The masks are computed here, on the host, while the forward pass that gives the logits is in flight.
+    The host computes the masks while the forward pass for the logits is in flight.
     """
     matchers = {
         row: sequence.matcher

@@ -1,4 +1,4 @@
-"""Several answers to one prompt: computed once, then cloned."""
+"""Parallel samples: several answers to one prompt, which is computed once and then cloned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from greenroom.engine.sequences.sequence import Sequence
 def with_parallel_samples(
     prefilled: Iterable[PrefilledSequences],
 ) -> tuple[list[PrefilledSequences], SequenceFailures]:
-    """Return the sequences that can decode, with the further choices of their requests; and who cannot."""
+    """Add each request's other parallel samples to its prefilled sequence; return them and the failures."""
     ready: list[PrefilledSequences] = []
     failures: SequenceFailures = []
     for firsts in prefilled:
@@ -45,7 +45,7 @@ def _with_choices(firsts: PrefilledSequences) -> list[PrefilledSequences]:
 
 
 def parallel_samples_of(sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the choices that begin with a sequence, once its prompt is computed."""
+    """Return the parallel samples that start together with a sequence, once its prompt is computed."""
     if sequence.on_its_own:
         return ()
     return tuple(choice for choice in sequence.parallel_samples if not choice.on_its_own)

@@ -1,4 +1,4 @@
-"""Tokens that are sampled, or being sampled, and that the host has not read yet."""
+"""Sampled tokens that the host has not read yet."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from greenroom.engine.sequences.sequence import Sequence
 
 @attrs.define(eq=False)
 class PendingTokens:
-    """One token for each row of a batch, or several of a sequence that is alone.
+    """One token for each row of a batch, or several of a lone sequence.
 
     Args:
-        tokens: `[tokens]`, marked where they are none (`mark_broken`); a list when they are on the host.
-        sequences: Whose they are; None where the token is not to be read.
-        scored: Log-probabilities of those of them that are to have some.
-        accepted: How many of them, from the first on, were drafted.
-        broken: Indexes of those that were sampled from what is no number; known once they are on the host.
+        tokens: Tokens `[tokens]`, marked if their logits were not finite (`mark_broken`); a list once on the
+            host.
+        sequences: Sequence of each token; None if the token is not to be read.
+        scored: Requested log-probabilities.
+        accepted: Number of leading tokens that are accepted drafts.
+        broken: Indices of tokens sampled from non-finite logits; known once the tokens are on the host.
     """
 
     tokens: mx.array | list[int]
@@ -32,11 +33,11 @@ class PendingTokens:
 
     @property
     def in_flight(self) -> bool:
-        """Whether nothing has waited for the tokens yet."""
+        """True until the tokens have been awaited."""
         return isinstance(self.tokens, mx.array)
 
     def await_tokens(self) -> list[int]:
-        """Return the tokens on the host. Waits."""
+        """Wait for the tokens and return them."""
         tokens: Any = self.tokens
         if self.in_flight:
             tokens, self.broken = split_marks(tokens.tolist())
@@ -45,12 +46,12 @@ class PendingTokens:
         return values
 
     def await_scores(self) -> dict[int, Scores]:
-        """Return log-probabilities by the index of their token. Waits."""
+        """Wait for the log-probabilities and return them by token index."""
         if self.scored is None:
             return {}
         scorer, scores = self.scored
         return scorer.by_row(scores)
 
     def discard(self, sequence: Sequence) -> None:
-        """Drop the token of a sequence that is preempted: it will be sampled anew."""
+        """Discard the token of a preempted sequence, which will be sampled again."""
         self.sequences = tuple(None if member is sequence else member for member in self.sequences)

@@ -1,4 +1,4 @@
-"""Sequences on their way into a batch, from prefill or from another batch."""
+"""Prefilled sequences on their way into a batch, from prefill or from another batch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from greenroom.engine.sequences.sequence import Sequence
 
 @attrs.frozen(eq=False)
 class PrefilledSequences:
-    """Sequences of which all is in the cache but for their last tokens, which are their first inputs.
+    """Sequences whose tokens are all cached except the last ones, which are the next inputs.
 
     Args:
-        cache: Plain for one sequence, batched for more.
-        inputs: Those tokens, `[rows]` (uint32), which may be in flight; by default what the prompts end with.
+        cache: Unbatched cache for one sequence, batched for more.
+        inputs: Next input tokens, `[rows]` (uint32), possibly in flight; by default the prompts' last tokens.
     """
 
     sequences: tuple[Sequence, ...]
@@ -29,16 +29,16 @@ class PrefilledSequences:
 
     @property
     def batchable(self) -> bool:
-        """Whether these sequences can share a cache with others."""
+        """True if the sequences can share a cache with others."""
         return len(self.sequences) > 1 or caches.can_batch(self.cache)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of the cache."""
+        """Bytes per row of the cache."""
         return caches.size_in_bytes(self.cache) // len(self.sequences)
 
     def without(self, sequence: Sequence) -> PrefilledSequences | None:
-        """Return the others; None if there are none. The cache may be cut in place."""
+        """Return the other sequences, or None if there are none; the cache may be changed in place."""
         kept_rows = [row for row, member in enumerate(self.sequences) if member is not sequence]
         if len(kept_rows) == len(self.sequences):
             return self

@@ -1,4 +1,4 @@
-"""How large a batch is, as policies see it."""
+"""Batch shape, the input of batching policies."""
 
 from __future__ import annotations
 

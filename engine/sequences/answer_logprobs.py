@@ -1,4 +1,4 @@
-"""Log-probabilities of one choice, on their way from its tokens to the text that they write."""
+"""Log-probabilities of one choice, held until the text of their tokens is emitted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from greenroom.schemas.events import (
 
 
 class AnswerLogprobs:
-    """Keeps scores until the text of their tokens is emitted; those of thoughts and calls are dropped.
+    """Holds token scores until their text is emitted; discards those of reasoning and tool calls.
 
     Args:
-        name_token: Returns a token by its id.
-        top: How many of the likeliest tokens the client wants.
+        name_token: Function from a token id to its token.
+        top: Number of top alternatives that the client requested.
     """
 
     def __init__(self, name_token: Callable[[int], Token], top: int) -> None:
@@ -31,11 +31,11 @@ class AnswerLogprobs:
         self._pending: list[TokenLogprob] = []
 
     def set_scores(self, scores: Scores) -> None:
-        """Set what was computed for the token that comes next."""
+        """Set the scores of the next token."""
         self._scores = scores
 
     def add(self, token: int) -> None:
-        """Name the token that became part of the answer, with its scores."""
+        """Add a token of the answer, with the scores set for it."""
         scores = self._scores
         if scores is None:
             return
@@ -45,11 +45,11 @@ class AnswerLogprobs:
         self._pending.append(TokenLogprob(name(token), scores[0], top))
 
     def discard(self) -> None:
-        """Drop what was added: it is no part of the visible answer."""
+        """Discard pending scores: their tokens are not part of the visible answer."""
         self._pending.clear()
 
     def attach(self, events: Sequence[InferenceEvent]) -> list[InferenceEvent]:
-        """Return the events of the last token, with the scores of the text that is among them."""
+        """Attach pending scores to the text among the last token's events; return the events."""
         answered = [*events]
         if not self._pending:
             return answered
@@ -66,7 +66,7 @@ class AnswerLogprobs:
         return answered
 
     def _emit_rest(self, events: list[InferenceEvent], finished: Finished) -> None:
-        """Insert scores of tokens at the end that write nothing, unless a stop string swallowed them."""
+        """Emit the scores of final tokens without text, unless a stop string removed them."""
         if self._pending and finished.stop is None:
             events.insert(len(events) - 1, TextDelta("", finished.index, tuple(self._pending)))
         self._pending.clear()

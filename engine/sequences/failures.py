@@ -1,4 +1,4 @@
-"""Sequences that cannot go on, each by itself: what is computed beside them goes on."""
+"""Failures of single sequences, which do not affect the others in their batch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from greenroom.engine.sequences.sequence import Sequence
 from greenroom.schemas.problems import Problem
 
 SequenceFailures = list[tuple[Sequence, Problem]]
-"""Sequences that cannot go on, and why."""
+"""Failed sequences with the problem of each."""
 
 log = structlog.get_logger(__name__)
 
 
 def not_computed(sequences: Iterable[Sequence], step: str) -> SequenceFailures:
-    """Return the failures of sequences for which an error was raised, which is logged; for its handler.
+    """Log the current exception and return a failure for each sequence; call it in an exception handler.
 
     Args:
-        step: What was done for them.
+        step: Name of the step that failed.
     """
     failures: SequenceFailures = []
     for sequence in sequences:

@@ -1,4 +1,4 @@
-"""What a sequence has cost, and when."""
+"""Token counts and timing of a sequence."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from greenroom.schemas.events import Timing
 
 @attrs.define(eq=False)
 class SequenceMetrics:
-    """Figures for the usage and the timing of a sequence's last event; times are `perf_counter`'s.
+    """Figures for the usage and timing in a sequence's last event; times are from `perf_counter`.
 
     Args:
-        cached_tokens: Of the prompt, which the prefix cache had, so that they were not computed.
-        written_tokens: Of the prompt, which the prefix cache was given.
-        drafted_tokens: Of the answer, which were drafted and verified.
-        accepted_tokens: Those of them that became part of the answer.
-        started_at: When computing its prompt began.
-        first_token_at: When its first token was read.
+        cached_tokens: Prompt tokens restored from the prefix cache.
+        written_tokens: Prompt tokens inserted into the prefix cache.
+        drafted_tokens: Draft tokens that were verified.
+        accepted_tokens: Draft tokens that were accepted.
+        submitted_at: Time of submission.
+        started_at: Time at which prefill began.
+        first_token_at: Time at which the first token was read.
     """
 
     cached_tokens: int = 0

@@ -1,4 +1,4 @@
-"""A request as sequences, one for each choice."""
+"""Creation of a request's sequences, one for each choice."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def new_sequence(
     on_progress: Callable[[Sequence, list[Any], int | None], None],
     features: PromptFeatures | None = None,
 ) -> Sequence:
-    """Return the first choice of a request; the others are its parallel samples.
+    """Create a request's first choice; the others become its parallel samples.
 
     Args:
-        on_remove: Called when a choice is removed from a batch; see `Sequence`.
-        on_progress: Called while its answer goes on.
-        features: What the prompt's tokens do not say, such as its images.
+        on_remove: Callback for a choice that is removed from a batch; see `Sequence`.
+        on_progress: Callback during generation; see `Sequence`.
+        features: Model inputs beside the prompt's tokens, such as images.
     """
     first, *others = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
     prompt_logprobs = _prompt_logprobs(prepared, output_processor)
-    shares_prefixes = prompt_logprobs is None  # what is cached has no logits any more
+    shares_prefixes = prompt_logprobs is None  # cached prefixes have no logits to score
     for choice in (first, *others):
         choice.on_remove, choice.on_progress = on_remove, on_progress
         choice.key = request.key if shares_prefixes else None

@@ -1,4 +1,4 @@
-"""What sequences use of an adapter: how tokens become text, and text events."""
+"""Protocols for the parts of an adapter that turn tokens into text and events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.schemas.prepared_input import PreparedPrompt
 
 
 class Detokenizer(Protocol):
-    """The part of mlx-lm's streaming detokenizers that is used."""
+    """Interface of mlx-lm's streaming detokenizers, as far as used."""
 
     @property
     def last_segment(self) -> str: ...
@@ -23,7 +23,7 @@ class Detokenizer(Protocol):
 
 
 class Processor(Protocol):
-    """The part of a stream processor that is used."""
+    """Interface of a stream processor, as far as used."""
 
     @property
     def stopped(self) -> str | None: ...
@@ -48,7 +48,7 @@ class Processor(Protocol):
 
 
 class OutputProcessor(Protocol):
-    """The part of an adapter that is used."""
+    """Interface of an adapter, as far as used."""
 
     def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer: ...
 

@@ -1,4 +1,4 @@
-"""By what numbers the prefix cache knows the tokens of a sequence: themselves, where features add nothing."""
+"""Keys of a sequence's tokens in the prefix cache: the token ids, unless features add to them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from greenroom.engine.sequences.sequence import Sequence
 
 
 def prefill_keys(sequence: Sequence) -> GenericSequence[int]:
-    """Return the keys of what has to be computed before a sequence decodes."""
+    """Return the keys of all tokens computed before the sequence decodes."""
     if sequence.features is None:
         return sequence.prefill_tokens
     return (*sequence.features.keys, *sequence.prefill_tokens[len(sequence.prompt) :])
 
 
 def keys_so_far(sequence: Sequence) -> GenericSequence[int]:
-    """Return the keys of its prompt and of what was read of its answer."""
+    """Return the keys of the prompt and of the answer tokens read so far."""
     prompt = sequence.prompt if sequence.features is None else sequence.features.keys
     return (*prompt, *sequence.answer)

@@ -1,4 +1,4 @@
-"""What the tokens of a prompt do not say, and the model has to be given beside them."""
+"""Interface for model inputs beside a prompt's tokens, such as image features."""
 
 from __future__ import annotations
 
@@ -9,59 +9,59 @@ from greenroom.schemas.prepared_input import PreparedPrompt
 
 
 class PromptFeatures(Protocol):
-    """Inputs of a model that are computed beside its tokens, such as those of images (`engine.vision`).
+    """Model inputs computed beside the tokens, such as those of images (`engine.vision`).
 
-    They may take long, so they are computed piece by piece, each when the prompt has come so far.
+    They can take long, so they are computed piece by piece as prefill reaches them.
     """
 
     @property
     def keys(self) -> Sequence[int]:
-        """A number for each token of the prompt: equal ones are computed alike, behind an equal beginning."""
+        """Cache key of each prompt token; equal keys after an equal prefix give equal caches."""
 
     @property
     def position_shift(self) -> int:
-        """What the position of a token behind the prompt is more than its place."""
+        """Offset from cache index to position id for tokens after the prompt."""
 
     @property
     def image_tokens(self) -> int:
-        """Tokens that stand for images."""
+        """Number of tokens that stand for images."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory for what is computed, and meanwhile."""
+        """Bytes of memory for the features, including temporary memory."""
 
     def ready(self, start: int) -> int:
-        """Return how many tokens from that one on can be computed; 0 if `compute` comes first."""
+        """Return the number of tokens from `start` that can be prefilled; 0 if `compute` must run first."""
 
     def chunk(self, start: int, count: int) -> int:
-        """Return how many tokens from that one on are computed at once, if about so many shall be."""
+        """Return the size of the prefill chunk at `start`, given a wish for `count` tokens."""
 
     def compute(self, start: int, milliseconds: float) -> None:
-        """Compute what the tokens from that one on need, for about so long: a piece at least.
+        """Compute features for the tokens from `start`, for about this long; at least one piece.
 
         Raises:
-            ProblemError: The model cannot take it.
+            ProblemError: The model cannot take the input.
         """
 
     def arguments(self, start: int, stop: int) -> dict[str, Any]:
-        """Return what the model is called with beside those tokens, which are ready, and their cache."""
+        """Return the additional model arguments for a chunk of tokens that are ready."""
 
 
 class FeatureSource(Protocol):
-    """Gives the prompts of a model their features, and may keep some for prompts to come."""
+    """Source of a model's prompt features, which may cache some for later prompts."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps."""
+        """Bytes of cached features."""
 
     def evict_to(self, nbytes: int) -> None:
-        """Keep no more than so many bytes."""
+        """Evict cached features until at most `nbytes` are left."""
 
     def charge_with(self, reserve: Callable[[int], int]) -> None:
-        """Have what is kept charged: of the bytes that are wanted, `reserve` returns how many there are."""
+        """Set the function that charges for cached features: it takes bytes and returns those granted."""
 
     def open(self, prepared: PreparedPrompt) -> PromptFeatures | None:
-        """Return the features of a prompt; None if its tokens say all.
+        """Return the features of a prompt; None if it consists of tokens only.
 
         Raises:
             ProblemError: The model cannot take the prompt.

@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt's own tokens, computed with it, chunk by chunk."""
+"""Log-probabilities of a prompt's own tokens, computed chunk by chunk during prefill."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from greenroom.schemas.events import PromptText, Token, TokenLogprob
 from greenroom.schemas.prepared_input import EchoedPrompt
 
 _LOGITS_BYTES = 64 * 1024 * 1024
-"""Of the logits that are looked at together, in float32."""
+"""Size limit of the logits scored together, in bytes of float32."""
 
 
 class PromptLogprobs:
     """Scores the tokens of one prompt, for all choices that continue it.
 
-    The logits of a chunk are reduced to a few numbers a token behind its forward pass; they are read once
-    that is done. A prompt that is computed again, for want of memory, is not scored twice.
+    The logits of a chunk are reduced on the device to a few numbers per token, which are read later. A prompt
+    that is recomputed after preemption is not scored twice.
 
     Args:
-        echo: How the client sees the prompt.
-        name_token: Returns a token by its id.
-        top: How many of the likeliest tokens the client wants.
-        choices: How many there are.
+        echo: The prompt as the client sees it.
+        name_token: Function from a token id to its token.
+        top: Number of top alternatives that the client requested.
+        choices: Number of choices.
 
     Attributes:
-        chunk: Tokens whose logits may be looked at together.
+        chunk: Most tokens whose logits may be scored together.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class PromptLogprobs:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all tokens but the first are scored, or are being scored."""
+        """True once scoring of all tokens but the first is launched."""
         return self._scored >= len(self._prompt) - 1
 
     def score(self, logits: mx.array, start: int) -> list[mx.array]:
-        """Score the tokens that follow those of a chunk; return what has to be evaluated for that.
+        """Score the tokens that follow those of a chunk; return the arrays to evaluate.
 
         Args:
-            logits: `[chunk, vocabulary]`, not evaluated.
+            logits: Unevaluated logits, `[chunk, vocabulary]`.
             start: Position of the chunk's first token.
         """
         end = min(start + logits.shape[0], len(self._prompt) - 1)
@@ -76,10 +76,10 @@ class PromptLogprobs:
         return [scores]
 
     def read(self, keep: int = 0) -> list[PromptText]:
-        """Return the next piece of the prompt for every choice; nothing if there is none. May wait.
+        """Return the next scored piece of the prompt for every choice, or nothing. May wait.
 
         Args:
-            keep: Chunks that are left for later: the last ones, which may be under way.
+            keep: Number of last chunks to leave unread, since they may be in flight.
         """
         count = len(self._launched) - keep
         ready, self._launched = self._launched[: max(count, 0)], self._launched[max(count, 0) :]
@@ -105,10 +105,10 @@ class PromptLogprobs:
             yield TokenLogprob(self._token(position), row[0], top)
 
     def _token(self, position: int) -> Token:
-        """Return a token of the prompt, with the bytes that the client sees of it."""
+        """Return a prompt token with the bytes visible to the client."""
         token, echo = self._name_token(self._prompt[position]), self._echo
         if position < echo.hidden:
             return attrs.evolve(token, bytes=b"")
         if position == echo.hidden and token.bytes.startswith(b" ") and not echo.text.startswith(" "):
-            return attrs.evolve(token, bytes=token.bytes[1:])  # SentencePiece begins a text with a space.
+            return attrs.evolve(token, bytes=token.bytes[1:])  # SentencePiece adds a leading space to a text.
         return token

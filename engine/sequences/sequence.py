@@ -1,4 +1,4 @@
-"""One answer that is being generated, and what the host knows about it."""
+"""Sequence: one answer being generated, with its state on the host."""
 
 from __future__ import annotations
 
@@ -27,57 +27,58 @@ if TYPE_CHECKING:
 _NO_TOKENS: Mapping[int, ControlToken] = MappingProxyType({})
 
 _PROGRESS_INTERVAL = 16
-"""Tokens between two looks at whether so much of an answer is new that it is worth a copy."""
+"""Tokens between offers of a partial answer to the prefix cache."""
 
 
 @attrs.define(eq=False)
 class Sequence:
     """One choice of a request, from submission to its last event.
 
-    What was asked:
+    Request:
 
     Args:
         prompt: Token ids, `[prompt]`.
-        max_tokens: Tokens to generate at most.
-        sampling: How its tokens are sampled.
+        max_tokens: Most tokens to generate.
+        sampling: Sampling parameters.
 
-    What turns its tokens into events:
+    Conversion of tokens to events:
 
     Args:
-        matcher: Holds the answer to a grammar; None if it is free.
-        index: Which choice of the request it is.
-        logprobs: Log-probabilities of its tokens, if they are wanted.
-        prompt_logprobs: Those of its prompt's tokens, if they are; all choices of a request share them.
-        prompt_only: Only the prompt was wanted: the answer ends before its first token.
-        control_tokens: By id; the text of these may mean nothing to a reader.
+        matcher: Grammar matcher; None if the answer is unconstrained.
+        index: Index of the choice within the request.
+        logprobs: Log-probabilities of its tokens, if requested.
+        prompt_logprobs: Log-probabilities of the prompt's tokens, if requested; shared by all choices.
+        prompt_only: Whether only the prompt was requested: the answer ends before its first token.
+        control_tokens: Control tokens by id, whose text may mean nothing to a reader.
         end_of_turn_ids: Those of `stop_token_ids` with which the model itself ends an answer.
-        appendix: What ends its visible text without being generated, unless it ends with calls.
+        appendix: Text appended to the visible text without being generated, unless the answer ends with
+            calls.
 
-    How far it has come:
-
-    Args:
-        sampled: Tokens that were sampled, or are being sampled.
-        generated: Tokens that the host has read; never more than `sampled`.
-        answer: Those tokens.
-        raw: What they write, piece by piece, before anything read it.
-        finished: Its last event was emitted.
-
-    How its cache is computed:
+    Progress:
 
     Args:
-        key: Whose cached prefixes it shares; None if it shares none.
-        features: What its prompt's tokens do not say; None if they say all. Its choices share it.
-        checkpoints: Where turns end in the prompt, in tokens.
-        prefill_tokens: What has to be computed before it decodes: the prompt, with the answer so far if it
-            was preempted.
-        on_remove: Called when it is removed from a batch, with the sequence, the cache and its row in it
+        sampled: Number of tokens sampled, including those in flight.
+        generated: Number of tokens that the host has read; at most `sampled`.
+        answer: Tokens that the host has read.
+        raw: Text of these tokens, piece by piece, before parsing.
+        finished: Whether its last event was emitted.
+
+    KV cache:
+
+    Args:
+        key: Model and adapter whose cached prefixes it shares; None to share none.
+        features: Model inputs beside the prompt's tokens; None if there are none. Shared by all choices.
+        checkpoints: Ends of turns in the prompt, in tokens.
+        prefill_tokens: Tokens to compute before it decodes: the prompt, plus the answer so far after
+            preemption.
+        on_remove: Callback for its removal from a batch, with the sequence, the cache and its row in it
             (None: the cache is its own).
-        on_progress: Likewise called now and then while its answer goes on.
-        inserted: Tokens of it that the prefix cache was given so far.
-        parallel_samples: Further choices of the request, which begin where this one's prompt ends.
-        on_its_own: It is one of several choices, and is computed by itself from now on.
-        preempted: It was stopped for want of memory, once or more.
-        serial: Its place in the order in which sequences were first admitted; 0 before.
+        on_progress: Callback with the same arguments, called now and then during generation.
+        inserted: Number of its tokens inserted into the prefix cache so far.
+        parallel_samples: Other choices of the request, which start when this one's prompt is computed.
+        on_its_own: Whether it is one of several choices and is computed separately from now on.
+        preempted: Whether it was ever preempted.
+        serial: Position in the order of first admission; 0 before admission.
     """
 
     request_id: str
@@ -120,31 +121,31 @@ class Sequence:
 
     @property
     def length(self) -> int:
-        """Tokens that the cache holds for this sequence once its next step is done."""
+        """Tokens in the cache after this sequence's next step."""
         return len(self.prompt) + self.sampled
 
     @property
     def is_progress_due(self) -> bool:
-        """Whether `on_progress` is to be called after this token: not for all sequences at the same step."""
+        """True if `on_progress` is due after this token; sequences are staggered over the steps."""
         return (self.generated + self.serial) % _PROGRESS_INTERVAL == 0
 
     @property
     def slow_pace(self) -> Pace | None:
-        """The pace of its grammar if that is so slow that only sequences under the same one wait for it."""
+        """Pace of its grammar if that is slow, so that only sequences under the same grammar wait for it."""
         matcher = self.matcher
         return matcher.pace if matcher is not None and matcher.pace.is_slow else None
 
     def preempt(self) -> None:
-        """Stop for now; a token that was sampled but not read is sampled again, and is the same."""
+        """Preempt the sequence; a token sampled but not read is sampled again, with the same result."""
         self.sampled = self.generated
         self.prefill_tokens = (*self.prompt, *self.answer)
         self.preempted = True
 
     def append_token(self, token: int) -> list[InferenceEvent]:
-        """Append a token to the answer and return its events; the last is Finished if it was the last token.
+        """Append a token to the answer and return its events, ending with Finished after the last token.
 
         Raises:
-            ProblemError: The answer's grammar cannot go on.
+            ProblemError: The answer's grammar cannot continue.
         """
         logprobs = self.logprobs
         if logprobs is None:
@@ -187,9 +188,9 @@ class Sequence:
         return events
 
     def finish(self, reason: FinishReason) -> list[InferenceEvent]:
-        """Return the events of text that is still held back, and a Finished that says why it ended.
+        """Return the events of text still held back, and a Finished event with the reason.
 
-        A cancelled answer gives up its text, but keeps its usage and timing.
+        A cancelled answer loses the text held back, but keeps its usage and timing.
         """
         return with_appendix(self._finish(reason), self)
 
@@ -213,7 +214,7 @@ class Sequence:
         return events
 
     def usage(self) -> Usage:
-        """Return what the answer has used so far."""
+        """Return the token usage so far."""
         metrics = self.metrics
         return Usage(
             len(self.prompt),
@@ -227,12 +228,12 @@ class Sequence:
         )
 
     def timing(self) -> Timing:
-        """Return the seconds that the answer has taken so far."""
+        """Return the seconds spent so far in the queue, in prefill and in decoding."""
         return self.metrics.timing()
 
 
 def with_appendix(events: list[InferenceEvent], sequence: Sequence) -> list[InferenceEvent]:
-    """Return events of a sequence with what ends its visible text, if they end it and it has no calls."""
+    """Add the appendix to a sequence's events if they end its visible text and it has no tool calls."""
     last = events[-1] if events else None
     ended = isinstance(last, Finished) and last.reason in ("stop", "length")
     if sequence.appendix and ended and not sequence.processor.has_tool_calls:

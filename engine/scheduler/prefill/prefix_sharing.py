@@ -23,7 +23,7 @@ class PrefixSharing:
         self._shared: dict[Sequence, dict[Sequence, int]] = {}
 
     def start(self, sequence: Sequence, waiting: Iterable[Sequence]) -> set[int]:
-        """Mark a prompt as in prefill; return the lengths of the prefixes that it shares with waiting ones."""
+        """Mark a prompt as in prefill; return the lengths of the prefixes shared with waiting prompts."""
         if not self._is_cacheable(sequence):
             return set()
         self._shared[sequence] = {}
